@@ -47,6 +47,8 @@ struct TensorInfo {
 
   // Elements as codecs count them; bytes for DType::opaque.
   [[nodiscard]] std::uint64_t element_count() const noexcept { return size_bytes / element_size(dtype); }
+
+  friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
 
 // The size of a tensor in bytes; one element for the shape []. invalid_argument if it does not fit in 63 bits.

@@ -28,6 +28,8 @@ namespace bitsnap {
 struct MasterSlice {
   std::string tensor;         // name of the tensor that holds the master
   std::uint64_t element = 0;  // of that tensor, the master of element 0 of the weight: a buffer may hold many masters
+
+  friend bool operator==(const MasterSlice&, const MasterSlice&) = default;
 };
 
 // A tensor to be stored. Its bytes are read chunk by chunk, mostly once, by several threads at a time.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, SupportsFloat, SupportsIndex, Type
 import numpy as np
 
 from bitsnap._arguments import LARGEST, count_of, float_of, invalid
-from bitsnap._arrays import is_tensor, source_of
+from bitsnap._arrays import NotStorableTensorError, is_tensor, source_of
 from bitsnap._bitsnap import AdamNumbers, Settings
 from bitsnap._options import PathLike
 from bitsnap._tree import Entries, Path
@@ -249,8 +249,8 @@ def _index_of(moment: Any, entries: Entries) -> int | None:
     if not is_tensor(moment) and not isinstance(moment, np.ndarray):
         return None
     try:
-        identity = source_of(moment, "exp_avg").identity
-    except InvalidArgumentError:  # a tensor that no state can hold
+        identity = source_of(moment).identity
+    except NotStorableTensorError:  # a tensor that no state can hold
         return None
     return None if identity is None else entries.index_of(identity)
 

@@ -8,7 +8,8 @@ a thread of the library when it is needed, and the copy is freed after its last 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Hashable
+import functools
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -57,35 +58,33 @@ def is_tensor(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _refuse(where: str, what: str, instead: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{where} is {what} and cannot be stored: {instead}")
+class NotStorableTensorError(Exception):
+    """A tensor or array has no plain bytes. The message goes on after the caller's name for it."""
 
 
-def _check_tensor(tensor: Tensor, where: str) -> str:
-    """The name of the dtype. Raises InvalidArgumentError for a tensor that has no plain memory."""
+def _refuse(what: str, instead: str) -> NotStorableTensorError:
+    return NotStorableTensorError(f"is {what} and cannot be stored: {instead}")
+
+
+def _check_tensor(tensor: Tensor) -> str:
+    """The name of the dtype. Raises NotStorableTensorError for a tensor that has no plain memory."""
     torch = _dtypes.import_torch()
     kind = type(tensor)
     if torch.nn.parameter.is_lazy(tensor):
-        raise _refuse(where, "an uninitialized parameter", "run the module once first")
+        raise _refuse("an uninitialized parameter", "run the module once first")
     if tensor.is_meta:
-        raise _refuse(where, "a meta tensor, which has no data", "materialize it first")
+        raise _refuse("a meta tensor, which has no data", "materialize it first")
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and kind is not torch.nn.Parameter:
-        raise _refuse(where, f"a {kind.__module__}.{kind.__qualname__}", "pass the plain tensors it is made of")
+        raise _refuse(f"a {kind.__module__}.{kind.__qualname__}", "pass the plain tensors it is made of")
     if tensor.is_nested:
-        raise _refuse(where, "a nested tensor", "store its parts, as unbind() gives them")
+        raise _refuse("a nested tensor", "store its parts, as unbind() gives them")
     if tensor.is_quantized:
-        raise _refuse(where, f"a quantized tensor ({tensor.dtype})", "store int_repr(), scales and zero points")
+        raise _refuse(f"a quantized tensor ({tensor.dtype})", "store int_repr(), scales and zero points")
     if tensor.layout != torch.strided:
-        raise _refuse(where, f"a tensor of layout {tensor.layout}", "store its indices and values, or to_dense()")
+        raise _refuse(f"a tensor of layout {tensor.layout}", "store its indices and values, or to_dense()")
     name = _dtypes.name_of_torch(tensor.dtype)
     if name is None:
-        raise _refuse(where, f"a tensor of dtype {tensor.dtype}", "view it as a dtype that has whole bytes")
-    if tensor.numel() > 0:
-        last = tensor.storage_offset() + sum(
-            (n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
-        )
-        if tensor.untyped_storage().nbytes() < (last + 1) * tensor.element_size():
-            raise _refuse(where, "a tensor whose storage has been freed", "gather its shards first")
+        raise _refuse(f"a tensor of dtype {tensor.dtype}", "view it as a dtype that has whole bytes")
     return name
 
 
@@ -99,24 +98,58 @@ def _bits(tensor: Tensor) -> Tensor:
     return plain
 
 
-def _memory(tensor: Tensor) -> int | Strided | None:
-    """The address of a tensor, with shape and strides if it is not contiguous; None if it is not plain CPU memory."""
-    if tensor.device.type != "cpu" or tensor.is_conj() or tensor.is_neg():
-        return None
-    if tensor.is_contiguous():
-        return tensor.data_ptr()
-    item = tensor.element_size()
-    return tensor.data_ptr(), tuple(tensor.shape), tuple(step * item for step in tensor.stride()), item
+class _UsualTensors(NamedTuple):
+    """What nearly all tensors are, whose other properties need no look."""
+
+    types: frozenset[type]
+    layout: object
+    names: Mapping[Any, str]  # of dtypes
 
 
-def _tensor_source(tensor: Tensor, where: str) -> Source:
-    name = _check_tensor(tensor, where)
+@functools.cache
+def _usual_tensors() -> _UsualTensors:
+    torch = _dtypes.import_torch()
+    return _UsualTensors(frozenset((torch.Tensor, torch.nn.Parameter)), torch.strided, _dtypes.torch_names())
+
+
+def _tensor_source(tensor: Tensor) -> Source:
+    usual = _usual_tensors()
+    name = usual.names.get(tensor.dtype)
+    if (
+        name is None
+        or type(tensor) not in usual.types
+        or tensor.layout is not usual.layout
+        or tensor.is_nested
+        or tensor.is_meta
+    ):
+        name = _check_tensor(tensor)
     shape = tuple(tensor.shape)
-    size_bytes = tensor.numel() * tensor.element_size()
+    item = tensor.element_size()
+    size_bytes = tensor.numel() * item
     if size_bytes == 0:
         return Source(name, _dtypes.stored_shape(name, shape), 0, 0, None, tensor)
     # Keeps the storage alive, not the tensor: a parameter may be assigned other memory while it is being read.
     owner = tensor.untyped_storage()
+    strides, is_contiguous = tensor.stride(), tensor.is_contiguous()
+    extent = size_bytes
+    if not is_contiguous:
+        extent = item + item * sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    if owner.nbytes() < tensor.storage_offset() * item + extent:
+        raise _refuse("a tensor whose storage has been freed", "gather its shards first")
+    is_conj, is_neg = tensor.is_conj(), tensor.is_neg()
+    address = tensor.data_ptr()
+    data: Data = address
+    if is_on_gpu(tensor) or not tensor.is_cpu or is_conj or is_neg:
+        data = _copied(tensor)
+    elif not is_contiguous:
+        data = address, shape, tuple(step * item for step in strides), item
+    identity = (address, tensor.device, name, shape, strides, is_conj, is_neg)
+    stored = shape if item != 1 else _dtypes.stored_shape(name, shape)  # of packed dtypes, which are of single bytes
+    return Source(name, stored, size_bytes, data, identity, owner)
+
+
+def _copied(tensor: Tensor) -> Data:
+    """A function that copies to the CPU what is not plain memory there."""
 
     def plain() -> Tensor:
         return _bits(tensor.detach().resolve_conj().resolve_neg()).contiguous()
@@ -127,11 +160,7 @@ def _tensor_source(tensor: Tensor, where: str) -> Source:
         on_cpu = plain().cpu() if on_gpu is None else on_gpu()
         return on_cpu, on_cpu.data_ptr()
 
-    flags = (tensor.is_conj(), tensor.is_neg())
-    identity = ("torch", tensor.data_ptr(), str(tensor.device), name, shape, tensor.stride(), flags)
-    memory = _memory(tensor) if on_gpu is None else None
-    data: Data = make if memory is None else memory
-    return Source(name, _dtypes.stored_shape(name, shape), size_bytes, data, identity, owner)
+    return make
 
 
 # --- numpy
@@ -141,18 +170,18 @@ def _array_address(array: np.ndarray[Any, Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _check_array(array: np.ndarray[Any, Any], where: str) -> str:
+def _check_array(array: np.ndarray[Any, Any]) -> str:
     kind = type(array)
     if kind is not np.ndarray and kind is not np.memmap:
-        raise _refuse(where, f"a {kind.__module__}.{kind.__qualname__}", "pass the plain arrays it is made of")
+        raise _refuse(f"a {kind.__module__}.{kind.__qualname__}", "pass the plain arrays it is made of")
     name = _dtypes.name_of_numpy(array.dtype)
     if name is None:
-        raise _refuse(where, f"an array of dtype {array.dtype}", "convert it to numbers or bytes first")
+        raise _refuse(f"an array of dtype {array.dtype}", "convert it to numbers or bytes first")
     return name
 
 
-def _array_source(array: np.ndarray[Any, Any], where: str) -> Source:
-    name = _check_array(array, where)
+def _array_source(array: np.ndarray[Any, Any]) -> Source:
+    name = _check_array(array)
     if array.size == 0:
         return Source(name, array.shape, 0, 0, None, array)
 
@@ -168,19 +197,31 @@ def _array_source(array: np.ndarray[Any, Any], where: str) -> Source:
     return Source(name, array.shape, array.nbytes, data, identity, array)
 
 
+def _scalar_source(scalar: np.generic) -> Source:
+    return _array_source(np.asarray(scalar))._replace(identity=None)
+
+
 # --- both
 
 
-def source_of(value: Any, where: str) -> Source:
-    """Describes a torch tensor, or a numpy array or scalar. Raises InvalidArgumentError if it has no plain bytes.
+def source_of(value: Any) -> Source:
+    """Describes a torch tensor, or a numpy array or scalar. Raises NotStorableTensorError if it has no plain bytes."""
+    return source_maker(value)(value)
 
-    `where` names the value in errors, such as ``state['model']['weight']``.
-    """
+
+def source_maker(value: Any) -> Callable[[Any], Source]:
+    """What describes values of this type."""
     if is_tensor(value):
-        return _tensor_source(value, where)
-    if isinstance(value, np.generic):
-        return _array_source(np.asarray(value), where)._replace(identity=None)
-    return _array_source(value, where)
+        return _tensor_source
+    return _scalar_source if isinstance(value, np.generic) else _array_source
+
+
+def named_source_of(value: Any, where: str) -> Source:
+    """The same. `where` names the value in an InvalidArgumentError, such as ``state['model']['weight']``."""
+    try:
+        return source_of(value)
+    except NotStorableTensorError as error:
+        raise InvalidArgumentError(f"{where} {error}") from None
 
 
 def new_tensor(
@@ -220,7 +261,7 @@ class Target(NamedTuple):
 
 def target_of(value: Any, info: TensorInfo, where: str) -> Target:
     """Checks that dtype, shape and memory of the caller's tensor fit. Raises InvalidArgumentError if not."""
-    source = source_of(value, where)
+    source = named_source_of(value, where)
     if (source.dtype, source.shape) != (info.dtype, info.shape):
         raise InvalidArgumentError(
             f"{where} is {source.dtype} {list(source.shape)}, but the snapshot holds {info.dtype} {list(info.shape)}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def is_on_gpu(tensor: Tensor) -> bool:
-    return tensor.device.type == "cuda"
+    return tensor.is_cuda
 
 
 def copier(tensor: Tensor, plain: Callable[[], Tensor], cuda: Any = None) -> Callable[[], Tensor]:

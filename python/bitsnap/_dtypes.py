@@ -59,13 +59,19 @@ _NUMPY_NAMES = {
 }
 
 
+_loaded_torch: ModuleType | None = None
+
+
 def loaded_torch() -> ModuleType | None:
     """torch if the program has imported it, which is a condition for any object to be a tensor.
 
     None while another thread is still importing it: it is incomplete, and no tensor exists yet.
     """
-    torch = sys.modules.get("torch")
-    return None if getattr(getattr(torch, "__spec__", None), "_initializing", False) else torch
+    global _loaded_torch
+    if _loaded_torch is None:
+        torch = sys.modules.get("torch")
+        _loaded_torch = None if getattr(getattr(torch, "__spec__", None), "_initializing", False) else torch
+    return _loaded_torch
 
 
 @functools.cache
@@ -88,7 +94,8 @@ def has_torch() -> bool:
 
 
 @functools.cache
-def _torch_names() -> dict[pt.dtype, str]:
+def torch_names() -> dict[pt.dtype, str]:
+    """The names in files of all dtypes that can be stored."""
     torch = import_torch()
     return {
         getattr(torch, names.torch): name
@@ -99,7 +106,7 @@ def _torch_names() -> dict[pt.dtype, str]:
 
 def name_of_torch(dtype: pt.dtype) -> str | None:
     """The name in files, or None for a dtype that cannot be stored."""
-    return _torch_names().get(dtype)
+    return torch_names().get(dtype)
 
 
 def name_of_numpy(dtype: np.dtype[Any]) -> str | None:

@@ -2,27 +2,85 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bitsnap import _bitsnap
 from bitsnap._adam import Adam, AdamOfState
-from bitsnap._arrays import AnyTensor, is_tensor, source_of
-from bitsnap._bitsnap import SaveSummary, Settings
+from bitsnap._arrays import AnyTensor, Data, is_tensor, named_source_of
+from bitsnap._bitsnap import SaveSummary, Settings, TensorTable, ValueTree
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role, native_target
+from bitsnap._state_plan import StatePlan, StructureChangedError
 from bitsnap._tree import Entries, Entry, check_text, flatten
 from bitsnap.errors import InvalidArgumentError
-from bitsnap.settings import warn_of_idle_rules
+from bitsnap.settings import may_lose, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, native_base
 
 
 class PackedState(NamedTuple):
     adam: AdamOfState
-    tensors: list[Entry]
-    tree: tuple[Any] | None
+    entries: list[Entry]
+    owners: list[object]  # keep the data alive
+    native: NativeState
+
+
+class NativeState(NamedTuple):
+    """The state as the functions of the extension take it, in their order."""
+
+    tensors: TensorTable
+    data: list[Data]
+    tree: ValueTree | None
     metadata: list[tuple[str, str]]
+
+
+class Packer:
+    """Packs the states of one Checkpointer or Store. Those with the structure of the last one take a fraction of the
+    time. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plan: StatePlan | None = None
+        self._names: tuple[dict[str, str] | None, dict[str, Any] | None] = (None, None)  # roles and masters of the plan
+
+    def pack(
+        self,
+        state: Any,
+        settings: Settings,
+        adam: Adam | None,
+        *,
+        roles: Mapping[str, Role] | None,
+        masters: Masters | None,
+        metadata: Mapping[str, str] | None,
+    ) -> PackedState:
+        # The numbers of Adam are found anew for each state. And a signal handler may save while this thread does.
+        if may_lose(settings) or not self._lock.acquire(blocking=False):
+            return pack(state, settings, adam, roles=roles, masters=masters, metadata=metadata)
+        try:
+            numbers = AdamOfState(settings, adam)
+            plan, self._plan = self._plan, None
+            filled = None
+            if plan is not None and self._names == (roles, masters):
+                with suppress(StructureChangedError):
+                    filled = plan.fill(state)
+            if plan is None or filled is None:
+                entries, tree = flatten(state, roles, masters)
+                entries.check_all_used()
+                plan, filled = StatePlan(state, entries, tree), (entries.data, entries.owners)
+                self._names = (_copy_of(roles), _copy_of(masters))
+            self._plan = plan
+            data, owners = filled
+            native = NativeState(plan.tensors, data, plan.tree, _metadata_of(metadata))
+            return PackedState(numbers, plan.entries, owners, native)
+        finally:
+            self._lock.release()
+
+
+def _copy_of(names: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if names is None else dict(names)
 
 
 def pack(
@@ -38,7 +96,7 @@ def pack(
     entries, tree = flatten(state, roles, masters)
     numbers = AdamOfState(settings, adam)
     numbers.tell(entries, state)
-    return PackedState(numbers, entries.finish(), (tree,), _metadata_of(metadata))
+    return _packed(numbers, entries, ValueTree(tree), metadata)
 
 
 def pack_tensors(
@@ -61,10 +119,18 @@ def pack_tensors(
                 f"tensors[{name!r}] is of type {type(tensor).__qualname__}, not a tensor or array; "
                 "bitsnap.save stores nested states with other values"
             )
-        entries.add(name, source_of(tensor, f"tensors[{name!r}]"))
+        entries.add(name, named_source_of(tensor, f"tensors[{name!r}]"))
     numbers = AdamOfState(settings, adam)
     numbers.tell(entries)
-    return PackedState(numbers, entries.finish(), None, _metadata_of(metadata))
+    return _packed(numbers, entries, None, metadata)
+
+
+def _packed(
+    numbers: AdamOfState, entries: Entries, tree: ValueTree | None, metadata: Mapping[str, str] | None
+) -> PackedState:
+    entries.check_all_used()
+    native = NativeState(TensorTable(entries.items), entries.data, tree, _metadata_of(metadata))
+    return PackedState(numbers, entries.items, entries.owners, native)
 
 
 def write(
@@ -79,13 +145,11 @@ def write(
     progress: Progress | None,
 ) -> SaveSummary:
     """Writes one file. For save() and save_file(), whose caller is warned of rules that match nothing."""
-    warn_of_idle_rules(settings, packed.tensors, stacklevel=3)
+    warn_of_idle_rules(settings, packed.entries, stacklevel=3)
     with packed.adam.explained(path):
         return _bitsnap.save(
             native_target(path, overwrite),
-            packed.tensors,
-            packed.tree,
-            packed.metadata,
+            *packed.native,
             settings=settings,
             base=native_base(base, bases, path, overwrite),
             overwrite=overwrite,

@@ -17,7 +17,7 @@ import numpy as np
 
 from bitsnap import _dtypes
 from bitsnap._arguments import number_of
-from bitsnap._arrays import Data, Source, is_tensor, source_of
+from bitsnap._arrays import Data, NotStorableTensorError, Source, is_tensor, source_of
 from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
 from bitsnap._options import Masters
 from bitsnap._typed_values import (
@@ -46,13 +46,13 @@ MAX_DEPTH = 127
 # Longer paths are cut in messages.
 _SHOWN_PATH = 400
 
-_PLAIN = (type(None), bool, int, float, complex, bytes)
-_KEY_TYPES = (type(None), bool, int, float, bytes)
-_CONTAINERS = (list, tuple, dict, OrderedDict, defaultdict, Counter, argparse.Namespace)
+_PLAIN = frozenset((type(None), bool, int, float, complex, bytes))
+_KEY_TYPES = frozenset((type(None), bool, int, float, bytes))
+_CONTAINERS: frozenset[type] = frozenset((list, tuple, dict, OrderedDict, defaultdict, Counter, argparse.Namespace))
 
 
 class Entry(NamedTuple):
-    """One tensor in the form of the extension."""
+    """One tensor in the form of the extension, without its data."""
 
     name: str
     dtype: str
@@ -62,8 +62,6 @@ class Entry(NamedTuple):
     master: tuple[str, int] | None  # its name, and the element in it where this tensor begins
     adam: AdamNumbers | None  # of a first moment
     alias_of: int | None
-    data: Data
-    owner: object  # keeps the data alive
 
 
 class Entries:
@@ -71,6 +69,8 @@ class Entries:
 
     def __init__(self, roles: Mapping[str, str] | None, masters: Masters | None) -> None:
         self.items: list[Entry] = []
+        self.data: list[Data] = []  # of each
+        self.owners: list[object] = []  # keep the data alive
         if roles is not None and not isinstance(roles, Mapping):
             raise TypeError(f"roles must be a dict of names to roles, got {roles!r}")
         if masters is not None and not isinstance(masters, Mapping):
@@ -99,20 +99,9 @@ class Entries:
             alias = None if first == index else first
         role = self._roles.pop(unique, role)
         master = self._masters.pop(unique, None)
-        self.items.append(
-            Entry(
-                name=unique,
-                dtype=source.dtype,
-                shape=source.shape,
-                size_bytes=source.size_bytes,
-                role=role,
-                master=master,
-                adam=None,
-                alias_of=alias,
-                data=source.data,
-                owner=source.owner,
-            )
-        )
+        self.items.append(Entry(unique, source.dtype, source.shape, source.size_bytes, role, master, None, alias))
+        self.data.append(source.data)
+        self.owners.append(source.owner)
         return index
 
     def index_of(self, identity: Hashable) -> int | None:
@@ -124,12 +113,12 @@ class Entries:
         index = self._by_path.get(path)
         return index if index is None or self.items[index].alias_of is None else self.items[index].alias_of
 
-    def finish(self) -> list[Entry]:
+    def check_all_used(self) -> None:
+        """Raises InvalidArgumentError if a role or master was given for a tensor that is not there."""
         if self._roles:
             raise InvalidArgumentError(f"roles are given for tensors that are not there: {sorted(self._roles)}")
         if self._masters:
             raise InvalidArgumentError(f"masters are given for tensors that are not there: {sorted(self._masters)}")
-        return self.items
 
 
 def _master_of(master: object, where: str) -> tuple[str, int]:
@@ -205,48 +194,57 @@ class _Flattener:
         self._open: set[int] = set()  # containers around the current place, by id
         self._max_value_bytes: float = MAX_VALUE_BYTES
 
-    def value(self, value: Any, path: Path) -> Any:
+    def value(self, value: Any, path: Path, name: str) -> Any:
+        """The value at a path, encoded. `name` is the dotted name of the path."""
         kind = type(value)
         if kind is bytes and len(value) > self._max_value_bytes:
-            return self._stream(value, path, "bytes")
+            return self._stream(value, path, name, "bytes")
         if kind in _PLAIN:
             return value
         if kind is str:
-            check_text(value, place_of(path, "state"))
+            if not value.isascii():
+                check_text(value, place_of(path, "state"))
             # A character takes up to four bytes.
             if 4 * len(value) > self._max_value_bytes and len(encoded := value.encode()) > self._max_value_bytes:
-                return self._stream(encoded, path, "str")
+                return self._stream(encoded, path, name, "str")
             return value
         if kind in _CONTAINERS:
-            return self._container(value, path)
+            return self._container(value, path, name)
         if kind is set or kind is frozenset:
             return encode_set(kind, (self._key(item, path, "the item") for item in value))
-        return self._leaf(value, path)
+        return self._leaf(value, path, name)
 
-    def _container(self, value: Any, path: Path) -> Any:
+    def _container(self, value: Any, path: Path, name: str) -> Any:
         if id(value) in self._open:
             raise InvalidArgumentError(f"{place_of(path, 'state')} contains itself")
         if len(path) >= MAX_DEPTH:
             raise InvalidArgumentError(f"{place_of(path, 'state')} is nested deeper than {MAX_DEPTH} levels")
         self._open.add(id(value))
         try:
-            items = items_of(value)
             if not is_mapping(value):
-                return type(value)([self.value(item, (*path, i)) for i, item in items])
-            encoded = {self._key(key, path, "the key"): self.value(item, (*path, key)) for key, item in items}
-            return encode_container(value, encoded, self._metadata(value, path))
+                return type(value)([self._item(item, path, name, i) for i, item in items_of(value)])
+            encoded = {
+                self._key(key, path, "the key"): self._item(item, path, name, key) for key, item in items_of(value)
+            }
+            return encode_container(value, encoded, self._metadata(value, path, name))
         except NotStorableError as error:
             raise self._refusal(value, path, str(error)) from None
         finally:
             self._open.discard(id(value))
 
-    def _metadata(self, value: Any, path: Path) -> Any:
+    def _item(self, item: Any, path: Path, name: str, key: object) -> Any:
+        # Most lists hold nothing else, and their items need no names.
+        if type(item) in _PLAIN and type(item) is not bytes:
+            return item
+        return self.value(item, (*path, key), join(path, name, key))
+
+    def _metadata(self, value: Any, path: Path, name: str) -> Any:
         metadata = metadata_of(value)
         if metadata is None:
             return None
         tensors = len(self._entries.items)
         before, self._max_value_bytes = self._max_value_bytes, math.inf
-        encoded = self.value(metadata, (*path, "_metadata"))
+        encoded = self._item(metadata, path, name, "_metadata")
         self._max_value_bytes = before
         if len(self._entries.items) > tensors:
             raise InvalidArgumentError(f"{place_of(path, 'state')}._metadata holds a tensor and cannot be stored")
@@ -257,7 +255,7 @@ class _Flattener:
         if kind in _KEY_TYPES:
             return key
         if kind is str:
-            return check_text(key, f"a key of {place_of(path, 'state')}")
+            return key if key.isascii() else check_text(key, f"a key of {place_of(path, 'state')}")
         if kind is tuple:
             return tuple(self._key(part, path, what) for part in key)
         if kind is frozenset:
@@ -279,17 +277,17 @@ class _Flattener:
         if encoded is not None:
             texts = encoded.content if isinstance(encoded.content, tuple) else (encoded.content,)
             for text in texts:
-                if isinstance(text, str):
+                if isinstance(text, str) and not text.isascii():
                     check_text(text, place_of(path, "state"))
         return encoded
 
-    def _leaf(self, value: Any, path: Path) -> Any:
+    def _leaf(self, value: Any, path: Path, name: str) -> Any:
         if is_tensor(value):
-            return self._tensor(value, path, "tensor")
+            return self._tensor(value, path, name, "tensor")
         if isinstance(value, np.generic):
-            return self._tensor(value, path, "scalar")
+            return self._tensor(value, path, name, "scalar")
         if isinstance(value, np.ndarray):
-            return self._tensor(value, path, "array")
+            return self._tensor(value, path, name, "array")
         encoded = self._typed(value, path)
         if encoded is not None:
             return encoded
@@ -298,12 +296,15 @@ class _Flattener:
             return str(value)
         raise self._refusal(value, path, _advice(value))
 
-    def _tensor(self, value: Any, path: Path, kind: str, role: str | None = None) -> TensorRef:
-        name = ".".join(component(key) for key in path) or "tensor"
-        return TensorRef(self._entries.add(name, source_of(value, place_of(path, "state")), path, role), kind)
+    def _tensor(self, value: Any, path: Path, name: str, kind: str, role: str | None = None) -> TensorRef:
+        try:
+            source = source_of(value)
+        except NotStorableTensorError as error:
+            raise InvalidArgumentError(f"{place_of(path, 'state')} {error}") from None
+        return TensorRef(self._entries.add(name or "tensor", source, path, role), kind)
 
-    def _stream(self, content: bytes, path: Path, kind: str) -> Any:
-        return TypedValue(kind, self._tensor(np.frombuffer(content, np.uint8), path, "tensor", "other"))
+    def _stream(self, content: bytes, path: Path, name: str, kind: str) -> Any:
+        return TypedValue(kind, self._tensor(np.frombuffer(content, np.uint8), path, name, "tensor", "other"))
 
     @staticmethod
     def _refusal(value: object, path: Path, why: str) -> InvalidArgumentError:
@@ -318,8 +319,21 @@ def _type_name(kind: type) -> str:
 def flatten(state: Any, roles: Mapping[str, str] | None, masters: Masters | None) -> tuple[Entries, Any]:
     """The tensors of a state, and its tree as the extension takes it, with a TensorRef in the place of each tensor."""
     entries = Entries(roles, masters)
-    tree = _Flattener(entries).value(state, ())
+    tree = _Flattener(entries).value(state, (), "")
     return entries, tree
+
+
+def is_container(value: object) -> bool:
+    """Whether the items of a value of a state are values of the state themselves."""
+    return type(value) in _CONTAINERS
+
+
+def encoded_value(value: Any) -> Any:
+    """A value without tensors, encoded. Raises InvalidArgumentError for a tensor, or what cannot be stored."""
+    entries, encoded = flatten(value, None, None)
+    if entries.items:
+        raise InvalidArgumentError("the value holds a tensor")
+    return encoded
 
 
 def references(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Reference]]:

@@ -19,7 +19,7 @@ from bitsnap._engine_saves import OnProgress, Save, Saves
 from bitsnap._flush import Flush
 from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
 from bitsnap._options import Masters, PathLike, Role, absolute_path, native_path
-from bitsnap._packing import PackedState, pack
+from bitsnap._packing import PackedState, Packer
 from bitsnap._ranks import Ranks
 from bitsnap._reading import Device
 from bitsnap._restoring import Restored, Restoring
@@ -102,6 +102,7 @@ class Checkpointer:
         self._settings = settings_of(settings)
         self._stored_settings: Settings | None = None
         self._adam = adam_for_many(adam)
+        self._packer = Packer()
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
         job = _given(job, JobOptions, "job")
         timeout_ms = milliseconds_of(timeout, "timeout")
@@ -210,7 +211,7 @@ class Checkpointer:
         self._warn_of_failures()
         begin = time.perf_counter()
         packed = self._packed(state, roles, masters, metadata)
-        staged = self._saves.native.save(number, packed.tensors, packed.tree, packed.metadata, persist)
+        staged = self._saves.native.save(number, *packed.native, persist)
         save = self._saves.add(staged, packed.adam, time.perf_counter() - begin)
         if staged.error is not None:
             self._warn_of_failures()
@@ -230,7 +231,7 @@ class Checkpointer:
         """
         self._check_usable()
         packed = self._packed(state)
-        self._saves.native.reserve(packed.tensors, packed.tree, packed.metadata)
+        self._saves.native.reserve(*packed.native)
 
     def steps(self) -> list[int]:
         """The steps that every rank can restore, as far as this rank knows, ascending.
@@ -356,7 +357,7 @@ class Checkpointer:
         if not may_lose(settings):
             self._stored_settings = self._stored_settings or self._settings_of_store()
             settings = self._stored_settings or settings
-        return pack(made, settings, self._adam, roles=roles, masters=masters, metadata=metadata)
+        return self._packer.pack(made, settings, self._adam, roles=roles, masters=masters, metadata=metadata)
 
     def _settings_of_store(self) -> Settings | None:
         try:

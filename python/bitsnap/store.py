@@ -22,7 +22,7 @@ from bitsnap._bitsnap import (
     StoreVerification,
 )
 from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, native_path
-from bitsnap._packing import PackedState, pack
+from bitsnap._packing import PackedState, Packer
 from bitsnap._reading import Device
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules
@@ -97,6 +97,7 @@ class Store:
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
         self._settings = settings_of(settings)
         self._adam = adam_for_many(adam)
+        self._packer = Packer()
         self._native = _bitsnap.Store.open(
             native_path(absolute_path(path, "path")),
             access=self._access,
@@ -261,11 +262,9 @@ class Store:
         """
         number = number_of(step, "step")
         packed = self._packed(state, roles, masters, metadata)
-        warn_of_idle_rules(self._settings, packed.tensors, stacklevel=2)
+        warn_of_idle_rules(self._settings, packed.entries, stacklevel=2)
         with packed.adam.explained():
-            return self._native.save(
-                number, packed.tensors, packed.tree, packed.metadata, threads=self._threads, progress=progress
-            )
+            return self._native.save(number, *packed.native, threads=self._threads, progress=progress)
 
     def save_shard(
         self,
@@ -304,9 +303,7 @@ class Store:
         with packed.adam.explained():
             return self._native.save_shard(
                 number_of(step, "step"),
-                packed.tensors,
-                packed.tree,
-                packed.metadata,
+                *packed.native,
                 shard=number_of(shard, "shard", LARGEST_COUNT),
                 shards=number_of(shards, "shards", LARGEST_COUNT),
                 attempt=text_of(attempt, "attempt"),
@@ -442,7 +439,7 @@ class Store:
         masters: Masters | None,
         metadata: Mapping[str, str] | None,
     ) -> PackedState:
-        return pack(state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata)
+        return self._packer.pack(state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata)
 
     def _only_shard(self, step: int | None) -> _bitsnap.Snapshot:
         while True:

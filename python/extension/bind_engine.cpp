@@ -160,10 +160,10 @@ PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std:
 }
 
 // A failure does not end a training: the result has the error, except for invalid arguments, which the caller can fix.
-SaveState save_step(const PyEngine& self, std::uint64_t step, Tensors tensors, nb::object tree,
-                    std::vector<std::pair<std::string, std::string>> metadata, bool persist) {
+SaveState save_step(const PyEngine& self, std::uint64_t step, const TensorTable& tensors, const TensorData& data,
+                    const ValueTree* tree, std::vector<std::pair<std::string, std::string>> metadata, bool persist) {
   RunContext context{nb::none()};
-  const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
+  const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
   const std::shared_ptr<HeldEngine> held = self.in_use();
   return context.call([&] {
     Result<SaveState> saved =
@@ -174,10 +174,10 @@ SaveState save_step(const PyEngine& self, std::uint64_t step, Tensors tensors, n
   });
 }
 
-void reserve(const PyEngine& self, Tensors tensors, nb::object tree,
+void reserve(const PyEngine& self, const TensorTable& tensors, const TensorData& data, const ValueTree* tree,
              std::vector<std::pair<std::string, std::string>> metadata) {
   RunContext context{nb::none()};
-  const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
+  const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
   self.call(context, true, [&](Engine& engine) { return engine.reserve(state); });
 }
 
@@ -274,9 +274,9 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("job", [](const PyEngine& self) { return self.job; })
       .def_prop_ro("agent_process", [](const PyEngine& self) { return number_of(self, &Engine::agent_process); })
       .def_prop_ro("arena_bytes", [](const PyEngine& self) { return number_of(self, &Engine::arena_bytes); })
-      .def("save", &save_step, nb::arg("step"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
-           nb::arg("persist"))
-      .def("reserve", &reserve, nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"))
+      .def("save", &save_step, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
+           nb::arg("metadata"), nb::arg("persist"))
+      .def("reserve", &reserve, nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(), nb::arg("metadata"))
       .def("look", &look, nb::arg("ticket"))
       .def("wait", &wait, nb::arg("ticket"), nb::arg("stage"), nb::arg("timeout_ms"))
       .def("wait_all", &wait_all, nb::arg("timeout_ms"))

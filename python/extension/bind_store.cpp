@@ -102,22 +102,24 @@ void close(PyStore& self) {
   store.reset();
 }
 
-CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, Tensors tensors, nb::object tree,
+CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, const TensorTable& tensors,
+                               const TensorData& data, const ValueTree* tree,
                                std::vector<std::pair<std::string, std::string>> metadata, unsigned threads,
                                nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
-  const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
+  const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
   return raise_prune_error(self.call(context, [&](Store& store) { return store.save(step, state, options); }));
 }
 
-SaveSummary save_shard(const PyStore& self, std::uint64_t step, Tensors tensors, nb::object tree,
-                       std::vector<std::pair<std::string, std::string>> metadata, std::uint32_t shard,
-                       std::uint32_t shards, std::string attempt, unsigned threads, nb::object progress) {
+SaveSummary save_shard(const PyStore& self, std::uint64_t step, const TensorTable& tensors, const TensorData& data,
+                       const ValueTree* tree, std::vector<std::pair<std::string, std::string>> metadata,
+                       std::uint32_t shard, std::uint32_t shards, std::string attempt, unsigned threads,
+                       nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
   const ShardPlace place{shard, shards, std::move(attempt)};
-  const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
+  const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
   return self.call(context, [&](Store& store) { return store.save_shard(step, place, state, options); });
 }
 
@@ -193,11 +195,11 @@ void bind_store(nb::module_& module) {
           },
           nb::arg("step"))
       .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"))
-      .def("save", &save_checkpoint, nb::arg("step"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
-           nb::kw_only(), nb::arg("threads"), nb::arg("progress").none())
-      .def("save_shard", &save_shard, nb::arg("step"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
-           nb::kw_only(), nb::arg("shard"), nb::arg("shards"), nb::arg("attempt"), nb::arg("threads"),
-           nb::arg("progress").none())
+      .def("save", &save_checkpoint, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
+           nb::arg("metadata"), nb::kw_only(), nb::arg("threads"), nb::arg("progress").none())
+      .def("save_shard", &save_shard, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
+           nb::arg("metadata"), nb::kw_only(), nb::arg("shard"), nb::arg("shards"), nb::arg("attempt"),
+           nb::arg("threads"), nb::arg("progress").none())
       .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"))
       .def("prune", &prune, nb::kw_only(), nb::arg("keep_last").none(), nb::arg("keep_every").none(), nb::arg("keep"),
            nb::arg("reencode"), nb::arg("dry_run"), nb::arg("threads"), nb::arg("progress").none())

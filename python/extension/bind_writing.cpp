@@ -36,12 +36,12 @@ SaveOptions save_options(const CodingSettings& settings, const PySnapshot* base,
   return options;
 }
 
-SaveSummary save_snapshot(nb::bytes path, Tensors tensors, nb::object tree,
+SaveSummary save_snapshot(nb::bytes path, const TensorTable& tensors, const TensorData& data, const ValueTree* tree,
                           std::vector<std::pair<std::string, std::string>> metadata, const CodingSettings& settings,
                           const PySnapshot* base, bool overwrite, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   const SaveOptions options = save_options(settings, base, overwrite, threads, context);
-  const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
+  const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
   const std::string to = to_path(path);
   return context.call([&] { return save_snapshot(to, state, options); });
 }
@@ -80,9 +80,9 @@ void bind_writing(nb::module_& module) {
       .field("stored_bytes", &SaveSummary::stored_bytes, "Size of the file.")
       .field("chunks", &SaveSummary::chunks);
 
-  module.def("save", &save_snapshot, nb::arg("path"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
-             nb::kw_only(), nb::arg("settings"), nb::arg("base").none(), nb::arg("overwrite"), nb::arg("threads"),
-             nb::arg("progress").none());
+  module.def("save", &save_snapshot, nb::arg("path"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
+             nb::arg("metadata"), nb::kw_only(), nb::arg("settings"), nb::arg("base").none(), nb::arg("overwrite"),
+             nb::arg("threads"), nb::arg("progress").none());
   module.def("compress", &compress, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("settings"),
              nb::arg("adam").none(), nb::arg("base").none(), nb::arg("overwrite"), nb::arg("threads"),
              nb::arg("progress").none());

@@ -15,6 +15,7 @@
 
 #include "bindings.hpp"
 #include "python_error.hpp"
+#include "python_source.hpp"
 #include "python_value.hpp"
 #include "run_context.hpp"
 
@@ -55,6 +56,7 @@ NB_MODULE(_bitsnap, module) {
   module.def("warn_of_leaks", &nb::set_leak_warnings, nb::arg("warn"));
 
   python::bind_values(module);
+  python::bind_sources(module);
   python::bind_settings(module);
   python::bind_loss(module);
   python::bind_reading(module);

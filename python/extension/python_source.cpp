@@ -93,9 +93,11 @@ class LazyTensor {
   std::uint64_t served_bytes_ = 0;
 };
 
+// Name, dtype name, shape, size in bytes, role or None, name of its master and element in it or None, AdamNumbers or
+// None, index of the tensor it is an alias of or None.
 using Item = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::uint64_t, std::optional<std::string>,
                         std::optional<std::pair<std::string, std::uint64_t>>, std::optional<AdamNumbers>,
-                        std::optional<std::size_t>, nb::object, nb::object>;
+                        std::optional<std::size_t>>;
 
 Role role_of(const std::optional<std::string>& given, const TensorInfo& info) {
   if (!given) return guess_role(info.name, info.dtype);
@@ -107,12 +109,12 @@ Role role_of(const std::optional<std::string>& given, const TensorInfo& info) {
   return *role;
 }
 
-std::vector<TensorSource> sources_from_python(Tensors tensors, RunContext& context) {
-  std::vector<TensorSource> sources;
-  sources.reserve(nb::len(tensors));
-  for (const nb::handle item : tensors) {
-    auto [name, dtype_name, shape, size_bytes, role, master, adam, alias, data, owner] = nb::cast<Item>(item);
-    TensorSource source;
+TensorTable table_from_python(const nb::typed<nb::sequence, nb::any>& items) {
+  TensorTable table;
+  table.tensors.reserve(nb::len(items));
+  for (const nb::handle item : items) {
+    auto [name, dtype_name, shape, size_bytes, role, master, adam, alias] = nb::cast<Item>(item);
+    TensorSource& source = table.tensors.emplace_back();
     source.info.name = std::move(name);
     source.info.dtype = dtype_from_name(dtype_name);
     source.info.dtype_name = std::move(dtype_name);
@@ -122,22 +124,24 @@ std::vector<TensorSource> sources_from_python(Tensors tensors, RunContext& conte
     if (master) source.master = MasterSlice{std::move(master->first), master->second};
     source.adam = adam;
     source.info.alias_of = alias;
-    if (PyCallable_Check(data.ptr()) != 0) {
-      source.read = [lazy = std::make_shared<LazyTensor>(data, size_bytes, context)](
-                        std::uint64_t offset, std::span<std::byte> out) { return lazy->read(offset, out); };
-      source.read_brings_all = true;
-    } else if (PyTuple_Check(data.ptr())) {
-      source.read = [memory = strided_memory(nb::cast<StridedTuple>(data))](std::uint64_t offset,
-                                                                            std::span<std::byte> out) -> Result<void> {
-        memory.read(offset, out);
-        return {};
-      };
-    } else {
-      source.data = reinterpret_cast<const std::byte*>(nb::cast<std::uintptr_t>(data));
-    }
-    sources.push_back(std::move(source));
   }
-  return sources;
+  return table;
+}
+
+void set_data(TensorSource& source, nb::handle data, RunContext& context) {
+  if (PyLong_CheckExact(data.ptr())) {
+    source.data = reinterpret_cast<const std::byte*>(nb::cast<std::uintptr_t>(data));
+  } else if (PyTuple_Check(data.ptr())) {
+    source.read = [memory = strided_memory(nb::cast<StridedTuple>(data))](std::uint64_t offset,
+                                                                          std::span<std::byte> out) -> Result<void> {
+      memory.read(offset, out);
+      return {};
+    };
+  } else {
+    source.read = [lazy = std::make_shared<LazyTensor>(nb::borrow(data), source.info.size_bytes, context)](
+                      std::uint64_t offset, std::span<std::byte> out) { return lazy->read(offset, out); };
+    source.read_brings_all = true;
+  }
 }
 
 }  // namespace
@@ -148,13 +152,29 @@ StridedMemory strided_memory(const StridedTuple& description) {
   return StridedMemory(reinterpret_cast<std::byte*>(address), shape, strides, item_bytes);
 }
 
-State state_from_python(Tensors tensors, nb::object tree, std::vector<std::pair<std::string, std::string>> metadata,
-                        RunContext& context) {
+State state_from_python(const TensorTable& tensors, const TensorData& data, const ValueTree* tree,
+                        std::vector<std::pair<std::string, std::string>> metadata, RunContext& context) {
+  if (data.size() != tensors.tensors.size()) throw nb::value_error("tensors and their data do not go together");
   State state;
-  state.tensors = sources_from_python(std::move(tensors), context);
-  if (!tree.is_none()) state.tree = value_from_python(tree[0]);
+  state.tensors = tensors.tensors;
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) set_data(state.tensors[i], data[i], context);
+  if (tree != nullptr) state.tree = tree->value;
   state.metadata = std::move(metadata);
   return state;
+}
+
+void bind_sources(nb::module_& module) {
+  nb::class_<TensorTable>(module, "TensorTable", "The tensors of a state without their data.")
+      .def(
+          "__init__",
+          [](TensorTable* self, const nb::typed<nb::sequence, nb::any>& entries) {
+            new (self) TensorTable(table_from_python(entries));
+          },
+          nb::arg("entries"));
+  nb::class_<ValueTree>(module, "ValueTree", "The tree of a state.")
+      .def(
+          "__init__", [](ValueTree* self, nb::handle value) { new (self) ValueTree{value_from_python(value)}; },
+          nb::arg("value").none());
 }
 
 }  // namespace bitsnap::python

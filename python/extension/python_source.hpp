@@ -17,16 +17,26 @@
 
 namespace bitsnap::python {
 
-using Tensors = nanobind::typed<nanobind::sequence, nanobind::any>;
+// The tensors of a state without their data. It may be saved many times, each time with other data.
+struct TensorTable {
+  std::vector<TensorSource> tensors;
+};
 
-// `tensors` is a sequence of (name, dtype name, shape, size in bytes, role or None, name of its master and element in
-// it or None, AdamNumbers or None, index of the tensor it is an alias of or None, data, owner). Data is memory that
-// owner keeps, little-endian: an address if it is contiguous, otherwise (address, shape, strides in bytes, bytes of an
-// element). Or it is a callable that returns (owner, address) of contiguous memory: a thread of the library calls it
-// when the first bytes of the tensor are needed, and releases the owner after the last. `tree` is None or a tuple of
-// one value. The state must not outlive `tensors` and `context`.
-[[nodiscard]] State state_from_python(Tensors tensors, nanobind::object tree,
+// The tree of a state.
+struct ValueTree {
+  Value value;
+};
+
+using TensorData = nanobind::typed<nanobind::list, nanobind::any>;
+
+// `data` has for each tensor memory of the caller, little-endian: an address if it is contiguous, otherwise (address,
+// shape, strides in bytes, bytes of an element). Or it is a callable that returns (owner, address) of contiguous
+// memory: a thread of the library calls it when the first bytes of the tensor are needed, and releases the owner after
+// the last. `tree` is nullptr for a state without one. The state must not outlive the memory and `context`.
+[[nodiscard]] State state_from_python(const TensorTable& tensors, const TensorData& data, const ValueTree* tree,
                                       std::vector<std::pair<std::string, std::string>> metadata, RunContext& context);
+
+void bind_sources(nanobind::module_& module);
 
 // (address, shape, strides in bytes, bytes of an element).
 using StridedTuple = std::tuple<std::uintptr_t, std::vector<std::uint64_t>, std::vector<std::int64_t>, std::size_t>;

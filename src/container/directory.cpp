@@ -70,15 +70,28 @@ Result<void> write_metadata(JsonWriter& out, const std::vector<std::pair<std::st
 }  // namespace
 
 Result<std::string> serialize_content(const Content& content) {
+  BITSNAP_ASSIGN(const std::string tensors, serialize_tensors(content));
+  return serialize_content(content, tensors);
+}
+
+Result<std::string> serialize_tensors(const Content& content) {
   return no_throw("content", [&]() -> Result<std::string> {
     JsonWriter out(JsonEscapes::without_b_and_f);
-    out.begin_object();
-    out.key("tensors");
     out.begin_array();
     for (std::size_t i = 0; i < content.tensors.size(); ++i) {
       BITSNAP_TRY(write_tensor(out, content.tensors[i], content.pool_offsets[i]));
     }
     out.end_array();
+    return out.take_text();
+  });
+}
+
+Result<std::string> serialize_content(const Content& content, std::string_view tensors) {
+  return no_throw("content", [&]() -> Result<std::string> {
+    JsonWriter out(JsonEscapes::without_b_and_f);
+    out.begin_object();
+    out.key("tensors");
+    out.json(tensors);
     if (content.pool_bytes > 0) {
       out.key("pool");
       out.number(content.pool_bytes);

@@ -69,6 +69,9 @@ struct Encoding {
 };
 
 [[nodiscard]] Result<std::string> serialize_content(const Content& content);
+// The same in two steps, for contents that differ in metadata and tree only: `tensors` is the text of the tensors.
+[[nodiscard]] Result<std::string> serialize_tensors(const Content& content);
+[[nodiscard]] Result<std::string> serialize_content(const Content& content, std::string_view tensors);
 [[nodiscard]] Result<Content> parse_content(std::string_view json, const DecodeLimits& limits);
 
 [[nodiscard]] std::string serialize_encoding(const Encoding& encoding);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <ranges>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -49,6 +50,8 @@ constexpr std::size_t kSlotNesting = 8;
 // A piece of this size takes long enough to copy that distributing the pieces costs little, and is small enough that
 // all threads finish at about the same time.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
+// Small tensors are copied together. Some may have to come from another device, one by one.
+constexpr std::size_t kPiecesAtOnce = 256;
 
 constexpr std::uint64_t align_up(std::uint64_t number, std::uint64_t unit) noexcept {
   return (number + unit - 1) / unit * unit;
@@ -117,17 +120,21 @@ std::optional<std::uint64_t> place_tensors(const std::vector<TensorInfo>& tensor
 
 }  // namespace
 
-Result<SlotPlan> plan_slot(const State& state) {
+Result<SlotPlan> plan_slot(const State& state) { return SlotPlanner().plan(state); }
+
+Result<SlotPlan> SlotPlanner::plan(const State& state) {
   return no_throw("staging", [&]() -> Result<SlotPlan> {
-    BITSNAP_ASSIGN(const container::Content content, save::lay_out(state));
-    // The agent would refuse these faults later, when the caller no longer waits.
-    BITSNAP_ASSIGN(const container::StreamTable streams, container::derive_streams(content));
-    BITSNAP_TRY(save::lay_out_masters(state, content, streams));
+    if (!has_tensors_of(state)) BITSNAP_TRY(check_tensors(state));
     if (state.safetensors_header && !container::is_utf8(*state.safetensors_header)) {
       return fail(ErrorKind::invalid_argument, "the safetensors header must be valid UTF-8");
     }
+    content_.tree.reset();
+    if (state.tree) {
+      BITSNAP_ASSIGN(content_.tree, serialize_value(*state.tree));
+    }
+    content_.metadata = state.metadata;
     SlotPlan plan;
-    BITSNAP_ASSIGN(plan.directory, container::serialize_content(content));
+    BITSNAP_ASSIGN(plan.directory, container::serialize_content(content_, tensors_));
     plan.details = serialize_details(state);
     if (plan.directory.size() > kMaxTextBytes || plan.details.size() > kMaxTextBytes) {
       return fail(ErrorKind::resource_exhausted,
@@ -135,14 +142,37 @@ Result<SlotPlan> plan_slot(const State& state) {
                               std::max(plan.directory.size(), plan.details.size()), kMaxTextBytes));
     }
     plan.tensors_offset = align_up(kHeadBytes + plan.directory.size() + plan.details.size(), kTensorAlignment);
-    const auto end = place_tensors(content.tensors, plan.tensors_offset, plan.offsets);
+    const auto end = place_tensors(content_.tensors, plan.tensors_offset, plan.offsets);
     if (!end) return fail(ErrorKind::invalid_argument, "the state has more than 2^64 bytes");
     plan.bytes = *end;
-    for (const TensorInfo& info : content.tensors) {
+    for (const TensorInfo& info : content_.tensors) {
       if (takes_room(info)) plan.raw_bytes += info.size_bytes;
     }
     return plan;
   });
+}
+
+bool SlotPlanner::has_tensors_of(const State& state) const {
+  const auto is_same = [&](std::size_t i) {
+    const TensorSource& source = state.tensors[i];
+    const bool has_data = !takes_room(source.info) || source.data != nullptr || source.read != nullptr;
+    return has_data && source.master == masters_[i] && source.info == content_.tensors[i];
+  };
+  if (tensors_.empty() || state.tensors.size() != content_.tensors.size()) return false;
+  return std::ranges::all_of(std::views::iota(std::size_t{0}, state.tensors.size()), is_same);
+}
+
+Result<void> SlotPlanner::check_tensors(const State& state) {
+  tensors_.clear();
+  checked_tensors_ += state.tensors.size();
+  BITSNAP_ASSIGN(content_, save::lay_out_tensors(state));
+  // The agent would refuse these faults later, when the caller no longer waits.
+  BITSNAP_ASSIGN(const container::StreamTable streams, container::derive_streams(content_));
+  BITSNAP_TRY(save::lay_out_masters(state, content_, streams));
+  masters_.clear();
+  for (const TensorSource& source : state.tensors) masters_.push_back(source.master);
+  BITSNAP_ASSIGN(tensors_, container::serialize_tensors(content_));
+  return {};
 }
 
 Result<void> fill_slot(const State& state, const SlotPlan& plan, ByteSpan slot, exec::Executor& executor) {
@@ -153,13 +183,25 @@ Result<void> fill_slot(const State& state, const SlotPlan& plan, ByteSpan slot, 
   };
   return no_throw("staging", [&]() -> Result<void> {
     std::vector<Piece> pieces;
+    std::vector<std::size_t> begins;  // of pieces that are copied together
+    std::uint64_t together = kPieceBytes;
     for (std::size_t i = 0; i < state.tensors.size(); ++i) {
       if (!takes_room(state.tensors[i].info)) continue;
       const std::uint64_t size = state.tensors[i].info.size_bytes;
       // Such a source produces the whole tensor at the first read, so pieces would not save time.
       const std::uint64_t piece = state.tensors[i].read_brings_all ? size : kPieceBytes;
-      for (std::uint64_t at = 0; at < size; at += piece) pieces.push_back({i, at, std::min(piece, size - at)});
+      for (std::uint64_t at = 0; at < size; at += piece) {
+        const Piece next{i, at, std::min(piece, size - at)};
+        if (together + next.bytes > kPieceBytes || pieces.size() - begins.back() == kPiecesAtOnce) {
+          begins.push_back(pieces.size());
+          together = 0;
+        }
+        together += next.bytes;
+        pieces.push_back(next);
+      }
     }
+    const std::size_t batches = begins.size();
+    begins.push_back(pieces.size());
     std::byte* const to = slot.data();
     std::memcpy(to, kSlotMagic.data(), kSlotMagic.size());
     store_le(to + 8, std::uint64_t{plan.directory.size()});
@@ -167,8 +209,7 @@ Result<void> fill_slot(const State& state, const SlotPlan& plan, ByteSpan slot, 
     store_le(to + 24, plan.tensors_offset);
     std::memcpy(to + kHeadBytes, plan.directory.data(), plan.directory.size());
     std::memcpy(to + kHeadBytes + plan.directory.size(), plan.details.data(), plan.details.size());
-    const auto copy = [&](std::size_t item, std::size_t) -> Result<void> {
-      const Piece& piece = pieces[item];
+    const auto copy = [&](const Piece& piece) -> Result<void> {
       const TensorSource& source = state.tensors[piece.tensor];
       const ByteSpan out = slot.subspan(static_cast<std::size_t>(plan.offsets[piece.tensor] + piece.offset),
                                         static_cast<std::size_t>(piece.bytes));
@@ -182,7 +223,10 @@ Result<void> fill_slot(const State& state, const SlotPlan& plan, ByteSpan slot, 
       std::memcpy(out.data(), source.data + piece.offset, out.size());
       return {};
     };
-    return executor.run(pieces.size(), executor.default_slots(), copy);
+    return executor.run(batches, executor.default_slots(), [&](std::size_t batch, std::size_t) -> Result<void> {
+      for (std::size_t i = begins[batch]; i < begins[batch + 1]; ++i) BITSNAP_TRY(copy(pieces[i]));
+      return {};
+    });
   });
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <bitsnap/writer.hpp>
 
 #include "base/bytes.hpp"
+#include "container/directory.hpp"
 #include "exec/executor.hpp"
 
 namespace bitsnap::engine {
@@ -31,7 +33,26 @@ struct SlotPlan {
   std::uint64_t raw_bytes = 0;  // of the tensors
 };
 
-// invalid_argument for a state that no snapshot can hold, so that a save refuses it before it copies anything.
+// Plans slots. Tensors that are the same as those of the last state, but for their data, are not checked again, and
+// their text is kept. For one thread at a time.
+class SlotPlanner {
+ public:
+  // invalid_argument for a state that no snapshot can hold, so that a save refuses it before it copies anything.
+  [[nodiscard]] Result<SlotPlan> plan(const State& state);
+  // How many tensors were checked so far.
+  [[nodiscard]] std::uint64_t checked_tensors() const noexcept { return checked_tensors_; }
+
+ private:
+  [[nodiscard]] bool has_tensors_of(const State& state) const;
+  [[nodiscard]] Result<void> check_tensors(const State& state);
+
+  container::Content content_;  // of the last state, without metadata and tree
+  std::vector<std::optional<MasterSlice>> masters_;
+  std::string tensors_;  // as JSON
+  std::uint64_t checked_tensors_ = 0;
+};
+
+// The plan of one state.
 [[nodiscard]] Result<SlotPlan> plan_slot(const State& state);
 
 // Copies the state into the slot, in parallel. Precondition: the plan was made from this state, and it fits the slot.

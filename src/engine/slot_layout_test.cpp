@@ -12,6 +12,8 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "container/directory.hpp"
@@ -135,6 +137,62 @@ TEST_F(SlotLayoutTest, TensorsOfAReadStateLieInTheSlot) {
   EXPECT_EQ(spans[0].size(), weight_.size());
   EXPECT_TRUE(spans[2].empty());
   EXPECT_TRUE(spans[3].empty());
+}
+
+// What is planned is always what a new planner plans.
+TEST_F(SlotLayoutTest, APlannerChecksOnlyTensorsThatChanged) {
+  SlotPlanner planner;
+  std::uint64_t checked = 0;
+  const auto expect_planned = [&](bool is_checked) {
+    const auto plan = planner.plan(state_);
+    const auto expected = plan_slot(state_);
+    ASSERT_EQ(plan.has_value(), expected.has_value());
+    if (plan) {
+      EXPECT_EQ(plan->directory, expected->directory);
+      EXPECT_EQ(plan->details, expected->details);
+      EXPECT_EQ(plan->offsets, expected->offsets);
+      EXPECT_EQ(std::tuple(plan->tensors_offset, plan->bytes, plan->raw_bytes),
+                std::tuple(expected->tensors_offset, expected->bytes, expected->raw_bytes));
+    }
+    if (is_checked) checked += state_.tensors.size();
+    EXPECT_EQ(planner.checked_tensors(), checked);
+  };
+  expect_planned(true);
+  expect_planned(false);
+  // Other memory, values and numbers of Adam.
+  const Bytes other = random_bytes(80, 9);
+  state_.tensors[0].data = other.data();
+  state_.tree = Value(0.5);
+  state_.metadata = {{"step", "8"}};
+  state_.tensors[4].adam->step = 7;
+  expect_planned(false);
+  state_.tree.reset();
+  expect_planned(false);
+
+  TensorSource& moment = state_.tensors[4];
+  moment.info.name = "exp_avg_sq";
+  expect_planned(true);
+  moment.info.role = Role::exp_avg_sq;
+  expect_planned(true);
+  moment.info.shape = {40};
+  expect_planned(true);
+  moment.info.dtype = DType::u32;
+  moment.info.dtype_name = "U32";
+  expect_planned(true);
+  state_.tensors[0].master->element = 40;  // beyond the master
+  expect_planned(true);
+  expect_planned(true);
+  state_.tensors[0].master.reset();
+  expect_planned(true);
+  state_.tensors[2].info.alias_of.reset();
+  expect_planned(true);
+  state_.tensors.pop_back();
+  expect_planned(true);
+  expect_planned(false);
+  const auto data = std::exchange(state_.tensors[1].data, nullptr);
+  expect_planned(true);
+  state_.tensors[1].data = data;
+  expect_planned(true);
 }
 
 TEST_F(SlotLayoutTest, AnEmptyStateRoundTrips) {

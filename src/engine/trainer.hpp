@@ -172,6 +172,7 @@ class Engine::Impl {
   const std::unique_ptr<exec::Executor> executor_;
 
   std::mutex save_mutex_;
+  engine::SlotPlanner planner_;  // guarded by `save_mutex_`
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   Link link_;

@@ -35,7 +35,7 @@ Result<void> Engine::Impl::reserve(const State& state) {
     BITSNAP_TRY(check_process());
     const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
     BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
-    BITSNAP_ASSIGN(const engine::SlotPlan plan, engine::plan_slot(state));
+    BITSNAP_ASSIGN(const engine::SlotPlan plan, planner_.plan(state));
     BITSNAP_TRY(fit_arena(plan, Pages::all, deadline));
     return pages_->take(0, arena_->memory.size_bytes(), *executor_);
   });
@@ -46,7 +46,7 @@ Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, boo
   const os::Stopwatch whole;
   const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
   BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
-  BITSNAP_ASSIGN(const engine::SlotPlan plan, engine::plan_slot(state));
+  BITSNAP_ASSIGN(const engine::SlotPlan plan, planner_.plan(state));
   BITSNAP_TRY(fit_arena(plan, Pages::of_a_slot, deadline));
 
   const os::Stopwatch waiting;

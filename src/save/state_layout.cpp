@@ -112,15 +112,20 @@ Result<GivenMaster> check_master(const State& state, std::size_t weight,
 }  // namespace
 
 Result<container::Content> lay_out(const State& state) {
+  BITSNAP_ASSIGN(container::Content content, lay_out_tensors(state));
+  if (state.tree) {
+    BITSNAP_ASSIGN(content.tree, serialize_value(*state.tree));
+  }
+  content.metadata = state.metadata;
+  return content;
+}
+
+Result<container::Content> lay_out_tensors(const State& state) {
   const DecodeLimits limits;
   if (state.tensors.size() > limits.tensors) {
     return wrong("the state must have at most {} tensors, got {}", limits.tensors, state.tensors.size());
   }
   container::Content content;
-  if (state.tree) {
-    BITSNAP_ASSIGN(content.tree, serialize_value(*state.tree));
-  }
-  content.metadata = state.metadata;
   content.tensors.reserve(state.tensors.size());
   content.pool_offsets.resize(state.tensors.size());
   std::unordered_map<std::string_view, std::size_t> names;

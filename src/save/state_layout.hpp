@@ -23,6 +23,8 @@ inline constexpr std::uint64_t kPoolTensorBytes = 4096;
 // Fails with invalid_argument, naming the tensor, for names that are too long or used twice, sizes that do not match
 // the shape, aliases of nothing, parts outside their sharded tensor, and sources without bytes.
 [[nodiscard]] Result<container::Content> lay_out(const State& state);
+// The same without metadata and tree.
+[[nodiscard]] Result<container::Content> lay_out_tensors(const State& state);
 
 // The masters that the caller gives, by stream. Masters of tensors in the pool are checked and not used. Fails with
 // invalid_argument, naming the tensor and its master, if the master does not exist, is not F32 or has too few elements,
