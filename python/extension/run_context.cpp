@@ -58,8 +58,10 @@ void RunContext::raise_kept() {
 bool RunContext::on_progress(std::uint64_t done, std::uint64_t total) {
   if (stopped_.load(std::memory_order_relaxed)) return false;
   // Python runs signal handlers in its main thread, which also works and soon calls this.
-  const bool check_signals = std::this_thread::get_id() == caller_ && is_due(next_signal_check_, kSignalInterval);
-  const bool report = has_progress_ && (done >= total || is_due(next_report_, kReportInterval));
+  const bool is_end = done >= total;
+  const bool check_signals =
+      std::this_thread::get_id() == caller_ && (is_end || is_due(next_signal_check_, kSignalInterval));
+  const bool report = has_progress_ && (is_end || is_due(next_report_, kReportInterval));
   if (!check_signals && !report) return true;
 
   const nb::gil_scoped_acquire gil;

@@ -1,4 +1,5 @@
 // save_snapshot() with real files, read back: contents, sizes, chains, overwriting, and states that are rejected.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <bitsnap/cpu.hpp>
@@ -337,6 +339,23 @@ TEST_F(SaveSnapshot, LeavesNoFileWhenCancelled) {
   const auto saved = save_snapshot(path("a.bsnap"), state, {.progress = progress});
   ASSERT_FALSE(saved.has_value());
   EXPECT_EQ(saved.error().kind(), ErrorKind::cancelled);
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_F(SaveSnapshot, ReportsTheEndOnTheThreadOfTheCaller) {
+  const Bytes weights = bf16_weights(20'000'000, 12);
+  State state;
+  state.tensors.push_back(source("w", DType::bf16, {20'000'000}, weights));
+  std::vector<std::thread::id> ends;
+  const auto progress = [&](std::uint64_t done, std::uint64_t total) {
+    if (done == total) ends.push_back(std::this_thread::get_id());
+    return done < total;
+  };
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(save_snapshot(path("a.bsnap"), state, {.threads = 4, .progress = progress}).error().kind(),
+              ErrorKind::cancelled);
+  }
+  EXPECT_THAT(ends, ::testing::ElementsAreArray(std::vector(5, std::this_thread::get_id())));
   EXPECT_TRUE(files().empty());
 }
 

@@ -70,7 +70,9 @@ class Pipeline {
     const auto commit = [&](std::size_t place, std::size_t slot) {
       return commit_chunk(order_[place], encoded[slot], encoders[slot]);
     };
-    return executor.run_ordered(index_.chunks.size(), slots, work, commit);
+    BITSNAP_TRY(executor.run_ordered(index_.chunks.size(), slots, work, commit));
+    // On the caller's thread, so that one that can cancel only there always does so before the file appears.
+    return raw_bytes_ > 0 ? report_progress() : Result<void>();
   }
 
   // Enters why the codecs were chosen, and the errors that quantizers caused.
@@ -129,10 +131,12 @@ class Pipeline {
     lost_[stream].reached.merge(chunk.lost.reached);
     quantize::merge(lost_[stream].updates, chunk.lost.updates);
     raw_bytes_ += chunk.raw_bytes;
-    if (parts_.progress && !parts_.progress(raw_bytes_, total_bytes_)) {
-      return fail(ErrorKind::cancelled, "saving was cancelled by the caller");
-    }
-    return {};
+    return raw_bytes_ < total_bytes_ ? report_progress() : Result<void>();
+  }
+
+  Result<void> report_progress() {
+    if (!parts_.progress || parts_.progress(raw_bytes_, total_bytes_)) return {};
+    return fail(ErrorKind::cancelled, "saving was cancelled by the caller");
   }
 
   // Makes the entry of a chunk. If an input cannot be entered, encodes the chunk again without inputs.
