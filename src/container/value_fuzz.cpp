@@ -5,6 +5,7 @@
 
 #include <bitsnap/value.hpp>
 
+#include "base/cost_testing.hpp"
 #include "container/directory.hpp"
 #include "container/value_reader.hpp"
 
@@ -18,6 +19,7 @@ void require(bool holds) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace bitsnap;
+  const CostCheck cost(size, {1 << 20, 1000, 1, 1e-4});
   const std::string_view json(reinterpret_cast<const char*>(data), size);
   DecodeLimits limits;
   limits.tree_nodes = 10000;

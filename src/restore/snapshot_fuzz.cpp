@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cost_testing.hpp"
 #include "base/hash.hpp"
 #include "container/raw_file_testing.hpp"
 #include "os/file_system_fake.hpp"
@@ -29,6 +30,9 @@ using namespace bitsnap;
 using container::Bytes;
 
 constexpr std::uint64_t kMostTensorBytes = 4'000'000;
+constexpr double kMaxCost = 0.05;
+// The tensors are read whole several times. An input of type 1 or 2 grows little.
+constexpr CostBound kBound{16 << 20, 20, 1, 1e-4};
 
 void require(bool holds) {
   if (!holds) std::abort();
@@ -100,11 +104,9 @@ class OneBase final : public BaseProvider {
 
 OpenOptions small_limits() {
   OpenOptions options;
-  options.limits.index_bytes = 1 << 20;
-  options.limits.tensors = 1000;
   options.limits.tensor_bytes = kMostTensorBytes;
-  options.limits.tree_nodes = 10000;
   options.limits.chunk_decodes = 64;
+  options.limits.max_cost = kMaxCost;
   return options;
 }
 
@@ -187,6 +189,7 @@ void run_in_a_circle(const Bytes& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
+  const CostCheck cost(size, kBound);
   const ConstByteSpan input = std::as_bytes(std::span(data, size)).subspan(1);
   switch (data[0]) {
     case 0: run_alone(Bytes(input.begin(), input.end())); break;

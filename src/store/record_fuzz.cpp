@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cost_testing.hpp"
 #include "base/hash.hpp"
 #include "os/file_system_fake.hpp"
 #include "store/catalog.hpp"
@@ -215,6 +216,7 @@ void run_store(ConstByteSpan input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
+  const CostCheck cost(size, {4 << 20, 1000, 1, 1e-3});
   const ConstByteSpan input = std::as_bytes(std::span(data, size)).subspan(1);
   switch (data[0]) {
     case 0: run_commit(as_text(input)); break;
