@@ -47,9 +47,12 @@ class ContentReader {
   }
 
  private:
+  static constexpr std::size_t kDimensionsOfATensor = 16;
+
   Result<void> read_tensors(JsonReader& in) {
     return in.read_array([&]() -> Result<void> {
-      if (content_.tensors.size() >= limits_.tensors) {
+      if (!content_.tensors.empty()) counted_ += 1 + content_.tensors.back().shape.size() / kDimensionsOfATensor;
+      if (counted_ >= limits_.tensors) {
         return fail(ErrorKind::resource_exhausted, fmt::format("more tensors than the limit of {}", limits_.tensors));
       }
       if (read_plain(in)) return {};
@@ -126,6 +129,10 @@ class ContentReader {
     return in.read_object([&](std::string_view key) -> Result<void> {
       Result<std::string> text = in.read_string();
       if (!text) return tl::unexpected(within_json_key(std::move(text).error(), key));
+      if (content_.metadata.size() == limits_.metadata_entries) {
+        return fail(ErrorKind::resource_exhausted,
+                    fmt::format("more metadata than the limit of {} entries", limits_.metadata_entries));
+      }
       content_.metadata.emplace_back(key, std::move(*text));
       return {};
     });
@@ -233,6 +240,7 @@ class ContentReader {
 
   const DecodeLimits& limits_;
   Content content_;
+  std::uint64_t counted_ = 0;  // tensors, with their dimensions
 };
 
 }  // namespace

@@ -34,27 +34,32 @@ Result<void> FileWriter::append_payload(ConstByteSpan payload, ChunkEntry& entry
 
 Result<void> FileWriter::finish(Index& index) {
   return no_throw("snapshot", [&]() -> Result<void> {
-    BITSNAP_ASSIGN(const SerializedIndex serialized, serialize_index(index));
-    index.id = serialized.id;
+    DecodeLimits limits;
+    limits.max_cost = 1;  // of a reader who raised nothing
+    SerializedIndex serialized;
     Footer footer;
-    footer.index_offset = offset_;
-    footer.index_bytes = serialized.bytes.size();
-    footer.index_hash = hash64(serialized.bytes);
-    footer.id = serialized.id;
     // A file that this version cannot read must not replace anything: for example a state beyond the limits, or a tree
     // with a reference to a missing tensor.
-    const std::uint64_t file_bytes = offset_ + serialized.bytes.size() + kFooterBytes;
-    const auto check = [&]() -> Result<void> {
-      BITSNAP_ASSIGN(const Index readable, parse_index(serialized.bytes, footer, DecodeLimits()));
-      BITSNAP_TRY(tree_of(readable, file_bytes, DecodeLimits()));
+    const auto serialize = [&](Packing packing) -> Result<void> {
+      BITSNAP_ASSIGN(serialized, serialize_index(index, packing));
+      footer.index_offset = offset_;
+      footer.index_bytes = serialized.bytes.size();
+      footer.index_hash = hash64(serialized.bytes);
+      footer.id = serialized.id;
+      BITSNAP_ASSIGN(const Index readable, parse_index(serialized.bytes, footer, limits));
+      BITSNAP_TRY(tree_of(readable, offset_ + serialized.bytes.size() + kFooterBytes, limits));
       return {};
     };
-    if (auto readable = check(); !readable) {
+    Result<void> readable = serialize(Packing::compressed);
+    // Millions of equal values compress so well that a reader would suspect an attack.
+    if (!readable && readable.error().kind() == ErrorKind::resource_exhausted) readable = serialize(Packing::plain);
+    if (!readable) {
       return fail(ErrorKind::invalid_argument, "the state cannot be stored: " + readable.error().message());
     }
+    index.id = serialized.id;
     BITSNAP_TRY(file_.append(serialized.bytes));
     BITSNAP_TRY(file_.append(serialize_footer(footer)));
-    offset_ = file_bytes;
+    offset_ += serialized.bytes.size() + kFooterBytes;
     return {};
   });
 }

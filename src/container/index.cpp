@@ -89,7 +89,7 @@ Result<Index> parse_checked(ConstByteSpan bytes, const Footer& footer, const Dec
 
 }  // namespace
 
-Result<SerializedIndex> serialize_index(const Index& index) {
+Result<SerializedIndex> serialize_index(const Index& index, Packing packing) {
   return no_throw("index", [&]() -> Result<SerializedIndex> {
     if (index.streams.first_chunk.empty() || index.chunks.size() != index.streams.first_chunk.back() ||
         index.encoding.streams.size() != index.streams.streams.size() ||
@@ -119,7 +119,7 @@ Result<SerializedIndex> serialize_index(const Index& index) {
     }
     SerializedIndex serialized;
     serialized.id = compute_id(as_byte_span(content), header, index.chunks);
-    BITSNAP_ASSIGN(serialized.bytes, pack_sections(sections));
+    BITSNAP_ASSIGN(serialized.bytes, pack_sections(sections, packing));
     return serialized;
   });
 }

@@ -14,6 +14,7 @@
 #include "base/bytes.hpp"
 #include "container/directory.hpp"
 #include "container/layout.hpp"
+#include "container/section.hpp"
 
 namespace bitsnap::container {
 
@@ -36,8 +37,8 @@ struct SerializedIndex {
   SnapshotId id;
 };
 
-// Precondition: streams, chunks and encoding match the content. Compresses sections if that makes them smaller.
-[[nodiscard]] Result<SerializedIndex> serialize_index(const Index& index);
+// Precondition: streams, chunks and encoding match the content. `packing` is that of pack_sections().
+[[nodiscard]] Result<SerializedIndex> serialize_index(const Index& index, Packing packing = Packing::compressed);
 
 // Checks everything that the format requires of an index: sections, JSON, streams, chunk entries (sizes, inputs,
 // parameters, payloads that cover [64, index_offset) exactly), and that the id equals the footer's.

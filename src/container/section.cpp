@@ -104,7 +104,7 @@ Result<std::vector<std::byte>> compress(ConstByteSpan raw) {
 
 }  // namespace
 
-Result<std::vector<std::byte>> pack_sections(const Sections& sections) {
+Result<std::vector<std::byte>> pack_sections(const Sections& sections, Packing packing) {
   std::vector<std::byte> head(8);
   std::vector<std::byte> body;
   std::uint32_t count = 0;
@@ -112,7 +112,10 @@ Result<std::vector<std::byte>> pack_sections(const Sections& sections) {
     const auto& raw = sections.at(static_cast<SectionKind>(kind));
     if (!raw) continue;
     ++count;
-    BITSNAP_ASSIGN(const std::vector<std::byte> packed, compress(*raw));
+    std::vector<std::byte> packed;
+    if (packing == Packing::compressed) {
+      BITSNAP_ASSIGN(packed, compress(*raw));
+    }
     const std::vector<std::byte>& stored = packed.empty() ? *raw : packed;
     std::array<std::byte, kSectionEntryBytes> entry;
     store_le<std::uint32_t>(entry.data(), kind);

@@ -28,8 +28,11 @@ class Sections {
   std::array<std::optional<std::vector<std::byte>>, kSectionKinds> slots_;
 };
 
-// Compresses each section if that makes it smaller.
-[[nodiscard]] Result<std::vector<std::byte>> pack_sections(const Sections& sections);
+enum class Packing : bool { plain, compressed };
+
+// With Packing::compressed, compresses each section if that makes it smaller.
+[[nodiscard]] Result<std::vector<std::byte>> pack_sections(const Sections& sections,
+                                                           Packing packing = Packing::compressed);
 
 // Fails unless all required sections exist, and unless their raw sizes are ones that the stored bytes can unpack to and
 // together at most limits.index_bytes.

@@ -14,7 +14,7 @@ constexpr double kFloor = 1e9;
 constexpr double kTimes = 8;
 // A chunk of 1 MiB that is unchanged takes 9 bytes: its hash, compressed, and what else an index needs.
 constexpr double kPerStoredByte = 1 << 18;
-constexpr double kClaimFloor = 16e9;
+constexpr double kClaimFloor = 4e9;
 
 }  // namespace
 

@@ -13,8 +13,8 @@ import torch
 import bitsnap
 from bitsnap._adam import AdamOfState
 from bitsnap._arrays import source_of
-from bitsnap._bitsnap import TensorRef, TypedValue
-from bitsnap._packing import PackedState, write
+from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree
+from bitsnap._packing import NativeState, PackedState, write
 from bitsnap._tree import MAX_VALUE_BYTES, Entries
 from bitsnap.settings import settings_of
 from cli.command_line import run, run_json
@@ -159,10 +159,11 @@ def test_streams_that_hold_no_such_value_are_corrupt(
     tmp_path: Path, kind: str, content: np.ndarray[Any, Any], message: str
 ) -> None:
     entries = Entries(None, None)
-    entries.add("a", source_of(content, "a"))
+    entries.add("a", source_of(content))
     tree = {"x": TypedValue(kind, TensorRef(0, "tensor"))}
     chosen = settings_of(None)
-    packed = PackedState(AdamOfState(chosen, None), entries.finish(), (tree,), [])
+    native = NativeState(TensorTable(entries.items), entries.data, ValueTree(tree), [])
+    packed = PackedState(AdamOfState(chosen, None), entries.items, entries.owners, native)
     path = tmp_path / "a.bsnap"
     write(path, packed, chosen, base=None, bases=(), overwrite=False, threads=1, progress=None)
     with pytest.raises(bitsnap.CorruptError, match=r"state\['x'\] " + message):
