@@ -37,15 +37,15 @@ class CostCheck {
     [[maybe_unused]] static const int installed =
         __sanitizer_install_malloc_and_free_hooks(&CostCheck::count, &CostCheck::discount);
 #endif
-    live_ = 0;
-    peak_ = 0;
+    live_bytes = 0;
+    peak_bytes = 0;
   }
   CostCheck(const CostCheck&) = delete;
   CostCheck& operator=(const CostCheck&) = delete;
 
   ~CostCheck() {
     const double seconds = now() - start_;
-    const std::int64_t peak = peak_;
+    const std::int64_t peak = peak_bytes;
     const auto size = static_cast<double>(input_bytes_);
     const bool fits = static_cast<double>(peak) <=
                           static_cast<double>(bound_.floor_bytes) + static_cast<double>(bound_.bytes_per_byte) * size &&
@@ -59,12 +59,12 @@ class CostCheck {
  private:
 #if defined(BITSNAP_COUNTS_MEMORY)
   static void count(const volatile void*, std::size_t size) {
-    const std::int64_t live = live_ += static_cast<std::int64_t>(size);
-    if (live > peak_) peak_ = live;
+    const std::int64_t live = live_bytes += static_cast<std::int64_t>(size);
+    if (live > peak_bytes) peak_bytes = live;
   }
   static void discount(const volatile void* memory) {
     if (memory == nullptr) return;
-    live_ -= static_cast<std::int64_t>(__sanitizer_get_allocated_size(memory));
+    live_bytes -= static_cast<std::int64_t>(__sanitizer_get_allocated_size(memory));
   }
 #endif
 
@@ -74,8 +74,8 @@ class CostCheck {
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   }
 
-  inline static std::atomic<std::int64_t> live_ = 0;
-  inline static std::atomic<std::int64_t> peak_ = 0;
+  inline static std::atomic<std::int64_t> live_bytes = 0;
+  inline static std::atomic<std::int64_t> peak_bytes = 0;
 
   std::size_t input_bytes_;
   CostBound bound_;
