@@ -1,5 +1,5 @@
 // One entry of the content section's 'tensors' as plain data, with its table of fields: docs/spec/snapshot.md,
-// "Content". Shared by reading (content_reader.cpp) and writing (directory.cpp).
+// "Content". For content_reader.cpp; directory.cpp writes the same fields.
 #pragma once
 
 #include <array>

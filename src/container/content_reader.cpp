@@ -2,6 +2,7 @@
 //
 // The rules of one tensor's entry are checked when it has been read, those between entries (names, pool) when all have
 // been, and those of the tree by parse_tree().
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -48,9 +49,12 @@ class ContentReader {
 
  private:
   static constexpr std::size_t kDimensionsOfATensor = 16;
+  static constexpr std::size_t kSampledTensors = 256;
 
   Result<void> read_tensors(JsonReader& in) {
+    const std::size_t begin = in.position();
     return in.read_array([&]() -> Result<void> {
+      if (content_.tensors.size() == kSampledTensors) reserve_for_all(in, begin);
       if (!content_.tensors.empty()) counted_ += 1 + content_.tensors.back().shape.size() / kDimensionsOfATensor;
       if (counted_ >= limits_.tensors) {
         return fail(ErrorKind::resource_exhausted, fmt::format("more tensors than the limit of {}", limits_.tensors));
@@ -66,6 +70,15 @@ class ContentReader {
       if (!entry.name.empty()) place += " " + quote_name(entry.name);
       return tl::unexpected(std::move(read).error().within(place));
     });
+  }
+
+  // Makes room for all tensors if the first ones are as long as the others: growing step by step copies everything.
+  void reserve_for_all(const JsonReader& in, std::size_t begin) {
+    const std::size_t bytes_of_one = (in.position() - begin) / kSampledTensors;
+    const std::uint64_t expected = kSampledTensors + in.remaining() / bytes_of_one;
+    const auto room = static_cast<std::size_t>(std::min(expected, limits_.tensors));
+    content_.tensors.reserve(room);
+    content_.pool_offsets.reserve(room);
   }
 
   // Adds a tensor whose entry is what serialize_content() writes for most, many times as fast as by the table of

@@ -15,8 +15,8 @@
 #include "base/checked.hpp"
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
-#include "container/content_json.hpp"
 #include "container/json_text.hpp"
+#include "container/json_writer.hpp"
 
 namespace bitsnap::container {
 namespace {
@@ -26,28 +26,45 @@ Result<void> check_utf8(std::string_view text) {
   return fail(ErrorKind::invalid_argument, fmt::format("{} is not valid UTF-8", quote_name(text)));
 }
 
+Result<void> check_opaque(const TensorInfo& info) {
+  if (dtype_from_name(info.dtype_name) == DType::opaque) return check_utf8(info.dtype_name);
+  return fail(ErrorKind::invalid_argument, fmt::format("tensor {}: dtype {} is known, not opaque",
+                                                       quote_name(info.name), quote_name(info.dtype_name)));
+}
+
+void write_number(JsonWriter& out, std::string_view key, std::uint64_t number) {
+  out.key(key);
+  out.number(number);
+}
+
+void write_numbers(JsonWriter& out, std::string_view key, const std::vector<std::uint64_t>& numbers) {
+  out.key(key);
+  out.begin_array();
+  for (const std::uint64_t number : numbers) out.number(number);
+  out.end_array();
+}
+
+// The fields are those of TensorEntry, which is not used here because it copies.
 Result<void> write_tensor(JsonWriter& out, const TensorInfo& info, const std::optional<std::uint64_t>& pool_offset) {
   BITSNAP_TRY(check_utf8(info.name));
-  TensorEntry entry{.name = info.name,
-                    .dtype = std::string(dtype_name(info.dtype)),
-                    .shape = info.shape,
-                    .role = std::string(role_name(info.role)),
-                    .alias = info.alias_of,
-                    .pool = pool_offset};
-  if (info.dtype == DType::opaque) {
-    if (dtype_from_name(info.dtype_name) != DType::opaque) {
-      return fail(ErrorKind::invalid_argument, fmt::format("tensor {}: dtype {} is known, not opaque",
-                                                           quote_name(info.name), quote_name(info.dtype_name)));
-    }
-    BITSNAP_TRY(check_utf8(info.dtype_name));
-    entry.dtype = info.dtype_name;
-    entry.bytes = info.size_bytes;
-  }
+  const bool is_opaque = info.dtype == DType::opaque;
+  if (is_opaque) BITSNAP_TRY(check_opaque(info));
+  out.begin_object();
+  out.key("name");
+  out.string(info.name);
+  out.key("dtype");
+  out.string(is_opaque ? info.dtype_name : dtype_name(info.dtype));
+  write_numbers(out, "shape", info.shape);
+  out.key("role");
+  out.string(role_name(info.role));
+  if (info.alias_of) write_number(out, "alias", *info.alias_of);
+  if (pool_offset) write_number(out, "pool", *pool_offset);
+  if (is_opaque) write_number(out, "bytes", info.size_bytes);
   if (info.shard) {
-    entry.global_shape = info.shard->global_shape;
-    entry.offset = info.shard->offset;
+    write_numbers(out, "global_shape", info.shard->global_shape);
+    write_numbers(out, "offset", info.shard->offset);
   }
-  write_json(out, entry);
+  out.end_object();
   return {};
 }
 

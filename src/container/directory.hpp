@@ -27,7 +27,7 @@ struct Content {
   std::vector<std::pair<std::string, std::string>> metadata;
   std::optional<std::string>
       tree;              // JSON of docs/spec/typed_tree.md; parse_content() leaves checking it to parse_tree()
-  NameIndex names = {};  // set by parse_content()
+  NameIndex names = {};  // set by parse_content(), and by what lays out a state
 };
 
 // The streams that the content implies, in order, and for each tensor its stream.

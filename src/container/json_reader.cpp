@@ -245,6 +245,7 @@ Result<std::string_view> JsonReader::read_text() {
     } else if (c == ']' || c == '}') {
       if (--open == 0) return text_.substr(begin, at_ - begin);
     } else if (c == '"') {
+      at_ += plain_characters(text_.substr(at_));
       while (at_ < text_.size() && text_[at_] != '"') at_ += text_[at_] == '\\' ? 2U : 1U;
       ++at_;
     }
@@ -255,9 +256,7 @@ Result<std::string_view> JsonReader::read_text() {
 
 bool JsonReader::accept_plain_string(std::string_view& to) noexcept {
   if (at_ == text_.size() || text_[at_] != '"') return false;
-  std::size_t end = at_ + 1;
-  const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
-  while (end < text_.size() && is_plain(text_[end])) ++end;
+  const std::size_t end = at_ + 1 + plain_characters(text_.substr(at_ + 1));
   if (end == text_.size() || text_[end] != '"') return false;
   to = text_.substr(at_ + 1, end - at_ - 1);
   at_ = end + 1;

@@ -80,6 +80,7 @@ class JsonReader {
   [[nodiscard]] bool accept_plain_string(std::string_view& to) noexcept;
   [[nodiscard]] bool accept_plain_unsigned(std::uint64_t& to) noexcept;
   [[nodiscard]] std::size_t position() const noexcept { return at_; }
+  [[nodiscard]] std::size_t remaining() const noexcept { return text_.size() - at_; }
   void return_to(std::size_t position) noexcept { at_ = position; }  // within the same array or object
 
   // corrupt unless nothing but white space is left.

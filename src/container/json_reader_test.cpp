@@ -106,6 +106,20 @@ TEST(JsonReader, WritesStringsThatReadBack) {
   }
 }
 
+TEST(JsonReader, CountsPlainCharactersAtEveryPlaceOfAWord) {
+  for (int byte = 0; byte < 0x100; ++byte) {
+    const bool is_plain = byte >= ' ' && byte <= '~' && byte != '"' && byte != '\\';
+    for (std::size_t at = 0; at < 20; ++at) {
+      for (const char other : {' ', 'a', '~', '!', '#', '[', ']'}) {
+        std::string text(20, other);
+        text[at] = static_cast<char>(byte);
+        EXPECT_EQ(plain_characters(text), is_plain ? text.size() : at) << byte << " at " << at;
+      }
+    }
+  }
+  EXPECT_EQ(plain_characters(""), 0U);
+}
+
 TEST(JsonReader, ReplacesBytesThatAreNotUtf8) {
   EXPECT_EQ(replace_invalid_utf8("a\xFF\xC3\xA9\xE2\x82"), "a\xEF\xBF\xBD\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD");
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 
 namespace bitsnap::container {
 namespace {
@@ -59,8 +60,28 @@ std::size_t utf8_sequence(std::string_view text, std::size_t at) noexcept {
   return size;
 }
 
+std::size_t plain_characters(std::string_view text) noexcept {
+  constexpr std::uint64_t kEach = 0x0101010101010101;
+  constexpr std::uint64_t kHigh = 0x80 * kEach;
+  // The high bit of each byte that is below 128 and zero; of others, behind such a byte, perhaps, too.
+  const auto zeros = [](std::uint64_t bytes) { return (bytes - kEach) & ~bytes; };
+  std::size_t at = 0;
+  for (; at + 8 <= text.size(); at += 8) {
+    std::uint64_t bytes = 0;
+    std::memcpy(&bytes, text.data() + at, 8);
+    const std::uint64_t below_space = (bytes - 0x20 * kEach) & ~bytes;
+    const std::uint64_t above_tilde = bytes + kEach;  // 127 and above
+    const std::uint64_t special =
+        below_space | above_tilde | bytes | zeros(bytes ^ ('"' * kEach)) | zeros(bytes ^ (std::uint64_t{'\\'} * kEach));
+    if ((special & kHigh) != 0) break;
+  }
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+  while (at < text.size() && is_plain(text[at])) ++at;
+  return at;
+}
+
 bool is_utf8(std::string_view text) noexcept {
-  for (std::size_t at = 0; at < text.size();) {
+  for (std::size_t at = plain_characters(text); at < text.size(); at += plain_characters(text.substr(at))) {
     const std::size_t size = utf8_sequence(text, at);
     if (size == 0) return false;
     at += size;
@@ -84,7 +105,12 @@ void append_json_string(std::string& to, std::string_view text, JsonEscapes esca
   constexpr std::string_view kLetters = "\"\\nrtbf";
   const std::string_view escaped = kEscaped.substr(0, escapes == JsonEscapes::all_short ? 7 : 5);
   to.push_back('"');
-  for (const char c : text) {
+  while (true) {
+    const std::size_t plain = plain_characters(text);
+    to.append(text.substr(0, plain));
+    if (plain == text.size()) break;
+    const char c = text[plain];
+    text.remove_prefix(plain + 1);
     if (const std::size_t found = escaped.find(c); found != std::string_view::npos) {
       to.push_back('\\');
       to.push_back(kLetters[found]);

@@ -18,6 +18,10 @@ namespace bitsnap::container {
 // The text with U+FFFD in place of each byte that is not UTF-8.
 [[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
 
+// How many characters at the beginning of the text are printable ASCII other than '"' and '\\', as most in JSON
+// strings.
+[[nodiscard]] std::size_t plain_characters(std::string_view text) noexcept;
+
 // Files differ in how they write backspace and form feed, and their bytes never change.
 enum class JsonEscapes : std::uint8_t {
   without_b_and_f,  // \u0008 and \u000c: the index of a snapshot

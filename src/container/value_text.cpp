@@ -14,6 +14,8 @@
 #include <fmt/format.h>
 #include <bitsnap/value.hpp>
 
+#include "base/bytes.hpp"
+#include "base/hash.hpp"
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "container/json_text.hpp"
@@ -91,19 +93,26 @@ std::strong_ordering compare_keys(const Value& a, const Value& b) {
 }  // namespace
 
 std::optional<std::string> find_repeated_key(const ValueDict& dict) {
-  std::vector<const Value*> keys;
+  // Names have long common beginnings and are compared slowly: by their hashes first, which are seldom equal.
+  struct Key {
+    std::uint64_t hash = 0;  // equal for equal keys
+    const Value* value = nullptr;
+  };
+  const auto compare = [](const Key& a, const Key& b) {
+    return a.hash != b.hash ? a.hash <=> b.hash : compare_keys(*a.value, *b.value);
+  };
+  std::vector<Key> keys;
   keys.reserve(dict.entries.size());
-  bool ascends = true;
   for (const auto& [key, value] : dict.entries) {
-    ascends = ascends && (keys.empty() || compare_keys(*keys.back(), key) < 0);
-    keys.push_back(&key);
+    const auto* const text = std::get_if<std::string>(&key.get());
+    keys.push_back({text != nullptr ? hash64(as_byte_span(*text)) : 0, &key});
   }
-  if (ascends) return std::nullopt;
-  std::ranges::sort(keys, [](const Value* a, const Value* b) { return compare_keys(*a, *b) < 0; });
+  const auto is_before = [&](const Key& a, const Key& b) { return compare(a, b) < 0; };
+  if (!std::ranges::is_sorted(keys, is_before)) std::ranges::sort(keys, is_before);
   const auto repeated =
-      std::ranges::adjacent_find(keys, [](const Value* a, const Value* b) { return compare_keys(*a, *b) == 0; });
+      std::ranges::adjacent_find(keys, [&](const Key& a, const Key& b) { return compare(a, b) == 0; });
   if (repeated == keys.end()) return std::nullopt;
-  const Result<std::string> text = serialize_value(**repeated);
+  const Result<std::string> text = serialize_value(*repeated->value);
   return fmt::format("key {} appears twice in a dict", quote_name(text ? *text : ""));
 }
 

@@ -84,19 +84,18 @@ std::size_t holder_of(const container::Content& content, std::size_t tensor) noe
   return content.tensors[tensor].alias_of.value_or(tensor);
 }
 
-Result<GivenMaster> check_master(const State& state, std::size_t weight,
-                                 const std::unordered_map<std::string_view, std::size_t>& numbers) {
+Result<GivenMaster> check_master(const State& state, std::size_t weight, const container::Content& content) {
   const TensorInfo& info = state.tensors[weight].info;
   const MasterSlice& given = *state.tensors[weight].master;
   if (info.dtype != DType::bf16 && info.dtype != DType::f16) {
     return wrong("a tensor with a master ({}) must be BF16 or F16, got {}", container::quote_name(given.tensor),
                  info.dtype_name);
   }
-  const auto found = numbers.find(given.tensor);
-  if (found == numbers.end()) {
+  const std::optional<std::size_t> found = content.names.find(content.tensors, given.tensor);
+  if (!found) {
     return wrong("its master {} is not in the state", container::quote_name(given.tensor));
   }
-  const TensorInfo& master = state.tensors[found->second].info;
+  const TensorInfo& master = state.tensors[*found].info;
   if (master.dtype != DType::f32) {
     return wrong("its master {} must be F32, got {}", container::quote_name(given.tensor), master.dtype_name);
   }
@@ -106,7 +105,7 @@ Result<GivenMaster> check_master(const State& state, std::size_t weight,
     return wrong("{} elements from element {} exceed its master {} of {} elements", elements, given.element,
                  container::quote_name(given.tensor), there);
   }
-  return GivenMaster{weight, found->second, given.element};
+  return GivenMaster{weight, *found, given.element};
 }
 
 }  // namespace
@@ -128,14 +127,10 @@ Result<container::Content> lay_out_tensors(const State& state) {
   container::Content content;
   content.tensors.reserve(state.tensors.size());
   content.pool_offsets.resize(state.tensors.size());
-  std::unordered_map<std::string_view, std::size_t> names;
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
     const TensorInfo& info = state.tensors[i].info;
     if (auto checked = check_tensor(state.tensors[i], state, i); !checked) {
       return tl::unexpected(std::move(checked).error().within(container::quote_tensor(info.name)));
-    }
-    if (!names.emplace(info.name, i).second) {
-      return wrong("{}: duplicate name", container::quote_tensor(info.name));
     }
     if (info.size_bytes > 0 && info.size_bytes < kPoolTensorBytes && !info.alias_of) {
       content.pool_offsets[i] = content.pool_bytes;
@@ -143,18 +138,20 @@ Result<container::Content> lay_out_tensors(const State& state) {
     }
     content.tensors.push_back(info);
   }
+  content.names = container::NameIndex(content.tensors);
+  if (const auto repeated = content.names.find_duplicate(content.tensors)) {
+    return wrong("{}: duplicate name", container::quote_tensor(content.tensors[*repeated].name));
+  }
   return content;
 }
 
 Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& state, const container::Content& content,
                                                                const container::StreamTable& streams) {
   std::vector<std::optional<PeerStream>> masters(streams.streams.size());
-  std::unordered_map<std::string_view, std::size_t> numbers;
-  for (std::size_t i = 0; i < state.tensors.size(); ++i) numbers.emplace(state.tensors[i].info.name, i);
   std::unordered_map<std::size_t, GivenMaster> given;  // of the tensor that holds the weight's bytes
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
     if (!state.tensors[i].master) continue;
-    auto checked = check_master(state, i, numbers);
+    auto checked = check_master(state, i, content);
     if (!checked) {
       return tl::unexpected(std::move(checked).error().within(container::quote_tensor(state.tensors[i].info.name)));
     }

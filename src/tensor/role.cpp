@@ -79,14 +79,19 @@ std::optional<Role> role_from_name(std::string_view name) noexcept {
 
 Role guess_role(std::string_view tensor_name, DType dtype) noexcept {
   if (!is_float(dtype)) return Role::other;
-  const auto has_part = [&](std::string_view word) {
-    return any_part(tensor_name, [word](std::string_view part) { return part == word; });
+  bool is_moment = false;
+  bool is_master = false;
+  bool is_beside = false;
+  const auto is_square = [&](std::string_view part) {
+    is_moment = is_moment || part == "exp_avg";
+    is_master = is_master || is_one_of(part, kMasters);
+    is_beside = is_beside || is_beside_weights(part);
+    return part == "exp_avg_sq" || part == "max_exp_avg_sq";
   };
-  if (has_part("exp_avg_sq") || has_part("max_exp_avg_sq")) return Role::exp_avg_sq;
-  if (has_part("exp_avg")) return Role::exp_avg;
-  const auto is_master = [](std::string_view part) { return is_one_of(part, kMasters); };
-  if (dtype == DType::f32 && any_part(tensor_name, is_master)) return Role::master;
-  return any_part(tensor_name, is_beside_weights) ? Role::other : Role::weight;
+  if (any_part(tensor_name, is_square)) return Role::exp_avg_sq;
+  if (is_moment) return Role::exp_avg;
+  if (is_master && dtype == DType::f32) return Role::master;
+  return is_beside ? Role::other : Role::weight;
 }
 
 }  // namespace bitsnap
