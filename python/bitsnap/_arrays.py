@@ -32,7 +32,10 @@ Data: TypeAlias = int | Strided | Callable[[], tuple[object, int]]
 
 
 class Source(NamedTuple):
-    """One tensor to store. `data` is valid as long as `owner` lives."""
+    """One tensor to store. `data` is valid as long as `owner` lives.
+
+    Made by tuple.__new__() where there may be hundreds of thousands, which takes less than half the time.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -130,22 +133,26 @@ def _tensor_source(tensor: Tensor) -> Source:
         return Source(name, _dtypes.stored_shape(name, shape), 0, 0, None, tensor)
     # Keeps the storage alive, not the tensor: a parameter may be assigned other memory while it is being read.
     owner = tensor.untyped_storage()
-    strides, is_contiguous = tensor.stride(), tensor.is_contiguous()
+    is_contiguous, is_conj, is_neg = tensor.is_contiguous(), tensor.is_conj(), tensor.is_neg()
     extent = size_bytes
     if not is_contiguous:
-        extent = item + item * sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+        extent = item + item * sum((n - 1) * step for n, step in zip(shape, tensor.stride(), strict=True))
     if owner.nbytes() < tensor.storage_offset() * item + extent:
         raise _refuse("a tensor whose storage has been freed", "gather its shards first")
-    is_conj, is_neg = tensor.is_conj(), tensor.is_neg()
     address = tensor.data_ptr()
-    data: Data = address
-    if is_on_gpu(tensor) or not tensor.is_cpu or is_conj or is_neg:
-        data = _copied(tensor)
-    elif not is_contiguous:
-        data = address, shape, tuple(step * item for step in strides), item
-    identity = (address, tensor.device, name, shape, strides, is_conj, is_neg)
     stored = shape if item != 1 else _dtypes.stored_shape(name, shape)  # of packed dtypes, which are of single bytes
+    is_plain = tensor.is_cpu and not is_on_gpu(tensor) and not is_conj and not is_neg
+    if is_plain and is_contiguous:
+        return tuple.__new__(Source, (name, stored, size_bytes, address, (address, name, shape), owner))
+    strides = tensor.stride()
+    identity = (address, tensor.device, name, shape, strides, is_conj, is_neg)
+    data = (address, shape, tuple(step * item for step in strides), item) if is_plain else _copied(tensor)
     return Source(name, stored, size_bytes, data, identity, owner)
+
+
+def usual_sources() -> Mapping[type, Callable[[Any], Source]]:
+    """What describes values of the types that nearly all tensors have, as source_of() does."""
+    return {} if _dtypes.loaded_torch() is None else dict.fromkeys(_usual_tensors().types, _tensor_source)
 
 
 def _copied(tensor: Tensor) -> Data:

@@ -13,6 +13,7 @@ from bitsnap import _bitsnap
 from bitsnap._adam import Adam, AdamOfState
 from bitsnap._arrays import AnyTensor, Data, is_tensor, named_source_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorTable, ValueTree
+from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role, native_target
 from bitsnap._state_plan import StatePlan, StructureChangedError
 from bitsnap._tree import Entries, Entry, check_text, flatten
@@ -46,6 +47,7 @@ class Packer:
         self._plan: StatePlan | None = None
         self._names: tuple[dict[str, str] | None, dict[str, Any] | None] = (None, None)  # roles and masters of the plan
 
+    @without_collection()
     def pack(
         self,
         state: Any,
@@ -83,6 +85,7 @@ def _copy_of(names: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if names is None else dict(names)
 
 
+@without_collection()
 def pack(
     state: Any,
     settings: Settings,

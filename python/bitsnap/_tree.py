@@ -17,7 +17,7 @@ import numpy as np
 
 from bitsnap import _dtypes
 from bitsnap._arguments import number_of
-from bitsnap._arrays import Data, NotStorableTensorError, Source, is_tensor, source_of
+from bitsnap._arrays import Data, NotStorableTensorError, Source, is_tensor, source_of, usual_sources
 from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
 from bitsnap._options import Masters
 from bitsnap._typed_values import (
@@ -79,7 +79,8 @@ class Entries:
         self._masters = {name: _master_of(master, f"masters[{name!r}]") for name, master in (masters or {}).items()}
         self._used: set[str] = set()
         self._by_identity: dict[Hashable, int] = {}
-        self._by_path: dict[Path, int] = {}
+        self._paths: list[Path] = []
+        self._by_path: dict[Path, int] = {}  # made when it is needed
 
     def add(self, name: str, source: Source, path: Path = (), role: str | None = None) -> int:
         """Adds the tensor at a path of the state; returns its index. A name that is taken gets "#2", "#3" and so on.
@@ -92,16 +93,17 @@ class Entries:
             unique = f"{name}#{count}"
         self._used.add(unique)
         index = len(self.items)
-        self._by_path[path] = index
+        self._paths.append(path)
+        dtype, shape, size_bytes, data, identity, owner = source
         alias = None
-        if source.identity is not None:
-            first = self._by_identity.setdefault(source.identity, index)
+        if identity is not None:
+            first = self._by_identity.setdefault(identity, index)
             alias = None if first == index else first
-        role = self._roles.pop(unique, role)
-        master = self._masters.pop(unique, None)
-        self.items.append(Entry(unique, source.dtype, source.shape, source.size_bytes, role, master, None, alias))
-        self.data.append(source.data)
-        self.owners.append(source.owner)
+        role = self._roles.pop(unique, role) if self._roles else role
+        master = self._masters.pop(unique, None) if self._masters else None
+        self.items.append(tuple.__new__(Entry, (unique, dtype, shape, size_bytes, role, master, None, alias)))
+        self.data.append(data)
+        self.owners.append(owner)
         return index
 
     def index_of(self, identity: Hashable) -> int | None:
@@ -110,6 +112,8 @@ class Entries:
 
     def index_at(self, path: Path) -> int | None:
         """The tensor at a path of the state, or the one that it is an alias of; None if there is none."""
+        if len(self._by_path) < len(self._paths):
+            self._by_path = {path: index for index, path in enumerate(self._paths)}
         index = self._by_path.get(path)
         return index if index is None or self.items[index].alias_of is None else self.items[index].alias_of
 
@@ -191,12 +195,15 @@ def _advice(value: object) -> str:
 class _Flattener:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
+        self._sources = usual_sources()
         self._open: set[int] = set()  # containers around the current place, by id
         self._max_value_bytes: float = MAX_VALUE_BYTES
 
     def value(self, value: Any, path: Path, name: str) -> Any:
         """The value at a path, encoded. `name` is the dotted name of the path."""
         kind = type(value)
+        if kind in self._sources:
+            return self._tensor(value, path, name, "tensor")
         if kind is bytes and len(value) > self._max_value_bytes:
             return self._stream(value, path, name, "bytes")
         if kind in _PLAIN:
@@ -226,6 +233,8 @@ class _Flattener:
             encoded = {
                 self._key(key, path, "the key"): self._item(item, path, name, key) for key, item in items_of(value)
             }
+            if type(value) is dict:
+                return encoded
             return encode_container(value, encoded, self._metadata(value, path, name))
         except NotStorableError as error:
             raise self._refusal(value, path, str(error)) from None
@@ -233,9 +242,12 @@ class _Flattener:
             self._open.discard(id(value))
 
     def _item(self, item: Any, path: Path, name: str, key: object) -> Any:
+        kind = type(item)
         # Most lists hold nothing else, and their items need no names.
-        if type(item) in _PLAIN and type(item) is not bytes:
+        if kind in _PLAIN and kind is not bytes:
             return item
+        if kind in self._sources:
+            return self._tensor(item, (*path, key), join(path, name, key), "tensor")
         return self.value(item, (*path, key), join(path, name, key))
 
     def _metadata(self, value: Any, path: Path, name: str) -> Any:
@@ -298,7 +310,7 @@ class _Flattener:
 
     def _tensor(self, value: Any, path: Path, name: str, kind: str, role: str | None = None) -> TensorRef:
         try:
-            source = source_of(value)
+            source = self._sources.get(type(value), source_of)(value)
         except NotStorableTensorError as error:
             raise InvalidArgumentError(f"{place_of(path, 'state')} {error}") from None
         return TensorRef(self._entries.add(name or "tensor", source, path, role), kind)
@@ -353,29 +365,40 @@ def rebuild(tree: Any, give: Callable[[Reference, Path], Any], path: Path = ()) 
     return like(tree, [(key, rebuild(item, give, (*path, key))) for key, item in items_of(tree)])
 
 
-def places(tree: Any, path: Path = (), name: str = "") -> Iterator[tuple[str, Path]]:
-    """The dotted name and the path of every value inside a loaded tree. Several values may have one name."""
+# What is asked about the dotted name and the path of a value.
+Question: TypeAlias = Callable[[str, Path], bool]
+
+
+def places(tree: Any, leads_on: Question, path: Path = (), name: str = "") -> Iterator[tuple[str, Path]]:
+    """The dotted name and the path of every value inside a loaded tree. Several values may have one name.
+
+    Of what lies below a value, only if `leads_on` is true of it.
+    """
     for key, item in items_of(tree):
-        own = join(path, name, key)
-        yield own, (*path, key)
-        yield from places(item, (*path, key), own)
+        own, at = join(path, name, key), (*path, key)
+        yield own, at
+        if leads_on(own, at):
+            yield from places(item, leads_on, at, own)
 
 
-def prune(tree: Any, selected: Callable[[str, Path], bool]) -> Any:
+def prune(tree: Any, selected: Question, leads_on: Question) -> Any:
     """The loaded tree without the dict entries in which nothing is selected; Ellipsis if nothing remains.
 
-    `selected` is called with dotted names and paths; if it returns True, all that lies below is selected. Lists and
-    tuples of which any part is selected stay whole, so that positions keep their meaning.
+    If `selected` is true of a value, all that lies below is selected. Nothing is below a value of which neither that
+    nor `leads_on` is true. Lists and tuples of which any part is selected stay whole, so that positions keep their
+    meaning.
     """
 
     def visit(value: Any, path: Path, name: str) -> Any:
-        if is_mapping(value) and not (path and selected(name, path)):
+        if path and selected(name, path):
+            return value
+        if path and not leads_on(name, path):
+            return ...
+        if is_mapping(value):
             pruned = ((key, visit(item, (*path, key), join(path, name, key))) for key, item in items_of(value))
             kept = [(key, item) for key, item in pruned if item is not ...]
             return like(value, kept) if kept else ...
-        if selected(name, path) or any(selected(*place) for place in places(value, path, name)):
-            return value
-        return ...
+        return value if any(selected(*place) for place in places(value, leads_on, path, name)) else ...
 
     return visit(tree, (), "")
 

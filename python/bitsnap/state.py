@@ -13,10 +13,11 @@ from bitsnap._adam import Adam
 from bitsnap._arguments import invalid
 from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
+from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._packing import pack, write
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
-from bitsnap._tree import Path, Reference, place_of, places, prune, rebuild, references
+from bitsnap._tree import Path, Question, Reference, place_of, places, prune, rebuild, references
 from bitsnap._typed_values import StoredValue, decode, items_of
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of
@@ -83,6 +84,7 @@ def save(
     return write(path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress)
 
 
+@without_collection()
 def load(
     path: PathLike | Snapshot,
     *,
@@ -181,15 +183,19 @@ def _value_in(content: np.ndarray[Any, Any], reference: StoredValue, place: Path
 
 def _select(tree: Any, keys: Keys) -> Any:
     if callable(keys):
-        selected = prune(tree, lambda name, _: keys(name))
+        selected = prune(tree, lambda name, _: keys(name), lambda _name, _path: True)
         if selected is ...:
             raise _no_such_keys("the function selects nothing of the snapshot")
         return selected
     wanted = dict.fromkeys([keys] if isinstance(keys, str) else keys)
+    leads_on = _above(wanted)
+    has_names = any(isinstance(each, str) for each in wanted)
     found: dict[Any, Path] = {}  # by what was wanted; the path of the place with exactly that name, if there is one
-    for name, path in places(tree):
-        for prefix in _prefixes(name):
+    chosen: set[Path] = set()
+    for name, path in places(tree, leads_on):
+        for prefix in _prefixes(name) if has_names else ():
             if prefix in wanted:
+                chosen.add(path)
                 exact = path if prefix == name else ()
                 if exact and found.get(name):
                     raise invalid(
@@ -199,12 +205,25 @@ def _select(tree: Any, keys: Keys) -> Any:
                     )
                 found[prefix] = exact or found.get(prefix, ())
         if path in wanted:
+            chosen.add(path)
             found[path] = path
     missed = [each for each in wanted if each not in found]
     if missed:
         raise _no_such_keys(f"the snapshot holds nothing under {', '.join(map(repr, missed))}")
-    selected = prune(tree, lambda name, path: path in wanted or any(each in wanted for each in _prefixes(name)))
+    selected = prune(tree, lambda _, path: path in chosen, leads_on)
     return {} if selected is ... else selected
+
+
+def _above(wanted: Iterable[Any]) -> Question:
+    """Whether a value lies above one with a wanted name or path."""
+    names: set[str] = set()
+    paths: set[Path] = set()
+    for each in wanted:
+        if isinstance(each, str):
+            names.update(prefix for prefix in _prefixes(each) if prefix != each)
+        elif isinstance(each, tuple):
+            paths.update(each[:end] for end in range(len(each)))
+    return lambda name, path: name in names or path in paths
 
 
 def _prefixes(name: str) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, strategies as st
 
 import bitsnap
 from python.same_bits import assert_same, random_bits
@@ -58,9 +60,9 @@ def test_existing_tensors_are_filled_where_they_are(path: Path, state: dict[str,
     into = zeros_like(state)
     loaded = bitsnap.load(path, into=into)
     assert_same(loaded, state)
-    for mine, given in zip(leaves(loaded), leaves(into), strict=True):
-        if isinstance(given, torch.Tensor | np.ndarray):
-            assert mine is given
+    for mine, theirs in zip(leaves(loaded), leaves(into), strict=True):
+        if isinstance(theirs, torch.Tensor | np.ndarray):
+            assert mine is theirs
     assert into["step"] is None
 
 
@@ -221,6 +223,32 @@ def test_keys_select_parts_of_a_state(path: Path, state: dict[str, Any], keys: A
         assert set(loaded["model"]) == {"w"}
     if callable(keys):
         assert set(loaded["optimizer"]["state"][0]) == {"exp_avg"}
+
+
+_NAMES = st.sampled_from(["", "a", "b", "a.b", "a.", ".b", "b.a.a"])
+_TREES: st.SearchStrategy[Any] = st.recursive(
+    st.integers(0, 9),
+    lambda inner: st.dictionaries(_NAMES, inner, max_size=3) | st.lists(inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(tree=st.dictionaries(_NAMES, _TREES, max_size=3), keys=st.lists(_NAMES, max_size=3))
+def test_names_select_what_a_function_of_names_selects(tree: dict[str, Any], keys: list[str]) -> None:
+    def is_below(name: str) -> bool:
+        return any(name == key or name.startswith(key + ".") for key in keys)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.bsnap"
+        bitsnap.save(path, tree)
+        try:
+            by_names = bitsnap.load(path, keys=keys)
+        except (bitsnap.NotFoundError, bitsnap.InvalidArgumentError):
+            return  # a key that nothing is under, or that names two places
+        if keys:
+            assert by_names == bitsnap.load(path, keys=is_below)
+        else:
+            assert by_names == {}
 
 
 def test_keys_that_are_not_there_are_named(path: Path) -> None:
