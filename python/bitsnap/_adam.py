@@ -20,7 +20,7 @@ from bitsnap._arguments import LARGEST, count_of, float_of, invalid
 from bitsnap._arrays import NotStorableTensorError, is_tensor, source_of
 from bitsnap._bitsnap import AdamNumbers, Settings
 from bitsnap._options import PathLike
-from bitsnap._tree import Entries, Path
+from bitsnap._tree import Entries, Path, is_container
 from bitsnap._typed_values import items_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 from bitsnap.settings import may_lose
@@ -149,8 +149,9 @@ class AdamOfState:
         self._given = Adam() if adam is None else adam
         self._said = _UNKNOWN
         self._for_all = _UNKNOWN
+        self._others = _UNKNOWN  # of tensors that `_known` does not have
         self._differing: dict[str, str] = {}  # values that differ between groups or moments of the optimizer
-        self._known: dict[str, _Numbers] = {}  # by the names of tensors
+        self._known: dict[str, _Numbers] = {}  # by the names of tensors, where they are not those for all
 
     def tell(self, entries: Entries, state: Any = None) -> None:
         """Adds to each first moment among the tensors the numbers of Adam that it goes with."""
@@ -161,12 +162,16 @@ class AdamOfState:
         in_tree: dict[int, _Numbers] = {}
         for index, numbers in _moments(entries, state):
             in_tree.setdefault(index, numbers)
+        self._others = self._said if own else self._said.or_else(self._for_all)
+        native_of_others = self._others.native()
         for index, entry in enumerate(entries.items):
-            numbers = self._said.or_else(own.get(index, _UNKNOWN)).or_else(in_tree.get(index, _UNKNOWN))
-            if not own:
-                numbers = numbers.or_else(self._for_all)
-            self._known[entry.name] = numbers
-            native = numbers.native()
+            native = native_of_others
+            if index in own or index in in_tree:
+                numbers = self._said.or_else(own.get(index, _UNKNOWN)).or_else(in_tree.get(index, _UNKNOWN))
+                if not own:
+                    numbers = numbers.or_else(self._for_all)
+                self._known[entry.name] = numbers
+                native = numbers.native()
             if native is not None:
                 entries.items[index] = entry._replace(adam=native)
 
@@ -176,7 +181,8 @@ class AdamOfState:
             return None
         self._ask_caller()
         self._ask_optimizer(Entries(None, None))
-        return self._said.or_else(self._for_all).native()
+        self._others = self._said.or_else(self._for_all)
+        return self._others.native()
 
     @contextmanager
     def explained(self, path: PathLike | None = None) -> Iterator[None]:
@@ -189,7 +195,7 @@ class AdamOfState:
     def explain(self, error: BitsnapError, path: PathLike | None = None) -> BitsnapError:
         """An error that says which values of Adam are missing, and how to give them; `error` if it is another one."""
         name = error.field or ""
-        known = self._known.get(name, self._said.or_else(self._for_all))
+        known = self._known.get(name, self._others)
         missing = [each for each, value in zip(known._fields, known, strict=True) if value is None]
         if error.code != "adam_needed" or not missing:
             return error
@@ -260,7 +266,8 @@ def _moments(entries: Entries, value: Any, path: Path = ()) -> Iterator[tuple[in
     if isinstance(value, Mapping) and "state" in value and "param_groups" in value:
         yield from _moments_in(entries, value, path)
     for key, item in items_of(value):
-        yield from _moments(entries, item, (*path, key))
+        if is_container(item):
+            yield from _moments(entries, item, (*path, key))
 
 
 def _moments_in(entries: Entries, optimizer: Mapping[Any, Any], path: Path) -> Iterator[tuple[int, _Numbers]]:
