@@ -127,13 +127,13 @@ class Restoring:
         try:
             return Restored(step, "memory", load(snapshot, **options))
         except BitsnapError as error:
-            if not fallback or not _is_damage(error):
+            if not fallback or not (_is_damage(error) or isinstance(error, IoError)):
                 raise
             try:
                 stored = self._from_store(step)
             except BitsnapError:
                 raise error from None
-            _warn(f"step {step} is read from the store, because it is damaged in memory: {error}")
+            _warn(f"step {step} is read from the store, because it cannot be read from memory: {error}")
             return Restored(step, "store", load(stored, **options))
 
     def _from_store(self, step: int) -> Snapshot:
@@ -142,10 +142,14 @@ class Restoring:
 
 
 def _is_damage(error: BaseException) -> bool:
-    """Whether the same state from another source, or an earlier state, may be readable."""
+    """Whether the state itself is damaged, incomplete or unknown to this version, so that an earlier one may do better.
+
+    An IoError says nothing of the state: with too many open files, or without a permission, an earlier one would
+    quietly take the place of a sound one.
+    """
     if isinstance(error, NotFoundError):
         return error.field != "keys"  # which the caller chose
-    return isinstance(error, CorruptError | TruncatedError | IoError | UnsupportedError)
+    return isinstance(error, CorruptError | TruncatedError | UnsupportedError)
 
 
 def _warn(text: str) -> None:

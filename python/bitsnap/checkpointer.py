@@ -275,6 +275,7 @@ class Checkpointer:
             NotFoundError: there is no such step, or nothing of `keys`.
             InvalidArgumentError: `into` does not fit. The message names the keys.
             CorruptError, TruncatedError, ...: all states are damaged; the error is that of the newest.
+            IoError: the store cannot be read, for example because too many files are open. No earlier step is tried.
         """
         self._check_usable()
         if keys is not None and not isinstance(keys, str) and not callable(keys):

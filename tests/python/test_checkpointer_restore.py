@@ -11,6 +11,7 @@ import torch
 import bitsnap
 from bitsnap.state import load
 from python.checkpointer_jobs import Jobs, saved
+from python.processes import run_script
 from python.run_states import Run, frozen, state_of
 from python.same_bits import assert_same
 
@@ -83,6 +84,45 @@ def test_a_damaged_newest_step_is_passed_over_for_the_one_before(jobs: Jobs) -> 
             checkpointer.restore(fallback=False)
         with pytest.raises(bitsnap.CorruptError):
             checkpointer.restore(3)
+
+
+def test_too_many_open_files_are_no_damage(jobs: Jobs) -> None:
+    weights = np.random.default_rng(1).standard_normal(20_000, np.float32)
+    with jobs() as checkpointer:
+        for step in range(1, 13):  # reading the newest opens several files
+            weights += np.float32(0.01)
+            saved(checkpointer, step, {"w": weights.copy()}).result()
+    bitsnap.stop_agent(job=jobs.job, timeout=20)
+    run_script(
+        """
+import os, resource, sys, warnings
+import bitsnap, torch
+checkpointer = bitsnap.Checkpointer(
+    sys.argv[1], job=bitsnap.JobOptions(name=sys.argv[2]), agent=bitsnap.AgentOptions(linger=0)
+)
+before = resource.getrlimit(resource.RLIMIT_NOFILE)
+refused = 0
+for more in range(8):
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + more, before[1]))
+    try:
+        with warnings.catch_warnings(action="ignore"):  # that memory cannot be read
+            step = checkpointer.restore().step
+    except bitsnap.IoError as error:
+        assert "too many open files" in str(error), error
+        refused += 1
+    else:
+        assert step == 12, (more, step)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+assert refused > 0
+assert checkpointer.restore().step == 12
+checkpointer.close()
+""",
+        jobs.path,
+        jobs.job,
+    )
 
 
 def test_an_unreadable_store_is_not_taken_for_a_fresh_run(jobs: Jobs) -> None:
