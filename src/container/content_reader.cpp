@@ -48,7 +48,7 @@ class ContentReader {
   }
 
  private:
-  static constexpr std::size_t kDimensionsOfATensor = 16;
+  static constexpr std::size_t kDimensionsOfATensor = 32;
   static constexpr std::size_t kSampledTensors = 256;
 
   Result<void> read_tensors(JsonReader& in) {

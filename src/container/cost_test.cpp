@@ -101,7 +101,7 @@ TEST(Cost, OfASmallFileWithALargeIndexIsLimited) {
   RawFile dimensions;
   dimensions.content = fmt::format(R"({{"tensors":[{}]}})", repeat(40, [](std::size_t i) {
                                      return fmt::format(R"({{"name":"{}","dtype":"U8","shape":[{}],"role":"other"}})",
-                                                        i, repeat(100, [](std::size_t) { return "0"; }));
+                                                        i, repeat(200, [](std::size_t) { return "0"; }));
                                    }));
   expect_too_costly(packed(dimensions), "more tensors than the limit of");
   EXPECT_TRUE(read_with(packed(dimensions), 2 * kCost).has_value());

@@ -9,8 +9,9 @@ namespace bitsnap::container {
 
 // Loading takes up to 5 bytes of memory for each byte of an index, 1,800 for each tensor, most of them for the objects
 // of Python and PyTorch, and 200 for each value. No training is near: 300,000 tensors of 2 KB take 100 MB or more, for
-// 45 MB of JSON and 900,000 values. The writer compresses no index that would be above, and uncompressed JSON needs at
-// least 2 bytes for a value, 8 for an entry of metadata and 50 for a tensor.
+// 45 MB of JSON and 900,000 values. Only files that hold changes of many small tensors are: the writer compresses an
+// index that would be above less, and uncompressed JSON needs at least 2 bytes for a value, 8 for an entry of metadata
+// and 50 for a tensor or for 32 of its dimensions.
 DecodeLimits limits_for(std::uint64_t file_bytes, const DecodeLimits& limits) {
   DecodeLimits lowered = limits;
   const auto bound = [&](std::uint64_t& limit, double floor, double per_byte) {

@@ -1,4 +1,4 @@
-// What a file may cost, by its size: several times what any state of that size needs.
+// What a file may cost, by its size.
 #pragma once
 
 #include <cstdint>

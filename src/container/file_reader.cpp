@@ -10,6 +10,7 @@
 #include "base/hash.hpp"
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "container/file_limits.hpp"
 #include "container/section.hpp"
 
 namespace bitsnap::container {
@@ -45,7 +46,9 @@ Result<std::vector<std::byte>> read_index_bytes(const os::RandomAccessFile& file
 Result<Index> read_index(const os::RandomAccessFile& file, const DecodeLimits& limits, Footer& footer) {
   BITSNAP_ASSIGN(footer, read_frame(file));
   BITSNAP_ASSIGN(const std::vector<std::byte> bytes, read_index_bytes(file, limits, footer));
-  return parse_index(bytes, footer, limits);
+  Result<Index> index = parse_index(bytes, footer, limits);
+  if (index) return index;
+  return tl::unexpected(with_remedy(std::move(index).error(), file.size_bytes(), limits));
 }
 
 }  // namespace
@@ -98,7 +101,7 @@ Result<std::string> FileReader::read_content_text(const DecodeLimits& limits) co
 Result<std::optional<Value>> FileReader::tree(const DecodeLimits& limits) const {
   Result<std::optional<Value>> tree = tree_of(index_, file_bytes_, limits);
   if (tree) return tree;
-  return tl::unexpected(std::move(tree).error().within(file_->path()));
+  return tl::unexpected(with_remedy(std::move(tree).error(), file_bytes_, limits).within(file_->path()));
 }
 
 Result<Footer> read_footer(const os::RandomAccessFile& file) {

@@ -50,9 +50,12 @@ Result<void> FileWriter::finish(Index& index) {
       BITSNAP_TRY(tree_of(readable, offset_ + serialized.bytes.size() + kFooterBytes, limits));
       return {};
     };
-    Result<void> readable = serialize(Packing::compressed);
-    // Millions of equal values compress so well that a reader would suspect an attack.
-    if (!readable && readable.error().kind() == ErrorKind::resource_exhausted) readable = serialize(Packing::plain);
+    // Many alike names and values compress so well that a reader would suspect an attack: then less well.
+    Result<void> readable;
+    for (const Packing packing : {Packing::small, Packing::larger, Packing::largest, Packing::plain}) {
+      readable = serialize(packing);
+      if (readable || readable.error().kind() != ErrorKind::resource_exhausted) break;
+    }
     if (!readable) {
       return fail(ErrorKind::invalid_argument, "the state cannot be stored: " + readable.error().message());
     }

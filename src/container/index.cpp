@@ -129,16 +129,14 @@ Result<Index> parse_index(ConstByteSpan bytes, const Footer& footer, const Decod
     const std::uint64_t file_bytes = footer.index_offset + footer.index_bytes + kFooterBytes;
     Result<Index> index = parse_checked(bytes, footer, limits_for(file_bytes, limits));
     if (index) return index;
-    return tl::unexpected(with_remedy(std::move(index).error().within("index"), file_bytes, limits));
+    return tl::unexpected(std::move(index).error().within("index"));
   });
 }
 
 Result<std::optional<Value>> tree_of(const Index& index, std::uint64_t file_bytes, const DecodeLimits& limits) {
   const Content& content = index.content;
   if (!content.tree) return std::nullopt;
-  Result<Value> tree = parse_tree(*content.tree, content.tensors, limits_for(file_bytes, limits));
-  if (tree) return std::move(*tree);
-  return tl::unexpected(with_remedy(std::move(tree).error(), file_bytes, limits));
+  return parse_tree(*content.tree, content.tensors, limits_for(file_bytes, limits));
 }
 
 }  // namespace bitsnap::container

@@ -38,7 +38,7 @@ struct SerializedIndex {
 };
 
 // Precondition: streams, chunks and encoding match the content. `packing` is that of pack_sections().
-[[nodiscard]] Result<SerializedIndex> serialize_index(const Index& index, Packing packing = Packing::compressed);
+[[nodiscard]] Result<SerializedIndex> serialize_index(const Index& index, Packing packing = Packing::small);
 
 // Checks everything that the format requires of an index: sections, JSON, streams, chunk entries (sizes, inputs,
 // parameters, payloads that cover [64, index_offset) exactly), and that the id equals the footer's.

@@ -14,7 +14,6 @@
 namespace bitsnap::container {
 namespace {
 
-constexpr int kLevel = 3;
 constexpr std::uint32_t kZstdMagic = 0xFD2FB528;
 // A zstd block unpacks to at most 128 KiB and has at least a header of three bytes and one byte of content.
 constexpr std::uint64_t kZstdBlockBytes = std::uint64_t{128} << 10;
@@ -90,11 +89,11 @@ Result<std::vector<std::byte>> unpack(const SectionEntry& entry, ConstByteSpan s
 }
 
 // Returns an empty vector if compression does not make the section smaller.
-Result<std::vector<std::byte>> compress(ConstByteSpan raw) {
+Result<std::vector<std::byte>> compress(ConstByteSpan raw, int level) {
   ZSTD_CCtx* context = codec::zstd_compression_context();
   if (context == nullptr) return fail(ErrorKind::resource_exhausted, "index: no memory for a zstd context");
   std::vector<std::byte> stored(ZSTD_compressBound(raw.size()));
-  const std::size_t size = ZSTD_compressCCtx(context, stored.data(), stored.size(), raw.data(), raw.size(), kLevel);
+  const std::size_t size = ZSTD_compressCCtx(context, stored.data(), stored.size(), raw.data(), raw.size(), level);
   if (ZSTD_isError(size) != 0) {
     return fail(ErrorKind::resource_exhausted, fmt::format("index: zstd: {}", ZSTD_getErrorName(size)));
   }
@@ -113,8 +112,8 @@ Result<std::vector<std::byte>> pack_sections(const Sections& sections, Packing p
     if (!raw) continue;
     ++count;
     std::vector<std::byte> packed;
-    if (packing == Packing::compressed) {
-      BITSNAP_ASSIGN(packed, compress(*raw));
+    if (packing != Packing::plain) {
+      BITSNAP_ASSIGN(packed, compress(*raw, static_cast<int>(packing)));
     }
     const std::vector<std::byte>& stored = packed.empty() ? *raw : packed;
     std::array<std::byte, kSectionEntryBytes> entry;

@@ -28,11 +28,12 @@ class Sections {
   std::array<std::optional<std::vector<std::byte>>, kSectionKinds> slots_;
 };
 
-enum class Packing : bool { plain, compressed };
+// How strongly sections are compressed: zstd's level, or not at all. Each of the others takes more bytes than the one
+// before; plain takes most.
+enum class Packing : std::int8_t { plain = 0, small = 3, larger = -20, largest = -50 };
 
-// With Packing::compressed, compresses each section if that makes it smaller.
-[[nodiscard]] Result<std::vector<std::byte>> pack_sections(const Sections& sections,
-                                                           Packing packing = Packing::compressed);
+// Compresses each section if that makes it smaller.
+[[nodiscard]] Result<std::vector<std::byte>> pack_sections(const Sections& sections, Packing packing = Packing::small);
 
 // Fails unless all required sections exist, and unless their raw sizes are ones that the stored bytes can unpack to and
 // together at most limits.index_bytes.
