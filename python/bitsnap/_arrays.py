@@ -197,10 +197,12 @@ def _array_source(array: np.ndarray[Any, Any]) -> Source:
         return plain, _array_address(plain)
 
     address = _array_address(array)
-    identity = ("numpy", address, array.dtype.str, name, array.shape, array.strides)
+    identity: Hashable = ("numpy", address, array.dtype.str, name, array.shape, array.strides)
     data: Data = make
     if array.dtype == array.dtype.newbyteorder("<"):
         data = address if array.flags.c_contiguous else (address, array.shape, array.strides, array.itemsize)
+        if array.flags.c_contiguous:
+            identity = ("numpy", address, name, array.shape)  # whatever the strides of dimensions of one element
     return Source(name, array.shape, array.nbytes, data, identity, array)
 
 

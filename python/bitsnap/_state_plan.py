@@ -15,10 +15,11 @@ import numpy as np
 
 from bitsnap._arrays import Data, NotStorableTensorError, Source, source_maker, source_of
 from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree, value_text
-from bitsnap._tree import MAX_VALUE_BYTES, Entries, encoded_value, is_container
+from bitsnap._tree import Entries, encoded_value, is_container
 from bitsnap._typed_values import is_mapping, items_of, metadata_of
 from bitsnap.errors import InvalidArgumentError
 
+# Are their own encoding.
 _NUMBERS = frozenset((type(None), bool, int, float, complex))
 # Keys of other types, such as tuples, may be equal and have other bits.
 _COMPARABLE_KEYS = frozenset((str, int, bytes))
@@ -88,22 +89,23 @@ class _Node(Protocol):
     def match(self, value: Any, plan: StatePlan) -> None: ...
 
 
-def _setter(parent: Any, key: Any) -> Replace | None:
-    """Replaces an encoded value in its encoded container; None if the container cannot be changed."""
-    if not isinstance(parent, list | dict):
-        return None
-
+def _setter(items: Any, key: Any) -> Replace:
     def replace(encoded: Any) -> None:
-        parent[key] = encoded
+        items[key] = encoded
 
     return replace
 
 
-def _replace(replace: Replace | None, encoded: Any, plan: StatePlan) -> None:
-    if replace is None:
-        raise StructureChangedError
-    replace(encoded)
-    plan.has_new_values = True
+def _item_setter(items: list[Any], position: int, replace_tuple: Replace | None) -> Replace | None:
+    """Replaces an item of an encoded tuple, whose items are `items`, by replacing the tuple."""
+    if replace_tuple is None:
+        return None
+
+    def replace(encoded: Any) -> None:
+        items[position] = encoded
+        replace_tuple(tuple(items))
+
+    return replace
 
 
 class _Tensor:
@@ -139,29 +141,8 @@ class _LongValue:
         plan.add(source_of(np.frombuffer(content, np.uint8)), "U8", (self._size,), self._holder)
 
 
-class _Plain:
-    """A number, or short text or bytes."""
-
-    __slots__ = ("_replace", "_value")
-
-    def __init__(self, value: Any, replace: Replace | None) -> None:
-        self._value, self._replace = value, replace
-
-    def match(self, value: Any, plan: StatePlan) -> None:
-        # 0.0 and -0.0 are equal.
-        if value is self._value or (type(value) is type(self._value) and value == self._value and value != 0):
-            return
-        kind = type(value)
-        if kind not in _NUMBERS:
-            is_short = (kind is bytes or (kind is str and value.isascii())) and len(value) <= MAX_VALUE_BYTES
-            if not is_short:
-                raise StructureChangedError
-        _replace(self._replace, value, plan)
-        self._value = value
-
-
-class _Other:
-    """A value of any other type that is no container."""
+class _Values:
+    """A value without tensors, with all that it holds. It is encoded anew for each save."""
 
     __slots__ = ("_replace", "_text")
 
@@ -170,13 +151,18 @@ class _Other:
 
     def match(self, value: Any, plan: StatePlan) -> None:
         try:
-            encoded = encoded_value(value)
+            encoded = value if type(value) in _NUMBERS else encoded_value(value)
         except InvalidArgumentError:
             raise StructureChangedError from None
+        # The text has all bits of the value, and its types.
         text = value_text(encoded)
-        if text != self._text:
-            _replace(self._replace, encoded, plan)
-            self._text = text
+        if text == self._text:
+            return
+        if self._replace is None:
+            raise StructureChangedError
+        self._replace(encoded)
+        self._text = text
+        plan.has_new_values = True
 
 
 class _Sequence:
@@ -219,7 +205,11 @@ class _Mapping:
 
 
 def _node_of(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Node:
-    kind = type(value)
+    return _node_with_tensors(value, encoded, entries, replace) or _Values(encoded, replace)
+
+
+def _node_with_tensors(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Node | None:
+    """None if there is no tensor in the value."""
     if isinstance(encoded, TensorRef):
         entry = entries.items[encoded.index]
         holder = encoded.index if entry.alias_of is None else entry.alias_of
@@ -227,27 +217,43 @@ def _node_of(value: Any, encoded: Any, entries: Entries, replace: Replace | None
     if isinstance(encoded, TypedValue) and isinstance(encoded.content, TensorRef):
         entry = entries.items[encoded.content.index]
         holder = encoded.content.index if entry.alias_of is None else entry.alias_of
-        return _LongValue(kind, entry.size_bytes, holder)
-    if is_container(value):
-        if not is_mapping(value):
-            nodes = [_node_of(item, encoded[i], entries, _setter(encoded, i)) for i, item in enumerate(value)]
-            return _Sequence(kind, nodes)
-        return _mapping_node(value, encoded, entries)
-    if kind in _NUMBERS or kind is bytes or kind is str:
-        return _Plain(value, replace)
-    return _Other(encoded, replace)
+        return _LongValue(type(value), entry.size_bytes, holder)
+    if not is_container(value):
+        return None
+    return (
+        _mapping_node(value, encoded, entries, replace)
+        if is_mapping(value)
+        else _sequence_node(value, encoded, entries, replace)
+    )
 
 
-def _mapping_node(value: Any, encoded: Any, entries: Entries) -> _Mapping:
+def _sequence_node(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Sequence | None:
+    items = encoded if isinstance(encoded, list) else list(encoded)
+
+    def setter(position: int) -> Replace | None:
+        return _setter(items, position) if items is encoded else _item_setter(items, position, replace)
+
+    nodes = [_node_with_tensors(item, items[i], entries, setter(i)) for i, item in enumerate(value)]
+    if all(node is None for node in nodes):
+        return None
+    return _Sequence(type(value), [node or _Values(items[i], setter(i)) for i, node in enumerate(nodes)])
+
+
+def _mapping_node(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Mapping | None:
     kind, metadata = type(value), None
     content = encoded.content if isinstance(encoded, TypedValue) else encoded
     if kind is defaultdict:
         content = content[1]
     if kind is OrderedDict and isinstance(content, tuple):
-        content, encoded_metadata = content
-        metadata = _node_of(metadata_of(value), encoded_metadata, entries, None)
-    items = [
-        (key, _node_of(item, encoded_item, entries, _setter(content, encoded_key)))
+        content, metadata = content
+    nodes = [
+        (key, _node_with_tensors(item, encoded_item, entries, _setter(content, encoded_key)), encoded_key)
         for (key, item), (encoded_key, encoded_item) in zip(items_of(value), content.items(), strict=True)
     ]
-    return _Mapping(kind, items, value.default_factory if kind is defaultdict else None, metadata)
+    if all(node is None for _, node, _ in nodes):
+        return None
+    items = [
+        (key, node or _Values(content[encoded_key], _setter(content, encoded_key))) for key, node, encoded_key in nodes
+    ]
+    factory = value.default_factory if kind is defaultdict else None
+    return _Mapping(kind, items, factory, None if metadata is None else _Values(metadata, None))

@@ -46,7 +46,8 @@ MAX_DEPTH = 127
 # Longer paths are cut in messages.
 _SHOWN_PATH = 400
 
-_PLAIN = frozenset((type(None), bool, int, float, complex, bytes))
+# Are their own encoding. Most lists hold nothing else.
+_NUMBERS = frozenset((type(None), bool, int, float, complex))
 _KEY_TYPES = frozenset((type(None), bool, int, float, bytes))
 _CONTAINERS: frozenset[type] = frozenset((list, tuple, dict, OrderedDict, defaultdict, Counter, argparse.Namespace))
 
@@ -206,7 +207,7 @@ class _Flattener:
             return self._tensor(value, path, name, "tensor")
         if kind is bytes and len(value) > self._max_value_bytes:
             return self._stream(value, path, name, "bytes")
-        if kind in _PLAIN:
+        if kind in _NUMBERS or kind is bytes:
             return value
         if kind is str:
             if not value.isascii():
@@ -229,9 +230,17 @@ class _Flattener:
         self._open.add(id(value))
         try:
             if not is_mapping(value):
-                return type(value)([self._item(item, path, name, i) for i, item in items_of(value)])
+                return type(value)(
+                    [
+                        item if type(item) in _NUMBERS else self.value(item, (*path, i), join(path, name, i))
+                        for i, item in items_of(value)
+                    ]
+                )
             encoded = {
-                self._key(key, path, "the key"): self._item(item, path, name, key) for key, item in items_of(value)
+                self._key(key, path, "the key"): item
+                if type(item) in _NUMBERS
+                else self.value(item, (*path, key), join(path, name, key))
+                for key, item in items_of(value)
             }
             if type(value) is dict:
                 return encoded
@@ -241,22 +250,13 @@ class _Flattener:
         finally:
             self._open.discard(id(value))
 
-    def _item(self, item: Any, path: Path, name: str, key: object) -> Any:
-        kind = type(item)
-        # Most lists hold nothing else, and their items need no names.
-        if kind in _PLAIN and kind is not bytes:
-            return item
-        if kind in self._sources:
-            return self._tensor(item, (*path, key), join(path, name, key), "tensor")
-        return self.value(item, (*path, key), join(path, name, key))
-
     def _metadata(self, value: Any, path: Path, name: str) -> Any:
         metadata = metadata_of(value)
         if metadata is None:
             return None
         tensors = len(self._entries.items)
         before, self._max_value_bytes = self._max_value_bytes, math.inf
-        encoded = self._item(metadata, path, name, "_metadata")
+        encoded = self.value(metadata, (*path, "_metadata"), join(path, name, "_metadata"))
         self._max_value_bytes = before
         if len(self._entries.items) > tensors:
             raise InvalidArgumentError(f"{place_of(path, 'state')}._metadata holds a tensor and cannot be stored")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,14 +43,45 @@ def test_no_collection_visits_a_state_that_is_saved_or_loaded(tmp_path: Path, co
     assert len(loaded["layers"]) == 4000
 
 
-def test_the_collector_is_as_before_after_an_error_and_if_it_was_off(tmp_path: Path) -> None:
+def test_the_thresholds_are_as_before_after_an_error_and_in_nested_calls(tmp_path: Path) -> None:
+    before = gc.get_threshold()
     with pytest.raises(bitsnap.InvalidArgumentError):
         bitsnap.save(tmp_path / "a.bsnap", {"a": object()})
-    assert gc.isenabled()
-    gc.disable()
+    assert gc.get_threshold() == before
+    bitsnap.save(tmp_path / "a.bsnap", many())
+    bitsnap.load(tmp_path / "a.bsnap", progress=lambda done, total: bool(bitsnap.load(tmp_path / "a.bsnap")))
+    assert gc.get_threshold() == before
+
+
+def test_what_the_program_chooses_meanwhile_stays(tmp_path: Path) -> None:
+    bitsnap.save(tmp_path / "a.bsnap", many())
+    before = gc.get_threshold()
+
+    def choose(done: int, total: int) -> bool:
+        gc.disable()
+        gc.set_threshold(123, 4, 5)
+        return True
+
     try:
-        bitsnap.save(tmp_path / "a.bsnap", many())
-        bitsnap.load(tmp_path / "a.bsnap")
+        bitsnap.load(tmp_path / "a.bsnap", progress=choose)
         assert not gc.isenabled()
+        assert gc.get_threshold() == (123, 4, 5)
     finally:
         gc.enable()
+        gc.set_threshold(*before)
+
+
+def test_a_forked_child_collects(tmp_path: Path) -> None:
+    bitsnap.save(tmp_path / "a.bsnap", many())
+    before = gc.get_threshold()
+    children: list[int] = []
+
+    def fork(done: int, total: int) -> bool:
+        if not children:
+            children.append(os.fork())
+            if children[0] == 0:
+                os._exit(0 if gc.get_threshold() == before else 1)
+        return True
+
+    bitsnap.load(tmp_path / "a.bsnap", progress=fork)
+    assert os.waitpid(children[0], 0)[1] == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import gc
+import random
+import tracemalloc
 import weakref
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
@@ -93,6 +95,9 @@ LEAVES: list[Callable[[], Any]] = [
     lambda: float("nan"),
     lambda: 10**30,
     lambda: 1j,
+    lambda: complex(-0.0, 1),
+    lambda: complex(1, 0.0),
+    lambda: complex(1, -0.0),
     lambda: "text",
     lambda: "täxt",
     lambda: "",
@@ -185,14 +190,14 @@ def test_states_that_differ_in_some_values_are_packed_as_new_ones(
         ({"a": torch.ones(2)}, {"a": np.ones(2, np.float32)}),
         ({"a": SHARED, "b": SHARED}, {"a": SHARED, "b": SHARED.clone()}),
         ({"a": SHARED, "b": SHARED.clone()}, {"a": SHARED, "b": SHARED}),
-        ({"a": [1]}, {"a": (1,)}),
-        ({"a": (1,)}, {"a": (2,)}),  # an encoded tuple is not changed
-        ({1: 1}, {True: 1}),
-        ({0.0: 1}, {-0.0: 1}),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"a": [SHARED]}, {"a": (SHARED,)}),
+        ({1: SHARED}, {True: SHARED}),
+        ({0.0: SHARED}, {-0.0: SHARED}),
+        ({"a": SHARED, "b": 2}, {"b": 2, "a": SHARED}),
+        ({"a": [1], "b": SHARED}, {"a": [SHARED], "b": SHARED}),
         ({"a": "x"}, {"a": object()}),
         ({"a": torch.ones(2)}, {"a": torch.ones(2, device="meta")}),
-        (defaultdict(None, a=1), defaultdict(int, a=1)),
+        (defaultdict(None, {"a": SHARED}), defaultdict(int, {"a": SHARED})),  # type: ignore[arg-type]
     ],
 )
 def test_another_structure_needs_another_plan(before: Any, after: Any) -> None:
@@ -203,8 +208,29 @@ def test_another_structure_needs_another_plan(before: Any, after: Any) -> None:
 def test_states_of_one_structure_have_one_plan() -> None:
     assert filled(training_state(), training_state())
     assert filled({"a": [1, 0.5, "x", None]}, {"a": [None, 7, "yy", 2.5]})
+    assert filled({"a": ((1, 2), [SHARED], 3)}, {"a": (("x", 2, {}), [SHARED], 4)})
+    assert filled({"a": SHARED, "rng": random.Random(1).getstate()}, {"a": SHARED, "rng": random.Random(2).getstate()})
     assert filled({"a": torch.zeros(2, 2)}, {"a": torch.zeros(2, 2).t()})
     assert filled({"a": b"x" * 70_000}, {"a": b"y" * 70_000})
+
+
+def test_a_part_of_a_state_without_tensors_takes_no_more_memory_than_its_text() -> None:
+    state = {"order": list(range(100_000)), "of": {"a": [0.5] * 100_000}, "w": SHARED}
+    entries, tree = flatten(state, None, None)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    plan = StatePlan(state, entries, tree)
+    assert tracemalloc.get_traced_memory()[0] - before < 3_000_000  # of which the text is 1.4 MB
+    tracemalloc.stop()
+    plan.fill(state)
+
+
+def test_arrays_are_tied_alike_with_and_without_a_plan(tmp_path: Path) -> None:
+    array = np.arange(4.0).reshape(1, 4)
+    other = np.lib.stride_tricks.as_strided(array, (1, 4), (8, 8))  # the same elements
+    packer = Packer()
+    assert_packed_as_new(packer, {"a": array, "b": array}, tmp_path)
+    assert_packed_as_new(packer, {"a": array, "b": other}, tmp_path)
 
 
 def test_a_plan_keeps_no_tensor_alive() -> None:
