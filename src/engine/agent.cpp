@@ -11,6 +11,7 @@
 #include "base/try.hpp"
 #include "engine/shared_text.hpp"
 #include "os/clock.hpp"
+#include "os/memory.hpp"
 #include "os/process.hpp"
 
 namespace bitsnap::engine {
@@ -364,6 +365,7 @@ void Agent::flush(Connection& connection) {
 namespace bitsnap {
 
 Result<AgentEnd> run_agent(const AgentOptions& options) {
+  os::share_one_heap();  // before the first thread
   auto agent = engine::Agent::start(options, os::real_file_system());
   if (!agent) {
     if (agent.error().kind() == ErrorKind::busy) return AgentEnd::not_needed;

@@ -9,6 +9,7 @@
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "engine/slot_layout.hpp"
+#include "os/memory.hpp"
 
 namespace bitsnap::engine {
 namespace {
@@ -224,7 +225,10 @@ void AgentRank::run_encoder() {
     const auto* const save = std::get_if<QueuedSave>(&work);
     encoding_ = save != nullptr ? save->number : UINT64_MAX;
     lock.unlock();
-    if (save != nullptr) encode(*save);
+    if (save != nullptr) {
+      encode(*save);
+      os::return_free_memory();
+    }
     if (const auto* const fetch = std::get_if<QueuedFetch>(&work)) {
       fetch->done(no_throw("fetch", [&] { return gather_step(fetch->request); }));
     }

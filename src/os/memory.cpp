@@ -3,6 +3,9 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <optional>
 #include <string>
@@ -38,6 +41,18 @@ void shrink_pages(Pages& pages, std::size_t size_bytes) noexcept {
   std::size_t& whole = pages.get_deleter().size_bytes;
   if (kept >= whole || ::munmap(pages.get() + kept, whole - kept) != 0) return;
   whole = kept;
+}
+
+void share_one_heap() noexcept {
+#ifdef __GLIBC__
+  ::mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
+void return_free_memory() noexcept {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
 }
 
 std::size_t page_size_bytes() noexcept {

@@ -29,6 +29,13 @@ using Pages = std::unique_ptr<std::byte[], PageDeleter>;
 // Returns the pages after the first `size_bytes` (at least 1) to the system.
 void shrink_pages(Pages& pages, std::size_t size_bytes) noexcept;
 
+// From now on, the threads of this process share one heap, so that memory that one of them frees serves the others,
+// too. For a process whose threads allocate little while they work.
+void share_one_heap() noexcept;
+// Returns free memory that the allocator keeps to the system. Takes some milliseconds, and later allocations take the
+// memory from the system again.
+void return_free_memory() noexcept;
+
 [[nodiscard]] std::size_t page_size_bytes() noexcept;
 
 }  // namespace bitsnap::os

@@ -16,31 +16,45 @@ DecodedState::DecodedState(const Snapshot& snapshot, std::span<const ConstByteSp
     : owner_(std::move(owner)), streams_(snapshot.streams().size()) {
   const container::Index& index = Snapshot::Impl::of(snapshot).index();
   const std::size_t count = std::min(snapshot.tensors().size(), tensors.size());
-  pool_.resize(static_cast<std::size_t>(index.content.pool_bytes));
+  std::uint64_t pooled_bytes = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (tensors[i].empty() || tensors[i].size() != snapshot.tensors()[i].size_bytes) continue;
     if (const auto offset = index.content.pool_offsets[i]) {
-      std::memcpy(pool_.data() + *offset, tensors[i].data(), tensors[i].size());
+      if (*offset != pooled_bytes) continue;
+      pooled_.push_back({*offset, tensors[i]});
+      pooled_bytes += tensors[i].size();
     } else if (const auto stream = snapshot.stream_of(i)) {
-      put(snapshot, *stream, tensors[i]);
+      put(snapshot, *stream, tensors[i].data());
     }
   }
-  if (index.streams.pool) put(snapshot, *index.streams.pool, pool_);
+  pooled_.shrink_to_fit();
+  if (index.streams.pool && pooled_bytes == index.content.pool_bytes) put(snapshot, *index.streams.pool, nullptr);
 }
 
 DecodedState::DecodedState(const Snapshot& snapshot, std::vector<StreamBuffer> streams)
     : buffers_(std::move(streams)), streams_(snapshot.streams().size()) {
   for (std::size_t i = 0; i < std::min(streams_.size(), buffers_.size()); ++i) {
     const StreamInfo& info = snapshot.streams()[i];
-    streams_[i] = {ConstByteSpan(buffers_[i].bytes.get(), static_cast<std::size_t>(buffers_[i].size_bytes)),
+    streams_[i] = {buffers_[i].bytes.get(), buffers_[i].size_bytes,
                    static_cast<std::size_t>(kChunkElements) * element_size(info.dtype)};
   }
 }
 
-void DecodedState::put(const Snapshot& snapshot, std::size_t stream, ConstByteSpan bytes) {
+void DecodedState::put(const Snapshot& snapshot, std::size_t stream, const std::byte* bytes) {
   if (snapshot.quantizer(stream)) return;
   const StreamInfo& info = snapshot.streams()[stream];
-  streams_[stream] = {bytes, static_cast<std::size_t>(kChunkElements) * element_size(info.dtype)};
+  streams_[stream] = {bytes, info.elements * element_size(info.dtype),
+                      static_cast<std::size_t>(kChunkElements) * element_size(info.dtype)};
+}
+
+void DecodedState::gather(std::uint64_t offset, ByteSpan out) const {
+  for (auto from = std::ranges::upper_bound(pooled_, offset, {}, &Pooled::offset) - 1; !out.empty(); ++from) {
+    const ConstByteSpan bytes = from->bytes.subspan(static_cast<std::size_t>(offset - from->offset));
+    const std::size_t size = std::min(bytes.size(), out.size());
+    std::memcpy(out.data(), bytes.data(), size);
+    out = out.subspan(size);
+    offset += size;
+  }
 }
 
 bool DecodedState::is_complete() const {
@@ -58,7 +72,7 @@ std::uint64_t DecodedState::own_bytes() const noexcept {
 void DecodedState::release() {
   const std::lock_guard lock(mutex_);
   streams_.clear();
-  pool_ = {};
+  pooled_ = {};
   owner_.reset();
 }
 
@@ -70,11 +84,15 @@ std::vector<StreamBuffer> DecodedState::take_buffers() {
 bool DecodedState::copy_chunk(std::size_t stream, std::uint64_t chunk, ByteSpan out) const {
   const std::shared_lock lock(mutex_);
   if (stream >= streams_.size()) return false;
-  const auto& [bytes, chunk_bytes] = streams_[stream];
-  if (chunk_bytes == 0 || chunk > bytes.size() / chunk_bytes) return false;
-  const auto begin = static_cast<std::size_t>(chunk) * chunk_bytes;
-  if (out.size() != std::min(chunk_bytes, bytes.size() - begin)) return false;
-  std::memcpy(out.data(), bytes.data() + begin, out.size());
+  const auto& [bytes, size_bytes, chunk_bytes] = streams_[stream];
+  if (chunk_bytes == 0 || chunk > size_bytes / chunk_bytes) return false;
+  const std::uint64_t begin = chunk * chunk_bytes;
+  if (out.empty() || out.size() != std::min<std::uint64_t>(chunk_bytes, size_bytes - begin)) return false;
+  if (bytes == nullptr) {
+    gather(begin, out);
+  } else {
+    std::memcpy(out.data(), bytes + begin, out.size());
+  }
   found_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -83,9 +101,9 @@ bool DecodedState::copy_own(std::size_t stream, std::uint64_t offset, ByteSpan o
   if (!is_own()) return false;
   const std::shared_lock lock(mutex_);
   if (stream >= streams_.size()) return false;
-  const ConstByteSpan bytes = streams_[stream].bytes;
-  if (offset > bytes.size() || out.size() > bytes.size() - offset) return false;
-  std::memcpy(out.data(), bytes.data() + offset, out.size());
+  const Stream& from = streams_[stream];
+  if (offset > from.size_bytes || out.size() > from.size_bytes - offset) return false;
+  std::memcpy(out.data(), from.bytes + offset, out.size());
   return true;
 }
 

@@ -27,8 +27,9 @@ struct StreamBuffer {
 
 class DecodedState {
  public:
-  // Foreign memory. `tensors`: the bytes of each tensor, empty if absent; `owner` keeps them alive. The tensors of the
-  // pool are copied together. Quantized streams are left out, because the memory holds the bytes before quantizing.
+  // Foreign memory. `tensors`: the bytes of each tensor, empty if absent; `owner` keeps them alive. The pool is left
+  // out if one of its tensors is absent. Quantized streams are left out, because the memory holds the bytes before
+  // quantizing.
   DecodedState(const Snapshot& snapshot, std::span<const ConstByteSpan> tensors, std::shared_ptr<const void> owner);
   // Owned memory: the stored bytes of all streams.
   DecodedState(const Snapshot& snapshot, std::vector<StreamBuffer> streams);
@@ -57,16 +58,24 @@ class DecodedState {
 
  private:
   struct Stream {
-    ConstByteSpan bytes;
+    const std::byte* bytes = nullptr;  // nullptr: gathered from `pooled_`
+    std::uint64_t size_bytes = 0;
     std::size_t chunk_bytes = 0;  // 0: left out
   };
+  // A tensor of the pool in foreign memory. The pool may be as large as the state, so it is gathered chunk by chunk.
+  struct Pooled {
+    std::uint64_t offset = 0;
+    ConstByteSpan bytes;
+  };
 
-  void put(const Snapshot& snapshot, std::size_t stream, ConstByteSpan bytes);
+  void put(const Snapshot& snapshot, std::size_t stream, const std::byte* bytes);
+  // Precondition: the range lies within the pool.
+  void gather(std::uint64_t offset, ByteSpan out) const;
 
   std::vector<StreamBuffer> buffers_;  // owned memory
   mutable std::shared_mutex mutex_;    // protects the next three, which release() clears
   std::shared_ptr<const void> owner_;
-  std::vector<std::byte> pool_;
+  std::vector<Pooled> pooled_;  // without gaps, by offset
   std::vector<Stream> streams_;
   mutable std::atomic<std::uint64_t> found_ = 0;
   mutable std::atomic<std::uint64_t> mismatches_ = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "os/file_system_fake.hpp"
@@ -104,6 +105,46 @@ TEST_F(DecodedStateTest, ReadsPartsFromOwnedMemoryWithoutTheFile) {
   EXPECT_EQ(log_->reads().size(), opened_reads_);
   EXPECT_EQ(own->take_buffers().size(), 1u);
   EXPECT_FALSE(own->copy_own(0, 0, out));
+}
+
+TEST(DecodedPool, IsGatheredFromItsTensorsChunkByChunk) {
+  StateBuilder builder;
+  std::vector<Bytes> memory;
+  Bytes all;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    memory.push_back(random_bytes(1000 + 7 * i, i));
+    builder.add_pooled("t" + std::to_string(i), DType::u8, memory.back());
+    all.insert(all.end(), memory.back().begin(), memory.back().end());
+  }
+  const Bytes file = builder.build();
+  const auto log = std::make_shared<ReadLog>();
+  os::FakeFileSystem no_files;
+  const auto snapshot = open_snapshot(std::make_unique<MemoryFile>("x.bsnap", file, log), {}, no_files).value();
+  std::vector<ConstByteSpan> tensors(memory.begin(), memory.end());
+  const auto foreign = std::make_shared<DecodedState>(*snapshot, tensors, nullptr);
+  EXPECT_TRUE(foreign->is_complete());
+  Bytes out(kChunkElements);
+  ASSERT_TRUE(foreign->copy_chunk(0, 1, out));
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), all.begin() + kChunkElements));
+  out.resize(all.size() - 2 * kChunkElements);
+  ASSERT_TRUE(foreign->copy_chunk(0, 2, out));
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), all.begin() + 2 * kChunkElements));
+  EXPECT_FALSE(foreign->copy_chunk(0, 3, ByteSpan(out).first(0)));
+  EXPECT_FALSE(foreign->copy_chunk(0, 2, ByteSpan(out).first(1)));
+
+  attach_decoded(*snapshot, foreign);
+  const std::size_t reads = log->reads().size();
+  memory[200][5] ^= std::byte{1};
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    Bytes tensor(memory[i].size());
+    ASSERT_TRUE(snapshot->read_bytes(i, 0, tensor).has_value());
+    EXPECT_EQ(tensor, builder.bytes_of(i));
+  }
+  EXPECT_GT(foreign->mismatches(), 0u);
+  EXPECT_GT(log->reads().size(), reads);
+
+  tensors[7] = {};
+  EXPECT_FALSE(DecodedState(*snapshot, tensors, nullptr).is_complete());
 }
 
 TEST_F(DecodedStateTest, VerifiesTheFileAlone) {
