@@ -86,7 +86,7 @@ FILES: dict[str, Callable[[], bytes]] = {
     "escapes": lambda: _with_tree('"' + "\\n" * (INDEX_BYTES // 2 - 100) + '"'),
     "spaces": lambda: _with_tree(" " * (INDEX_BYTES - 200) + "null"),
     "tensors": lambda: _tensors(TENSORS - 8, "F32", "[0]"),
-    "dimensions": lambda: _tensors(TENSORS // (1 + DIMENSIONS // 16) - 8, "F32", "[0" + ",1" * (DIMENSIONS - 1) + "]"),
+    "dimensions": lambda: _tensors(TENSORS // (1 + DIMENSIONS // 32) - 8, "F32", "[0" + ",1" * (DIMENSIONS - 1) + "]"),
     "long names": _long_names,
     "metadata": _metadata,
 }
