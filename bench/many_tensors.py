@@ -1,6 +1,6 @@
 """States of many small tensors: saving and loading beside torch, one tensor by name, stall and memory of the engine.
 
-    .venv/bin/python -m bench.many_tensors [--weights 33333] [--bytes 2048] [--rounds 3] [--folder FOLDER]
+    .venv/bin/python -m bench.many_tensors [--weights 25000] [--bytes 2048] [--rounds 3] [--folder FOLDER]
 
 Each weight comes with two moments of the same size and a step of one element, as in mixtures of experts and adapters.
 All methods take turns. Prints Markdown for docs/measurements.md.

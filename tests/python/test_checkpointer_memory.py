@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import torch
 
 from python.checkpointer_jobs import Jobs, saved
+from soak.memory_run import resident
 
 TENSORS = 30_000
 MB = 1_000_000
-
-
-def own_memory(process: int) -> int:
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("RssAnon"):
-            return int(line.split()[1]) << 10
-    raise AssertionError(f"process {process} has no RssAnon")
 
 
 def test_between_saves_the_agent_has_a_snapshot_and_a_kilobyte_a_tensor(jobs: Jobs) -> None:
@@ -31,6 +24,6 @@ def test_between_saves_the_agent_has_a_snapshot_and_a_kilobyte_a_tensor(jobs: Jo
         assert agent is not None
         bound = snapshot + 1024 * TENSORS + 50 * MB  # of which the libraries have most
         deadline = time.monotonic() + 10  # memory is given back after the save
-        while own_memory(agent) > bound and time.monotonic() < deadline:
+        while resident(agent)[0] > bound and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert own_memory(agent) <= bound
+        assert resident(agent)[0] <= bound
