@@ -12,6 +12,7 @@
 #include "restore/open_snapshot.hpp"
 #include "save/base_finder.hpp"
 #include "save/snapshot_writer.hpp"
+#include "store/spilling_file.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap::engine {
@@ -29,16 +30,10 @@ void AgentRank::encode(const QueuedSave& queued) {
   ProgressEvent event;
   event.ticket = queued.staged.ticket;
   const auto run = [&]() -> Result<void> {
-    BITSNAP_ASSIGN(const State state, read_slot(queued.slot, queued.staged.bytes));
-    std::shared_ptr<const store::Blob> blob;
-    if (persist) {
-      BITSNAP_ASSIGN(blob, encode_for_store(queued, state, *publication, event));
-      if (blob == nullptr) return {};
-    } else {
-      BITSNAP_ASSIGN(blob, encode_for_memory(queued, state, event));
-    }
-    event.stored_bytes = blob->size_bytes();
-    Result<void> kept = keep(queued, tensor_bytes(state), blob, event);
+    BITSNAP_ASSIGN(const Encoded encoded,
+                   persist ? encode_for_store(queued, *publication, event) : encode_for_memory(queued, event));
+    if (encoded.snapshot == nullptr) return {};
+    Result<void> kept = keep(queued, encoded, event);
     if (kept || !persist) return kept;
     // The save can still be published, so the error only shows in the agent's report.
     set_last_error(kept.error());
@@ -79,8 +74,15 @@ void AgentRank::end_encoding(Publication& publication, bool is_encoded, const Pr
   changed_.notify_all();
 }
 
-Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const QueuedSave& queued, const State& state,
-                                                                       Publication& publication, ProgressEvent& event) {
+Result<State> AgentRank::read_state(const QueuedSave& queued) {
+  BITSNAP_ASSIGN(State state, read_slot(queued.slot, queued.staged.bytes));
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(tensors_, state.tensors.size()) != state.tensors.size()) cache_->set_limits(memory_limits());
+  return state;
+}
+
+Result<AgentRank::Encoded> AgentRank::encode_for_store(const QueuedSave& queued, Publication& publication,
+                                                       ProgressEvent& event) {
   const std::uint64_t step = queued.staged.step;
   BITSNAP_ASSIGN(publication.store, open_store());
   if (queued.staged.again) {
@@ -88,7 +90,7 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Que
     BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, publication.store->steps());
     if (std::ranges::binary_search(steps, step)) {
       free_slot(queued.staged.slot);
-      return nullptr;
+      return Encoded();
     }
   }
   std::optional<ShardPlace> place;
@@ -99,32 +101,56 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Que
   // waits to encode, and other ranks could not prune.
   const std::unique_lock gate(job_.encode_gate);
   const os::Stopwatch stopwatch;
+  BITSNAP_ASSIGN(const State state, read_state(queued));
   Store::Impl& impl = Store::Impl::of(*publication.store);
   BITSNAP_ASSIGN(publication.save, impl.begin(step, place));
-  BITSNAP_TRY(impl.encode(*publication.save, state, run, store::Destination::memory));
-  if (publication.save->coding.damage) set_last_error(*publication.save->coding.damage);
-  event.raw_bytes = publication.save->summary.raw_bytes;
-  event.base = publication.save->coding.base;
+  store::PendingSave& save = *publication.save;
+  BITSNAP_TRY(impl.encode(save, state, run, store::Destination::memory));
+  if (save.coding.damage) set_last_error(*save.coding.damage);
+  event.raw_bytes = save.summary.raw_bytes;
+  event.stored_bytes = save.summary.stored_bytes;
+  event.base = save.coding.base;
   event.encode_us = elapsed_us(stopwatch);
-  return publication.save->blob;
+  Encoded encoded{save.snapshot, save.blob, tensor_bytes(state)};
+  // publish() needs the open file of a save that is on disk only.
+  if (save.blob != nullptr) save.snapshot.reset();
+  return encoded;
 }
 
-Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_memory(const QueuedSave& queued, const State& state,
-                                                                        ProgressEvent& event) {
+Result<AgentRank::Encoded> AgentRank::encode_for_memory(const QueuedSave& queued, ProgressEvent& event) {
   SaveOptions options{.settings = memory_settings()};
   options.settings.max_depth = kMemoryChain;
   const std::unique_lock gate(job_.encode_gate);
   const os::Stopwatch stopwatch;
-  std::optional<save::SingleBase> base;
-  if (std::shared_ptr<const Base> newest = memory_base(event)) base.emplace(std::move(newest));
-  store::BlobWriter writer(fmt::format("step {} in memory", queued.staged.step));
-  BITSNAP_ASSIGN(const save::WriteSummary written,
-                 save::write_snapshot(state, options, base ? &*base : nullptr, nullptr, writer, *executor_));
-  BITSNAP_TRY(writer.close());
-  event.raw_bytes = written.summary.raw_bytes;
+  BITSNAP_ASSIGN(const State state, read_state(queued));
+  const std::string name = fmt::format("step {} in memory", queued.staged.step);
+  std::shared_ptr<const store::Blob> blob;
+  const auto write = [&](std::shared_ptr<const Base> newest) -> Result<save::WriteSummary> {
+    std::optional<save::SingleBase> base;
+    if (newest != nullptr) base.emplace(std::move(newest));
+    store::BaseCache::Room room(*cache_);
+    store::SpillingFile file(name, [&room](std::uint64_t bytes) { return room.take(bytes); });
+    BITSNAP_ASSIGN(save::WriteSummary written,
+                   save::write_snapshot(state, options, base ? &*base : nullptr, nullptr, file, *executor_));
+    BITSNAP_TRY(file.close());
+    blob = file.blob();
+    room.finish(blob);
+    return written;
+  };
+  Result<save::WriteSummary> written = write(memory_base(event));
+  // Without the base in memory there may be enough room, or the base was pruned.
+  if (!written && event.base) {
+    event.base.reset();
+    written = write(nullptr);
+  }
+  if (!written) return tl::unexpected(std::move(written).error());
+  event.raw_bytes = written->summary.raw_bytes;
+  event.stored_bytes = written->summary.stored_bytes;
   event.encode_us = elapsed_us(stopwatch);
-  if (written.references.empty()) event.base.reset();
-  return writer.blob();
+  if (written->references.empty()) event.base.reset();
+  BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot,
+                 restore::open_snapshot(store::blob_file(blob, name), {}, os::real_file_system()));
+  return Encoded{std::move(snapshot), std::move(blob), tensor_bytes(state)};
 }
 
 std::shared_ptr<const Base> AgentRank::memory_base(ProgressEvent& event) {
@@ -139,29 +165,42 @@ std::shared_ptr<const Base> AgentRank::memory_base(ProgressEvent& event) {
   return std::move(*opened);
 }
 
-Result<void> AgentRank::keep(const QueuedSave& queued, std::span<const ConstByteSpan> tensors,
-                             const std::shared_ptr<const store::Blob>& blob, ProgressEvent& event) {
-  const std::string name = fmt::format("step {} in memory", queued.staged.step);
-  BITSNAP_ASSIGN(const std::shared_ptr<const Snapshot> snapshot,
-                 restore::open_snapshot(store::blob_file(blob, name), {}, os::real_file_system()));
-  store::CachedSnapshot entry{.step = queued.staged.step,
-                              .id = snapshot->id(),
-                              .blob = blob,
-                              .needs = {},
-                              .persisted = queued.staged.persist,
-                              .attempt = queued.attempt};
-  for (const BaseReference& base : snapshot->bases()) entry.needs.push_back(base.id);
-  const bool has_chain = cache_->put(std::move(entry));
+Result<void> AgentRank::keep(const QueuedSave& queued, const Encoded& encoded, ProgressEvent& event) {
+  const Snapshot& snapshot = *encoded.snapshot;
   // If nothing was quantized, the slot holds the complete state, and the snapshot can be read without its bases.
-  auto chunks = std::make_shared<restore::DecodedState>(*snapshot, tensors, queued.mapping);
-  const bool has_slot = chunks->is_complete() && cache_->holds(*blob) && slot_count() > 1;
-  const bool is_whole = has_chain || has_slot;
+  auto chunks = std::make_shared<restore::DecodedState>(snapshot, encoded.tensors, queued.mapping);
+  std::shared_ptr<const SnapshotFrame> frame;
+  if (chunks->is_complete() && slot_count() > 1) {
+    std::unique_ptr<os::RandomAccessFile> file;
+    if (encoded.blob != nullptr) {
+      file = store::blob_file(encoded.blob, snapshot.name());
+    } else {
+      BITSNAP_ASSIGN(file, job_.files.open(snapshot.name()));
+    }
+    BITSNAP_ASSIGN(SnapshotFrame read, SnapshotFrame::read(*file));
+    frame = std::make_shared<const SnapshotFrame>(std::move(read));
+  }
+  bool has_chain = false;
+  if (encoded.blob != nullptr) {
+    store::CachedSnapshot entry{.step = queued.staged.step,
+                                .id = snapshot.id(),
+                                .blob = encoded.blob,
+                                .needs = {},
+                                .persisted = queued.staged.persist,
+                                .attempt = queued.attempt};
+    for (const BaseReference& base : snapshot.bases()) entry.needs.push_back(base.id);
+    has_chain = cache_->put(std::move(entry));
+  } else {
+    cache_->forget_since(queued.staged.step);
+  }
+  const bool is_whole = has_chain || frame != nullptr;
   if (!is_whole && !queued.staged.persist) {
     return fail(ErrorKind::resource_exhausted,
                 fmt::format("the compressed state has {} bytes, but the budget leaves only {} bytes for snapshots",
-                            blob->size_bytes(), cache_->limits().bytes));
+                            encoded.blob->size_bytes(), cache_->limits().bytes));
   }
-  cache_->set_decoded(snapshot->id(), chunks);
+  cache_->set_restorable(frame != nullptr ? std::optional(snapshot.id()) : std::nullopt);
+  cache_->set_decoded(snapshot.id(), chunks);
   // One critical section: as soon as no slot is queued, the trainer may offer another arena.
   const std::lock_guard lock(mutex_);
   if (is_whole) ++totals_.saves;
@@ -182,60 +221,60 @@ Result<void> AgentRank::keep(const QueuedSave& queued, std::span<const ConstByte
   } else {
     slots_[queued.staged.slot] = {.state = SlotState::held,
                                   .step = queued.staged.step,
-                                  .id = snapshot->id(),
+                                  .id = snapshot.id(),
+                                  .attempt = queued.attempt,
                                   .chunks = std::move(chunks),
-                                  .file = has_slot ? blob : nullptr};
+                                  .frame = std::move(frame)};
   }
   return {};
 }
 
-std::optional<AgentRank::SlotFile> AgentRank::slot_of(std::uint64_t step) const {
+std::optional<AgentRank::HeldState> AgentRank::slot_of(std::uint64_t step) const {
   const std::lock_guard lock(mutex_);
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    if (slot.state != SlotState::held || slot.step != step || slot.file == nullptr) continue;
-    return SlotFile{i, slot.id, slot.file};
+    if (slot.state != SlotState::held || slot.step != step || slot.frame == nullptr) continue;
+    return HeldState{i, slot.id, slot.attempt, slot.frame};
   }
   return std::nullopt;
 }
 
 Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& request) {
   const auto is_other = [&](const auto& kept) { return kept.first == request.step && kept.second != request.attempt; };
-  if (!request.attempt.empty() && std::ranges::any_of(cache_->attempts(), is_other)) {
+  if (!request.attempt.empty() && std::ranges::any_of(memory_attempts(), is_other)) {
     return fail(ErrorKind::not_found, fmt::format("step {} of rank {} in the agent's memory belongs to another attempt",
                                                   request.step, rank_));
   }
-  const std::optional<SlotFile> slot = request.whole ? std::nullopt : slot_of(request.step);
+  const std::optional<HeldState> slot = request.whole ? std::nullopt : slot_of(request.step);
   const auto chain = slot ? std::nullopt : cache_->chain(request.step);
   if (!slot && !chain) {
     return fail(ErrorKind::not_found,
                 fmt::format("step {} of rank {} is not in the agent's memory", request.step, rank_));
   }
-  // A part of a blob that is copied into the shared memory.
+  // Bytes that are copied into the shared memory.
   struct Piece {
-    const store::Blob* blob = nullptr;
-    std::uint64_t from = 0;
     std::uint64_t to = 0;  // offset in the shared memory
-    std::uint64_t bytes = 0;
+    ConstByteSpan bytes;
   };
   std::vector<Piece> pieces;
   Fetched fetched;
   std::uint64_t total = 0;
   if (slot) {
     // The payloads are left out: the slot has the decoded chunks. Untouched pages of shared memory cost nothing.
+    const SnapshotFrame& frame = *slot->frame;
     fetched.slot = slot->slot;
-    total = slot->file->size_bytes();
-    const auto file = store::blob_file(slot->file, "snapshot in memory");
-    BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(*file));
+    total = frame.file_bytes;
     fetched.files.push_back({slot->id, 0, total});
-    fetched.absent_bytes = footer.index_offset - container::kHeaderBytes;
-    pieces.push_back({slot->file.get(), 0, 0, container::kHeaderBytes});
-    pieces.push_back({slot->file.get(), footer.index_offset, footer.index_offset, total - footer.index_offset});
+    fetched.absent_bytes = frame.index_offset - container::kHeaderBytes;
+    pieces.push_back({0, frame.header});
+    pieces.push_back({frame.index_offset, frame.index});
   } else {
     for (const store::BaseCache::Held& held : *chain) {
       fetched.files.push_back({held.id, total, held.blob->size_bytes()});
-      pieces.push_back({held.blob.get(), 0, total, held.blob->size_bytes()});
-      total += held.blob->size_bytes();
+      for (std::size_t i = 0; i < held.blob->pieces(); ++i) {
+        pieces.push_back({total, held.blob->piece(i)});
+        total += held.blob->piece(i).size();
+      }
     }
   }
   BITSNAP_ASSIGN(os::SharedMemory memory, os::SharedMemory::create_for_writing_once("bitsnap-fetched", total));
@@ -243,9 +282,8 @@ Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& reques
     BITSNAP_ASSIGN(const os::MappedMemory mapping, memory.map(os::MemoryAccess::read_write));
     const ByteSpan out = mapping.writable_bytes();
     for (const Piece& piece : pieces) {
-      BITSNAP_TRY(mapping.populate(piece.to, piece.bytes));
-      piece.blob->copy(piece.from,
-                       out.subspan(static_cast<std::size_t>(piece.to), static_cast<std::size_t>(piece.bytes)));
+      BITSNAP_TRY(mapping.populate(piece.to, piece.bytes.size()));
+      std::ranges::copy(piece.bytes, out.subspan(static_cast<std::size_t>(piece.to)).begin());
     }
   }
   BITSNAP_TRY(memory.freeze());

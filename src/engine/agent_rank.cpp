@@ -16,6 +16,9 @@ namespace {
 
 // Limit for queued saves and fetches. A correct trainer stages at most one save per slot.
 constexpr std::size_t kMaxWork = 64;
+// What the agent leaves free of the system's memory when it keeps snapshots: a training needs more at some times.
+constexpr std::uint64_t kFreeBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kFreeShare = 16;  // and this part of a state
 constexpr auto kFirstCommitWait = std::chrono::milliseconds(20);
 constexpr auto kLongestCommitWait = std::chrono::milliseconds(2000);
 
@@ -60,8 +63,9 @@ AgentRank::ArenaView AgentRank::renew(const Hello& hello) {
 store::BaseCache::Limits AgentRank::memory_limits() const {
   const std::uint64_t arena = arena_ ? arena_->memory.size_bytes() : 0;
   const std::uint64_t raw = arena_ ? arena_->slot_bytes : 0;
-  const std::uint64_t bytes = budget_bytes_ == 0 ? raw : budget_bytes_ - std::min(budget_bytes_, arena);
-  return {.snapshots = memory_snapshots_, .bytes = bytes};
+  const std::uint64_t used = arena + kTensorBytes * tensors_;
+  const std::uint64_t bytes = budget_bytes_ == 0 ? raw : budget_bytes_ - std::min(budget_bytes_, used);
+  return {.snapshots = memory_snapshots_, .bytes = bytes, .free_bytes = kFreeBytes + raw / kFreeShare};
 }
 
 Result<void> AgentRank::set_arena(os::SharedMemory memory, const ArenaOffer& offer) {
@@ -113,7 +117,7 @@ Result<void> AgentRank::stage(const Staged& staged) {
     // join() must be called once per accepted save, in order, so it comes after the checks.
     std::string attempt;
     if (job_.world_size > 1) attempt = job_.attempts.join(staged.step, rank_);
-    slot = {.state = SlotState::queued, .step = staged.step, .id = {}, .chunks = nullptr, .file = nullptr};
+    slot = {.state = SlotState::queued, .step = staged.step, .id = {}};
     const ConstByteSpan bytes =
         arena_->mapping->bytes().subspan(static_cast<std::size_t>(kSlotUnit + staged.slot * arena_->slot_bytes),
                                          static_cast<std::size_t>(arena_->slot_bytes));
@@ -140,7 +144,13 @@ void AgentRank::fetch(const FetchRequest& request, FetchDone done) {
 std::vector<std::pair<std::uint64_t, std::string>> AgentRank::memory_attempts() const {
   auto kept = cache_->attempts();
   // A snapshot may be in the cache without its bases, if only an earlier agent had them.
-  std::erase_if(kept, [this](const auto& each) { return !cache_->chain(each.first) && !slot_of(each.first); });
+  std::erase_if(kept, [this](const auto& each) { return !cache_->chain(each.first); });
+  const std::lock_guard lock(mutex_);
+  for (const Slot& slot : slots_) {
+    if (slot.state != SlotState::held || slot.frame == nullptr) continue;
+    const auto place = std::ranges::lower_bound(kept, slot.step, {}, &std::pair<std::uint64_t, std::string>::first);
+    if (place == kept.end() || place->first != slot.step) kept.emplace(place, slot.step, slot.attempt);
+  }
   return kept;
 }
 
@@ -167,7 +177,9 @@ AgentRank::Reached AgentRank::reached(std::uint64_t saves) const {
 
 bool AgentRank::is_newest(std::uint64_t step) const {
   const auto newest = cache_->newest();
-  return !newest || newest->step <= step;
+  const std::lock_guard lock(mutex_);
+  const auto is_later = [step](const Slot& slot) { return slot.state == SlotState::held && slot.step > step; };
+  return (!newest || newest->step <= step) && std::ranges::none_of(slots_, is_later);
 }
 
 bool AgentRank::is_storing(std::uint64_t step) const {

@@ -31,6 +31,7 @@
 
 #include "engine/attempts.hpp"
 #include "engine/messages.hpp"
+#include "engine/snapshot_frame.hpp"
 #include "exec/executor.hpp"
 #include "os/clock.hpp"
 #include "os/file_system.hpp"
@@ -40,6 +41,9 @@
 #include "store/pending_save.hpp"
 
 namespace bitsnap::engine {
+
+// What an agent needs for each tensor of a rank beside the bytes of the tensor, at most.
+inline constexpr std::uint64_t kTensorBytes = 2048;
 
 class ProgressSink {
  public:
@@ -158,9 +162,10 @@ class AgentRank {
     SlotState state = SlotState::free;
     std::uint64_t step = 0;  // of a queued or held slot; the members below are of a held slot
     SnapshotId id;
-    std::shared_ptr<restore::DecodedState> chunks;
-    // The snapshot file, if the slot holds the complete state. The state can then be restored without a base.
-    std::shared_ptr<const store::Blob> file;
+    std::string attempt = {};
+    std::shared_ptr<restore::DecodedState> chunks = {};
+    // Set if the slot holds the complete state. The state can then be restored without the payloads and bases.
+    std::shared_ptr<const SnapshotFrame> frame = {};
   };
   struct Arena {
     os::SharedMemory memory;
@@ -219,26 +224,29 @@ class AgentRank {
   [[nodiscard]] Publication* begin_publication(const QueuedSave& queued);
   // Hands the save to the writer thread, or drops it if encoding failed.
   void end_encoding(Publication& publication, bool is_encoded, const ProgressEvent& event);
-  // nullptr if the step is in the store already.
-  [[nodiscard]] Result<std::shared_ptr<const store::Blob>> encode_for_store(const QueuedSave& queued,
-                                                                            const State& state,
-                                                                            Publication& publication,
-                                                                            ProgressEvent& event);
-  [[nodiscard]] Result<std::shared_ptr<const store::Blob>> encode_for_memory(const QueuedSave& queued,
-                                                                             const State& state, ProgressEvent& event);
+  struct Encoded {
+    std::shared_ptr<const Snapshot> snapshot;  // the open file; nullptr if the step is in the store already
+    std::shared_ptr<const store::Blob> blob;   // nullptr: the file is on disk only
+    std::vector<ConstByteSpan> tensors;        // of the slot
+  };
+  [[nodiscard]] Result<Encoded> encode_for_store(const QueuedSave& queued, Publication& publication,
+                                                 ProgressEvent& event);
+  [[nodiscard]] Result<Encoded> encode_for_memory(const QueuedSave& queued, ProgressEvent& event);
+  // Reads the state from the slot, and subtracts what its tensors need from the budget.
+  [[nodiscard]] Result<State> read_state(const QueuedSave& queued);
   // The newest snapshot in memory, as a base; nullptr if there is none or the next save may not use it.
   [[nodiscard]] std::shared_ptr<const Base> memory_base(ProgressEvent& event);
   // Keeps a snapshot in memory, and holds or frees its slot. Reports the stage `memory`.
-  [[nodiscard]] Result<void> keep(const QueuedSave& queued, std::span<const ConstByteSpan> tensors,
-                                  const std::shared_ptr<const store::Blob>& blob, ProgressEvent& event);
+  [[nodiscard]] Result<void> keep(const QueuedSave& queued, const Encoded& encoded, ProgressEvent& event);
   [[nodiscard]] Result<FetchResult> gather_step(const FetchRequest& request);
-  struct SlotFile {
+  struct HeldState {
     std::uint32_t slot = 0;
     SnapshotId id;
-    std::shared_ptr<const store::Blob> file;
+    std::string attempt;
+    std::shared_ptr<const SnapshotFrame> frame;
   };
   // The held slot with the complete state of a step.
-  [[nodiscard]] std::optional<SlotFile> slot_of(std::uint64_t step) const;
+  [[nodiscard]] std::optional<HeldState> slot_of(std::uint64_t step) const;
 
   // agent_publish.cpp
   void publish(Publication& publication);
@@ -264,6 +272,7 @@ class AgentRank {
   bool must_reopen_ = false;   // the settings changed or the store handle failed
   WriteSettings settings_;
   std::uint64_t budget_bytes_ = 0;
+  std::uint64_t tensors_ = 0;  // of the newest state
   std::optional<Arena> arena_;
   std::vector<Slot> slots_;
   std::deque<Work> work_;

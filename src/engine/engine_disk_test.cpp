@@ -267,6 +267,7 @@ TEST_F(EngineDiskTest, ASaveSkipsOrWaitsWhileAllSlotsAreInUse) {
 TEST_F(EngineDiskTest, AStateAboveTheBudgetIsPersistedButNotKeptInMemory) {
   const AgentThread agent(job_, disk_);
   EngineOptions wanted = options();
+  wanted.slots = 1;  // the second slot would hold the state
   SmallState state;
   std::uint64_t arena = 0;
   {
@@ -286,6 +287,44 @@ TEST_F(EngineDiskTest, AStateAboveTheBudgetIsPersistedButNotKeptInMemory) {
   EXPECT_EQ(persisted.stage, SaveStage::persisted);
   EXPECT_FALSE(persisted.has_reached_memory);
   EXPECT_EQ(sound_steps(disk_), std::vector<std::uint64_t>{2});
+}
+
+TEST_F(EngineDiskTest, ASlotHoldsAStateThatIsAboveTheBudget) {
+  const AgentThread agent(job_, disk_);
+  EngineOptions wanted = options();
+  SmallState state;
+  ASSERT_TRUE(attach(wanted)->reserve(state.state()).has_value());
+  wanted.budget_bytes = attach(wanted)->arena_bytes() + 500;
+  const auto engine = attach(wanted);
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    state.step();
+    EXPECT_TRUE(saved(*engine, step, state.state()).has_reached_memory);
+    const auto restored = engine->restore(step);
+    ASSERT_TRUE(restored.has_value()) << restored.error().message();
+    EXPECT_TRUE(restored->from_memory);
+    EXPECT_TRUE(state.is(*restored->snapshot));
+  }
+  EXPECT_EQ(sound_steps(disk_), (std::vector<std::uint64_t>{1, 2, 3}));
+}
+
+TEST_F(EngineDiskTest, MemoryKeepsANewStateInPlaceOfABaseForWhichThereIsNoRoom) {
+  const AgentThread agent(job_, disk_);
+  EngineOptions wanted = options();
+  SmallState state;
+  std::uint64_t file_bytes = 0;
+  {
+    const auto engine = attach(wanted);
+    file_bytes = saved(*engine, 1, state.state(), false).stored_bytes;
+    wanted.budget_bytes = engine->arena_bytes() + 2 * kTensorBytes + file_bytes + 300;
+  }
+  const auto engine = attach(wanted);
+  for (std::uint64_t step = 2; step <= 4; ++step) {
+    state.step();
+    const SaveState save = saved(*engine, step, state.state(), false);
+    ASSERT_EQ(save.stage, SaveStage::memory) << save.error->message();
+    EXPECT_EQ(save.base, std::nullopt);
+    EXPECT_TRUE(state.is(*engine->restore(step)->snapshot));
+  }
 }
 
 TEST_F(EngineDiskTest, SavesSucceedWhenPruningFails) {

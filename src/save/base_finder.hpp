@@ -39,6 +39,9 @@ class BaseFinder {
   [[nodiscard]] virtual Result<std::optional<BaseStream>> find(const TensorInfo& tensor, const StreamInfo& stream) = 0;
   // The base of the pool.
   [[nodiscard]] virtual Result<std::optional<BaseStream>> find_pool(const StreamInfo& stream) = 0;
+
+  // Called after the last chunk is encoded. The finder lets go of the bases that it can open again.
+  virtual void end() noexcept {}
 };
 
 // Searches one base. A whole tensor matches a whole tensor of the same name, dtype and number of elements. A part of a
@@ -88,6 +91,10 @@ class ShardedBases final : public BaseFinder {
   void begin(std::span<const TensorInfo> tensors) override { tensors_ = tensors; }
   Result<std::optional<BaseStream>> find(const TensorInfo& tensor, const StreamInfo& stream) override;
   Result<std::optional<BaseStream>> find_pool(const StreamInfo& stream) override;
+  void end() noexcept override {
+    own_base_.reset();
+    others_.clear();
+  }
 
  private:
   // nullptr if there is none.

@@ -30,6 +30,7 @@ class Pipeline {
     if (parts_.tap != nullptr) BITSNAP_TRY(parts_.tap->begin(index_.streams.streams));
     BITSNAP_TRY(writer_.begin());
     BITSNAP_TRY(write_chunks(executor));
+    let_go_of_bases();
     describe_streams();
     BITSNAP_TRY(writer_.finish(index_));
     return WriteSummary{SaveSummary{index_.id, raw_bytes_, writer_.size_bytes(), index_.chunks.size()}, depth_,
@@ -73,6 +74,15 @@ class Pipeline {
     BITSNAP_TRY(executor.run_ordered(index_.chunks.size(), slots, work, commit));
     // On the caller's thread, so that one that can cancel only there always does so before the file appears.
     return raw_bytes_ > 0 ? report_progress() : Result<void>();
+  }
+
+  // Bases with many tensors take much memory, and so does the index that is written next.
+  void let_go_of_bases() {
+    for (StreamJob& job : made_.jobs) {
+      job.base.reset();
+      job.step.reset();
+    }
+    if (parts_.bases != nullptr) parts_.bases->end();
   }
 
   // Enters why the codecs were chosen, and the errors that quantizers caused.

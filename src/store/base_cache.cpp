@@ -12,6 +12,7 @@
 #include "base/try.hpp"
 #include "os/file_system.hpp"
 #include "restore/open_snapshot.hpp"
+#include "store/published_file.hpp"
 
 namespace bitsnap::store {
 namespace {
@@ -32,16 +33,63 @@ class OpenedChain final : public BaseProvider {
   std::vector<std::shared_ptr<const Snapshot>> snapshots_;
 };
 
-bool is_same_file(const os::FileInfo& a, const os::FileInfo& b) {
-  return a.is_regular && b.is_regular && a.size_bytes == b.size_bytes && a.file_id == b.file_id &&
-         a.modified_ns == b.modified_ns;
+}  // namespace
+
+BaseCache::Room::~Room() {
+  const std::lock_guard lock(cache_.mutex_);
+  cache_.writing_bytes_ = 0;
 }
 
-}  // namespace
+Result<void> BaseCache::Room::take(std::uint64_t bytes) {
+  const std::lock_guard lock(cache_.mutex_);
+  cache_.writing_bytes_ = bytes;
+  const auto is_too_much = [&] { return cache_.used_bytes() + bytes > cache_.limits_.bytes; };
+  while (is_too_much()) {
+    if (cache_.drop_one()) continue;
+    return fail(
+        ErrorKind::resource_exhausted,
+        fmt::format("the compressed state needs {} bytes or more, but the budget leaves {} bytes for snapshots, "
+                    "of which {} are in use",
+                    bytes, cache_.limits_.bytes, cache_.used_bytes()));
+  }
+  if (cache_.limits_.free_bytes == 0 || bytes <= checked_bytes_) return {};
+  // The file grows by less than a piece until the system is asked again.
+  const std::uint64_t needed = bytes - checked_bytes_ + Blob::kPieceBytes + cache_.limits_.free_bytes;
+  for (;;) {
+    const auto available = cache_.probe_();
+    if (!available || available->available_bytes >= needed) break;
+    if (cache_.drop_one()) continue;
+    return fail(
+        ErrorKind::resource_exhausted,
+        fmt::format("the compressed state needs {} bytes or more, but only {} bytes of memory are available ({}), "
+                    "of which {} stay free",
+                    bytes, available->available_bytes, available->limit, cache_.limits_.free_bytes));
+  }
+  checked_bytes_ = bytes + Blob::kPieceBytes;
+  return {};
+}
+
+void BaseCache::Room::finish(const std::shared_ptr<const Blob>& blob) {
+  const std::lock_guard lock(cache_.mutex_);
+  cache_.note_used(blob);
+  cache_.writing_bytes_ = 0;
+}
+
+void BaseCache::set_restorable(const std::optional<SnapshotId>& id) {
+  const std::lock_guard lock(mutex_);
+  restorable_ = id;
+}
+
+void BaseCache::forget_since(std::uint64_t step) {
+  const std::lock_guard lock(mutex_);
+  while (!records_.empty() && records_.back().step >= step) records_.pop_back();
+  drop_unneeded();
+}
 
 bool BaseCache::put(CachedSnapshot snapshot) {
   const std::lock_guard lock(mutex_);
   while (!records_.empty() && records_.back().step >= snapshot.step) records_.pop_back();
+  note_used(snapshot.blob);
   const SnapshotId id = snapshot.id;
   records_.push_back({snapshot.step, id, std::move(snapshot.attempt)});
   // If a snapshot with this content is whole in memory, it stays: the new one may even be coded against it.
@@ -73,9 +121,15 @@ void BaseCache::note_published(os::FileSystem& files, const std::string& path, c
   const std::lock_guard lock(mutex_);
   for (auto& [id, entry] : entries_) {
     if (entry.blob.get() != &blob) continue;
+    entry.files = &files;
     entry.path = path;
     entry.file = *file;
   }
+}
+
+std::unique_ptr<os::RandomAccessFile> BaseCache::file_of(const Entry& entry, std::string name) const {
+  if (entry.files == nullptr) return blob_file(entry.blob, std::move(name));
+  return std::make_unique<PublishedFile>(entry.blob, std::move(name), *entry.files, entry.path, entry.file);
 }
 
 Result<std::unique_ptr<os::RandomAccessFile>> BaseCache::open_file(os::FileSystem& files,
@@ -89,7 +143,7 @@ Result<std::unique_ptr<os::RandomAccessFile>> BaseCache::open_file(os::FileSyste
   if (published.blob != nullptr) {
     // The disk has the last word: another process may have removed or replaced the file.
     const Result<os::FileInfo> file = files.stat(path);
-    if (file && is_same_file(*file, published.file)) return blob_file(std::move(published.blob), path);
+    if (file && is_same_file(*file, published.file)) return file_of(published, path);
   }
   return files.open(path);
 }
@@ -190,8 +244,7 @@ Result<std::shared_ptr<const Snapshot>> BaseCache::open(const SnapshotId& id) co
         OpenOptions options;
         options.limits = decode_limits_;
         options.bases = bases;
-        BITSNAP_ASSIGN(snapshot,
-                       restore::open_snapshot(blob_file(entry.blob, entry.name), options, os::real_file_system()));
+        BITSNAP_ASSIGN(snapshot, restore::open_snapshot(file_of(entry, entry.name), options, os::real_file_system()));
         if (snapshot->id() != one) {
           return fail(ErrorKind::corrupt,
                       fmt::format("{}: holds {}, expected {}", entry.name, snapshot->id().to_hex(), one.to_hex()));
@@ -286,11 +339,38 @@ std::uint64_t BaseCache::held_bytes() const {
   return bytes;
 }
 
+std::uint64_t BaseCache::used_bytes() {
+  std::erase_if(used_, [](const auto& each) { return each.expired(); });
+  std::uint64_t bytes = 0;
+  for (const auto& each : used_) {
+    if (const std::shared_ptr<const Blob> blob = each.lock()) bytes += blob->size_bytes();
+  }
+  return bytes;
+}
+
+void BaseCache::note_used(const std::shared_ptr<const Blob>& blob) {
+  const auto is_it = [&](const auto& each) { return each.lock() == blob; };
+  if (std::ranges::none_of(used_, is_it)) used_.push_back(blob);
+}
+
+bool BaseCache::drop_one() {
+  if (records_.empty()) return false;
+  const SnapshotId newest = records_.back().id;
+  const auto found = entries_.find(newest);
+  std::set<SnapshotId> kept;
+  if (found != entries_.end() && found->second.files == nullptr && restorable_ != newest) reach(newest, kept);
+  const std::optional<SnapshotId> id = next_to_go(kept, true);
+  if (!id) return false;
+  drop_with_dependants(*id);
+  drop_unneeded();
+  return true;
+}
+
 void BaseCache::trim() {
   while (records_.size() > limits_.snapshots) records_.pop_front();
   drop_unneeded();
   while (held_bytes() > limits_.bytes) {
-    drop_with_dependants(next_to_go());
+    drop_with_dependants(*next_to_go({}, false));
     drop_unneeded();
   }
 }
@@ -302,14 +382,20 @@ void BaseCache::drop_unneeded() {
 }
 
 // Drops the oldest snapshot that the newest does not need, then the oldest that it needs, and the newest last.
-SnapshotId BaseCache::next_to_go() const {
+std::optional<SnapshotId> BaseCache::next_to_go(const std::set<SnapshotId>& kept, bool gives_memory_back) const {
   const SnapshotId newest = records_.back().id;
   std::set<SnapshotId> chain;
   reach(newest, chain);
-  const auto rank = [&](const auto& entry) {
-    return std::tuple(entry.first == newest, chain.contains(entry.first), entry.second.age);
-  };
-  return std::ranges::min_element(entries_, {}, rank)->first;
+  std::optional<SnapshotId> next;
+  std::tuple<bool, bool, std::uint64_t> least;
+  for (const auto& [id, entry] : entries_) {
+    if (kept.contains(id) || (gives_memory_back && entry.blob.use_count() > 1)) continue;
+    const std::tuple rank(id == newest, chain.contains(id), entry.age);
+    if (next && rank >= least) continue;
+    next = id;
+    least = rank;
+  }
+  return next;
 }
 
 // The newest stays even if its dependency is dropped, because the store may have that on disk.

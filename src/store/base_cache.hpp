@@ -2,9 +2,10 @@
 // base, and a restarted trainer gets its state back. The cache holds snapshot files and the files that these are coded
 // against, and refers to decoded chunks that are still in memory.
 //
-// A BaseCache owns its files, within a budget. It refers weakly to decoded chunks and open snapshots. A snapshot that
-// the cache has opened owns everything that it depends on: it stays readable after the cache drops its files, and it
-// may outlive the cache. All functions are thread-safe.
+// A BaseCache owns its files, within a budget that also counts a file that is being written (Room). It refers weakly to
+// decoded chunks and open snapshots. A snapshot that the cache has opened stays readable after the cache drops its
+// files: it owns those that no disk has, and reads the others from the disk. It may outlive the cache. All functions
+// are thread-safe.
 //
 // A snapshot's id is a hash of its content, so the cache holds a state that is saved twice only once. The cache neither
 // decodes nor verifies. docs/spec/engine.md, "What a save is coded against".
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +29,7 @@
 #include <bitsnap/snapshot.hpp>
 
 #include "os/file_system.hpp"
+#include "os/memory_limit.hpp"
 #include "restore/decoded_state.hpp"
 #include "store/blob.hpp"
 #include "store/state_keeper.hpp"
@@ -46,20 +49,48 @@ class BaseCache final : public BaseProvider {
  public:
   struct Limits {
     std::uint32_t snapshots = 1;       // number of newest steps; the files that they depend on do not count
-    std::uint64_t bytes = UINT64_MAX;  // of all blobs together
+    std::uint64_t bytes = UINT64_MAX;  // of all files together
+    std::uint64_t free_bytes = 0;      // a file that is written leaves this much memory of the system free
     std::uint64_t decoded_bytes = 0;   // for the decoded base and the next one, see make_keeper(); 0: not kept
   };
 
+  // Returns how much memory the system has left.
+  using MemoryProbe = std::function<Result<os::AvailableMemory>()>;
+
   BaseCache() : BaseCache(Limits()) {}
-  explicit BaseCache(const Limits& limits, const DecodeLimits& decode_limits = {})
-      : decode_limits_(decode_limits), limits_(limits) {}
+  explicit BaseCache(const Limits& limits, const DecodeLimits& decode_limits = {},
+                     MemoryProbe probe = os::available_memory)
+      : decode_limits_(decode_limits), probe_(std::move(probe)), limits_(limits) {}
 
   // Adds the newest snapshot, and removes all steps at or above its step, because the training has gone back. Files of
   // removed steps stay while others depend on them. Then drops files until the limits hold. Returns whether the
   // snapshot is whole in memory: false if it does not fit, or if a snapshot that it depends on is missing.
   bool put(CachedSnapshot snapshot);
+  // Removes all steps at or above `step`.
+  void forget_since(std::uint64_t step);
   void set_limits(const Limits& limits);
   [[nodiscard]] Limits limits() const;
+
+  // The room for one file that is being written. While it exists, the file counts against the limits. One at a time.
+  class Room {
+   public:
+    explicit Room(BaseCache& cache) noexcept : cache_(cache) {}
+    ~Room();
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+
+    // Makes room for `bytes` bytes of the file: drops files that are published, then files of older steps. Returns
+    // resource_exhausted if the limits do not allow the file to have this size.
+    [[nodiscard]] Result<void> take(std::uint64_t bytes);
+    // The file is written. From now on, it counts for as long as anyone holds it.
+    void finish(const std::shared_ptr<const Blob>& blob);
+
+   private:
+    BaseCache& cache_;
+    std::uint64_t checked_bytes_ = 0;  // the system had memory for this much of the file
+  };
+  // The newest snapshot can be restored without its file in memory, so that Room may drop it; nullopt: it cannot.
+  void set_restorable(const std::optional<SnapshotId>& id);
 
   // Notes that `blob` was published as the file at `path`, with the file's current size, id and time. Does nothing if
   // the cache does not hold `blob`, or if the sizes differ.
@@ -120,9 +151,10 @@ class BaseCache final : public BaseProvider {
     std::vector<SnapshotId> needs;
     std::string name;  // the name that dependants store for it
     bool persisted = false;
-    std::uint64_t age = 0;   // grows with each new entry
-    std::string path = {};   // of the published file; empty: not published
-    os::FileInfo file = {};  // of the published file, as note_published() saw it
+    std::uint64_t age = 0;            // grows with each new entry
+    os::FileSystem* files = nullptr;  // of the published file; nullptr: not published
+    std::string path = {};            // of the published file
+    os::FileInfo file = {};           // of the published file, as note_published() saw it
     std::weak_ptr<const Snapshot> opened = {};
   };
   struct Record {
@@ -139,14 +171,26 @@ class BaseCache final : public BaseProvider {
   void reach(const SnapshotId& id, std::set<SnapshotId>& reached) const;
   [[nodiscard]] std::uint32_t links_of(const SnapshotId& id) const;
   [[nodiscard]] std::uint64_t held_bytes() const;
+  // Of all files that somebody holds.
+  [[nodiscard]] std::uint64_t used_bytes();
+  void note_used(const std::shared_ptr<const Blob>& blob);
+  // Drops one file that gives memory back and that nobody has to restore from memory; false if there is none.
+  bool drop_one();
+  [[nodiscard]] std::unique_ptr<os::RandomAccessFile> file_of(const Entry& entry, std::string name) const;
   void trim();
   void drop_unneeded();
-  [[nodiscard]] SnapshotId next_to_go() const;
+  // The entry to drop first, of those that are not in `kept`; nullopt if there is none. `gives_memory_back`: only those
+  // that nobody else holds.
+  [[nodiscard]] std::optional<SnapshotId> next_to_go(const std::set<SnapshotId>& kept, bool gives_memory_back) const;
   void drop_with_dependants(const SnapshotId& id);
 
   const DecodeLimits decode_limits_;
+  const MemoryProbe probe_;
   mutable std::mutex mutex_;
   Limits limits_;
+  std::uint64_t writing_bytes_ = 0;              // of the file that is being written
+  std::vector<std::weak_ptr<const Blob>> used_;  // all files that were put or written
+  std::optional<SnapshotId> restorable_;
   mutable std::map<SnapshotId, Entry> entries_;
   std::deque<Record> records_;  // in ascending order of steps
   std::uint64_t ages_ = 0;

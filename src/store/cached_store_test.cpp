@@ -46,9 +46,11 @@ Result<void> save_through_memory(Store& store, BaseCache& cache, std::uint64_t s
   auto save = impl.begin(step, place);
   if (!save) return tl::unexpected(save.error());
   if (Result<void> encoded = impl.encode(*save, state, {}, Destination::memory); !encoded) return encoded;
-  CachedSnapshot made{step, save->file.id, save->blob, {}, true};
-  for (const BaseReference& base : save->snapshot->bases()) made.needs.push_back(base.id);
-  EXPECT_TRUE(cache.put(std::move(made)));
+  if (save->blob != nullptr) {
+    CachedSnapshot made{step, save->file.id, save->blob, {}, true};
+    for (const BaseReference& base : save->snapshot->bases()) made.needs.push_back(base.id);
+    cache.put(std::move(made));
+  }
   return impl.publish(*save);
 }
 
@@ -147,6 +149,38 @@ TEST(CachedStore, DecodesTheBaseIfItsSlotWasOverwritten) {
   EXPECT_GT(slot->mismatches(), 0U);
 }
 
+// The files move to the disk at a limit of their size, and then the disk crashes.
+TEST(CachedStore, WritesTheSameFilesWithAnyRoomInMemory) {
+  os::FakeFileSystem plain_disk;
+  Training plain_training;
+  {
+    const auto plain = open_cached(plain_disk);
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      plain_training.step();
+      ASSERT_TRUE(plain->save(step, plain_training.state()));
+    }
+  }
+  std::uint64_t largest = 0;
+  for (const auto& [path, bytes] : snapshots(plain_disk)) largest = std::max<std::uint64_t>(largest, bytes.size());
+  for (std::uint64_t sixteenths = 0; sixteenths <= 32; ++sixteenths) {
+    os::FakeFileSystem disk;
+    const BaseCache::Limits limits{.snapshots = 2, .bytes = sixteenths * largest / 16};
+    const auto cache = std::make_shared<BaseCache>(limits);
+    const auto cached = open_cached(disk, cache);
+    Training training;
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      training.step();
+      ASSERT_TRUE(save_through_memory(*cached, *cache, step, training.state()));
+      EXPECT_LE(cache->bytes(), limits.bytes);
+    }
+    EXPECT_EQ(snapshots(disk), snapshots(plain_disk));
+    disk.crash();
+    const auto again = open_cached(disk);
+    EXPECT_EQ(again->steps().value(), (std::vector<std::uint64_t>{1, 2, 3, 4}));
+    EXPECT_EQ(training.difference(*again->snapshot().value()), "");
+  }
+}
+
 TEST(CachedStore, EncodingWritesNoSnapshot) {
   os::FakeFileSystem disk;
   os::FaultyFileSystem files(disk);
@@ -188,26 +222,32 @@ TEST(CachedStore, ContinuesAfterPrunesAndRollbacks) {
   EXPECT_TRUE(cached->verify()->damages.empty());
 }
 
+void check_failed_write(os::FileOperation operation, const BaseCache::Limits& limits) {
+  os::FakeFileSystem disk;
+  os::FaultyFileSystem faulty(disk);
+  const auto cache = std::make_shared<BaseCache>(limits);
+  const auto cached = open_cached(faulty, cache);
+  ASSERT_TRUE(save_through_memory(*cached, *cache, 1, TestState(1).state()));
+  faulty.reset();
+  faulty.fail_at(operation, 0, {});
+  const auto failed = save_through_memory(*cached, *cache, 2, TestState(2).state());
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().kind(), ErrorKind::io);
+  if (limits.bytes > 0) {  // still in memory
+    EXPECT_EQ(difference(*cache->open(cache->newest()->id).value(), TestState(2)), "");
+  }
+  ASSERT_TRUE(save_through_memory(*cached, *cache, 2, TestState(2, 5).state()));
+  EXPECT_EQ(check_step(*cached, 1, TestState(1)), "");
+  EXPECT_EQ(check_step(*cached, 2, TestState(2, 5)), "");
+  // Committed checkpoints are on disk, whatever the cache holds.
+  disk.crash();
+  EXPECT_EQ(check_step(*open_cached(disk), 2, TestState(2, 5)), "");
+}
+
 TEST(CachedStore, ContinuesAfterAFailedWrite) {
   for (const os::FileOperation operation :
        {os::FileOperation::create, os::FileOperation::append, os::FileOperation::sync, os::FileOperation::close}) {
-    os::FakeFileSystem disk;
-    os::FaultyFileSystem faulty(disk);
-    const auto cache = std::make_shared<BaseCache>();
-    const auto cached = open_cached(faulty, cache);
-    ASSERT_TRUE(save_through_memory(*cached, *cache, 1, TestState(1).state()));
-    faulty.reset();
-    faulty.fail_at(operation, 0, {});
-    const auto failed = save_through_memory(*cached, *cache, 2, TestState(2).state());
-    ASSERT_FALSE(failed);
-    EXPECT_EQ(failed.error().kind(), ErrorKind::io);
-    EXPECT_EQ(difference(*cache->open(cache->newest()->id).value(), TestState(2)), "");  // still in memory
-    ASSERT_TRUE(save_through_memory(*cached, *cache, 2, TestState(2, 5).state()));
-    EXPECT_EQ(check_step(*cached, 1, TestState(1)), "");
-    EXPECT_EQ(check_step(*cached, 2, TestState(2, 5)), "");
-    // Committed checkpoints are on disk, whatever the cache holds.
-    disk.crash();
-    EXPECT_EQ(check_step(*open_cached(disk), 2, TestState(2, 5)), "");
+    for (const std::uint64_t bytes : {UINT64_MAX, std::uint64_t{0}}) check_failed_write(operation, {.bytes = bytes});
   }
 }
 

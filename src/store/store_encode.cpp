@@ -8,6 +8,7 @@
 #include "exec/executor.hpp"
 #include "save/base_finder.hpp"
 #include "save/snapshot_writer.hpp"
+#include "store/spilling_file.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -101,14 +102,20 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
   if (save.coding.finder) bases = find_bases(save, reader, watch);
 
   const std::string path = layout_.step_file(save.step, save.file_name);
+  const auto create = [&]() -> Result<std::unique_ptr<os::WritableFile>> {
+    BITSNAP_TRY(directories_.create(save.step));
+    return file_system_.create(path);
+  };
+  store::BaseCache::Room room(*cache_);
   std::unique_ptr<os::WritableFile> file;
-  store::BlobWriter* in_memory = nullptr;
+  const store::SpillingFile* in_memory = nullptr;
   if (destination == store::Destination::memory) {
-    auto writer = std::make_unique<store::BlobWriter>(path);
+    auto writer =
+        std::make_unique<store::SpillingFile>(path, [&room](std::uint64_t bytes) { return room.take(bytes); }, create);
     in_memory = writer.get();
     file = std::move(writer);
   } else {
-    BITSNAP_ASSIGN(file, file_system_.create(path));
+    BITSNAP_ASSIGN(file, create());
   }
   const auto executor = exec::make_executor(options.threads);
   auto result = save::write_snapshot(state, coding, bases.get(), save.keeper.get(), *file, *executor);
@@ -116,6 +123,7 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
   BITSNAP_TRY(file->sync());
   BITSNAP_TRY(file->close());
   if (in_memory != nullptr) save.blob = in_memory->blob();
+  if (save.blob != nullptr) room.finish(save.blob);
 
   save.summary = result->summary;
   save.file = {.file = save.file_name,
@@ -155,7 +163,6 @@ Result<void> Store::Impl::encode(store::PendingSave& save, const State& state, c
                                  store::Destination destination) {
   if (destination == store::Destination::disk && is_next_base(save)) save.keeper = cache_->make_keeper();
   const auto encode_or_keyframe = [&]() -> Result<void> {
-    if (destination == store::Destination::disk) BITSNAP_TRY(directories_.create(save.step));
     const auto watch = std::make_shared<store::BaseWatch>();
     Result<void> encoded = encode_file(save, state, options, destination, watch);
     if (encoded || !watch->failed || encoded.error().kind() == ErrorKind::cancelled) return encoded;
