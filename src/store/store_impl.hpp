@@ -197,6 +197,7 @@ class Store::Impl {
   bool strays_removed_ = false;
   bool has_lost_newest_ = false;     // the result of the last settle()
   std::size_t catalog_missing_ = 0;  // checkpoints committed since the catalog was written
+  std::size_t published_ = 0;        // saves of this handle
   // False after a change of a step has failed: then nobody knows whether the step is there, and whether it would be
   // after a crash. The next writing call finds out as opening does.
   bool is_settled_ = true;

@@ -5,10 +5,13 @@
 
 #include "base/try.hpp"
 #include "os/clock.hpp"
+#include "os/memory.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
 namespace {
+
+constexpr std::size_t kSavesPerReturn = 64;
 
 std::string record_name(const ShardPlace& place) {
   return store::shard_record_name(place.shard, place.shards, place.attempt);
@@ -78,6 +81,9 @@ Result<void> Store::Impl::publish(store::PendingSave& save) {
   } else if (is_next_base(save)) {
     cache_->keep_base(save.step, std::move(save.snapshot), save.keeper.get());
   }
+  // What a handle remembers of each checkpoint lies between the buffers of the saves. The allocator would keep more and
+  // more free memory around it.
+  if (++published_ % kSavesPerReturn == 0) os::return_free_memory();
   return {};
 }
 
