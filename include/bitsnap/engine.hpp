@@ -40,9 +40,11 @@ struct EngineOptions {
   CodingSettings settings = {};  // as in StoreOptions; the same for all ranks, as is `retention`
   Retention retention = {};      // applied after each checkpoint; without any rule, all are kept
 
-  // Limit for the memory of this rank: the arena, and the compressed snapshots in the agent. 0: `slots` times the first
-  // state, and its size once more for compressed snapshots. Checked against the free memory of the machine and of the
-  // control group before any is allocated.
+  // Limit for the memory of this rank: the arena, the compressed snapshots in the agent, also those that are being
+  // written, and 2 KiB for each tensor. 0: `slots` times the first state, and its size once more for compressed
+  // snapshots. Checked against the free memory of the machine and of the control group before any is allocated. If
+  // there is not enough memory, the arena gets one slot; then memory keeps no snapshots, and the agent compresses
+  // straight to the store; then save() fails.
   std::uint64_t budget_bytes = 0;
   std::uint32_t slots = 2;             // 1 halves the arena; each save then waits until the one before is encoded
   std::uint32_t memory_snapshots = 2;  // how many of the newest snapshots stay in memory, at least 1
@@ -149,7 +151,11 @@ class Engine {
     bool from_memory = false;
     std::optional<Error> memory_error = {};  // why a state in memory could not be used
   };
-  [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt = {}) const;
+  // `in_place`: the caller has memory for the state. Otherwise the call makes sure that the system has as much memory
+  // as the state needs: the agent gives back what a restore does not need, and then the state is read from the store.
+  // resource_exhausted if there is too little memory even so.
+  [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt = {},
+                                         bool in_place = false) const;
 
   [[nodiscard]] const std::string& path() const noexcept;  // of the store, absolute, without links
   [[nodiscard]] const std::string& job() const noexcept;
@@ -157,6 +163,8 @@ class Engine {
   [[nodiscard]] std::int64_t agent_process() const noexcept;
   // Size of the arena; 0 before the first save.
   [[nodiscard]] std::uint64_t arena_bytes() const noexcept;
+  // Why the arena has fewer slots than the options say, with the figures; empty: it has as many, or there is none.
+  [[nodiscard]] std::string memory_note() const;
   // Allocates the arena for states of this size and touches its pages, so that the first save is as fast as later ones.
   // The same errors as save().
   [[nodiscard]] Result<void> reserve(const State& state);

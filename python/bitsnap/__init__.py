@@ -56,6 +56,7 @@ from bitsnap.errors import (
     InternalError as InternalError,
     InvalidArgumentError as InvalidArgumentError,
     IoError as IoError,
+    MemoryWarning as MemoryWarning,
     NotFoundError as NotFoundError,
     ResourceExhaustedError as ResourceExhaustedError,
     RestoreWarning as RestoreWarning,

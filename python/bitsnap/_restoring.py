@@ -118,7 +118,9 @@ class Restoring:
             return []
 
     def _load(self, step: int, attempt: str, options: Mapping[str, Any], fallback: bool) -> Restored:
-        found = self._native.restore(step, attempt)
+        # On a device, tensors take no memory of this machine.
+        in_place = options["into"] is not None or options["map_location"] is not None
+        found = self._native.restore(step, attempt, in_place=in_place)
         if found.memory_error is not None:
             _warn(f"step {step} is read from the store, not from memory: {found.memory_error}")
         snapshot = Snapshot._of(found.snapshot)

@@ -24,7 +24,7 @@ from bitsnap._ranks import Ranks
 from bitsnap._reading import Device
 from bitsnap._restoring import Restored, Restoring
 from bitsnap.agents import agent_status
-from bitsnap.errors import BackgroundSaveWarning, BitsnapError, InvalidArgumentError
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, InvalidArgumentError, MemoryWarning
 from bitsnap.settings import may_lose, settings_of
 from bitsnap.state import Keys
 
@@ -126,6 +126,7 @@ class Checkpointer:
             **options,
         )
         self._saves = Saves(native, timeout_ms, on_progress)
+        self._memory_note = ""  # what the last MemoryWarning said
         self._restoring = Restoring(native, self.path, self._ranks)
         # Also at exit: calls that wait in the library must not outlive the interpreter.
         self._end = weakref.finalize(self, self._saves.let_go)
@@ -194,7 +195,8 @@ class Checkpointer:
 
         Returns:
             a handle that says what becomes of the save; None immediately if this step is not due. If there was no
-            agent, no memory or no free slot, the handle has the error, and there is a BackgroundSaveWarning.
+            agent, no memory or no free slot, the handle has the error, and there is a BackgroundSaveWarning. If there
+            is memory for one slot only, a MemoryWarning says so once.
 
         Raises:
             InvalidArgumentError: a value of the state cannot be stored; the message names its place, as in
@@ -215,6 +217,7 @@ class Checkpointer:
         save = self._saves.add(staged, packed.adam, time.perf_counter() - begin)
         if staged.error is not None:
             self._warn_of_failures()
+        self._warn_of_memory()
         return save
 
     def reserve(self, state: Any) -> None:
@@ -232,6 +235,7 @@ class Checkpointer:
         self._check_usable()
         packed = self._packed(state)
         self._saves.native.reserve(*packed.native)
+        self._warn_of_memory()
 
     def steps(self) -> list[int]:
         """The steps that every rank can restore, as far as this rank knows, ascending.
@@ -365,6 +369,12 @@ class Checkpointer:
             return self._restoring.store().settings
         except BitsnapError:
             return None
+
+    def _warn_of_memory(self) -> None:
+        note = self._saves.native.memory_note
+        if note and not self._memory_note:
+            warnings.warn(note, MemoryWarning, stacklevel=3)
+        self._memory_note = note
 
     def _warn_of_failures(self) -> None:
         for text in self._saves.take_warnings():

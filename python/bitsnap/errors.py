@@ -72,6 +72,10 @@ class BackgroundSaveWarning(UserWarning):
     """A save of a Checkpointer, or its `on_progress`, failed; or not all ranks saved a step, so it was skipped."""
 
 
+class MemoryWarning(UserWarning):
+    """A Checkpointer has less memory than it was asked to use, and continues with less."""
+
+
 class RestoreWarning(UserWarning):
     """A state was restored from a different source than the first choice."""
 

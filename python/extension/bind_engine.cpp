@@ -202,9 +202,9 @@ std::vector<RestorableStep> steps(const PyEngine& self) {
   return self.call(context, true, [](Engine& engine) { return engine.steps(); });
 }
 
-Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::string& attempt) {
+Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::string& attempt, bool in_place) {
   RunContext context{nb::none()};
-  return self.call(context, true, [&](Engine& engine) { return engine.restore(step, attempt); });
+  return self.call(context, true, [&](Engine& engine) { return engine.restore(step, attempt, in_place); });
 }
 
 template <typename Number>
@@ -274,6 +274,12 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("job", [](const PyEngine& self) { return self.job; })
       .def_prop_ro("agent_process", [](const PyEngine& self) { return number_of(self, &Engine::agent_process); })
       .def_prop_ro("arena_bytes", [](const PyEngine& self) { return number_of(self, &Engine::arena_bytes); })
+      .def_prop_ro("memory_note",
+                   [](const PyEngine& self) {
+                     const std::shared_ptr<HeldEngine> held = self.in_use();
+                     const nb::gil_scoped_release release;  // a call of the engine may hold its lock
+                     return held->engine->memory_note();
+                   })
       .def("save", &save_step, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
            nb::arg("metadata"), nb::arg("persist"))
       .def("reserve", &reserve, nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(), nb::arg("metadata"))
@@ -281,7 +287,7 @@ void bind_engine(nb::module_& module) {
       .def("wait", &wait, nb::arg("ticket"), nb::arg("stage"), nb::arg("timeout_ms"))
       .def("wait_all", &wait_all, nb::arg("timeout_ms"))
       .def("steps", &steps)
-      .def("restore", &restore, nb::arg("step"), nb::arg("attempt"));
+      .def("restore", &restore, nb::arg("step"), nb::arg("attempt"), nb::kw_only(), nb::arg("in_place"));
 
   module.def(
       "agent_report",

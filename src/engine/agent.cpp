@@ -371,6 +371,8 @@ Result<AgentEnd> run_agent(const AgentOptions& options) {
     if (agent.error().kind() == ErrorKind::busy) return AgentEnd::not_needed;
     return tl::unexpected(std::move(agent).error());
   }
+  // Without memory, a training loses what the agent holds rather than its life.
+  static_cast<void>(os::offer_to_end_first());
   if (options.lower_priority) {
     constexpr int kNicer = 10;
     static_cast<void>(os::lower_priority(kNicer));  // the agent also works without it

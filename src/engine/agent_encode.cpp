@@ -187,7 +187,8 @@ Result<void> AgentRank::keep(const QueuedSave& queued, const Encoded& encoded, P
                                 .blob = encoded.blob,
                                 .needs = {},
                                 .persisted = queued.staged.persist,
-                                .attempt = queued.attempt};
+                                .attempt = queued.attempt,
+                                .raw_bytes = event.raw_bytes};
     for (const BaseReference& base : snapshot.bases()) entry.needs.push_back(base.id);
     has_chain = cache_->put(std::move(entry));
   } else {
@@ -224,7 +225,8 @@ Result<void> AgentRank::keep(const QueuedSave& queued, const Encoded& encoded, P
                                   .id = snapshot.id(),
                                   .attempt = queued.attempt,
                                   .chunks = std::move(chunks),
-                                  .frame = std::move(frame)};
+                                  .frame = std::move(frame),
+                                  .raw_bytes = event.raw_bytes};
   }
   return {};
 }
@@ -234,12 +236,16 @@ std::optional<AgentRank::HeldState> AgentRank::slot_of(std::uint64_t step) const
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     if (slot.state != SlotState::held || slot.step != step || slot.frame == nullptr) continue;
-    return HeldState{i, slot.id, slot.attempt, slot.frame};
+    return HeldState{i, slot.id, slot.attempt, slot.frame, slot.raw_bytes};
   }
   return std::nullopt;
 }
 
 Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& request) {
+  if (request.reads_store) {
+    give_back_stored(request.step, request.attempt);
+    return fail(ErrorKind::not_found, fmt::format("the trainer reads step {} from the store", request.step));
+  }
   const auto is_other = [&](const auto& kept) { return kept.first == request.step && kept.second != request.attempt; };
   if (!request.attempt.empty() && std::ranges::any_of(memory_attempts(), is_other)) {
     return fail(ErrorKind::not_found, fmt::format("step {} of rank {} in the agent's memory belongs to another attempt",
@@ -259,6 +265,8 @@ Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& reques
   std::vector<Piece> pieces;
   Fetched fetched;
   std::uint64_t total = 0;
+  const std::uint64_t state_bytes = slot ? slot->raw_bytes : chain->front().raw_bytes;
+  std::uint64_t needed = (request.in_place ? 0 : state_bytes) + coding_bytes(request.threads, state_bytes);
   if (slot) {
     // The payloads are left out: the slot has the decoded chunks. Untouched pages of shared memory cost nothing.
     const SnapshotFrame& frame = *slot->frame;
@@ -276,6 +284,13 @@ Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& reques
         total += held.blob->piece(i).size();
       }
     }
+  }
+  for (const Piece& piece : pieces) needed += piece.bytes.size();
+  if (request.available_bytes != 0 && needed > request.available_bytes) {
+    give_back_beside(request.step);
+    return fail(ErrorKind::resource_exhausted,
+                fmt::format("restoring step {} from memory needs {} bytes, but only {} are available", request.step,
+                            needed, request.available_bytes));
   }
   BITSNAP_ASSIGN(os::SharedMemory memory, os::SharedMemory::create_for_writing_once("bitsnap-fetched", total));
   {

@@ -42,9 +42,6 @@
 
 namespace bitsnap::engine {
 
-// What an agent needs for each tensor of a rank beside the bytes of the tensor, at most.
-inline constexpr std::uint64_t kTensorBytes = 2048;
-
 class ProgressSink {
  public:
   ProgressSink() = default;
@@ -166,6 +163,7 @@ class AgentRank {
     std::shared_ptr<restore::DecodedState> chunks = {};
     // Set if the slot holds the complete state. The state can then be restored without the payloads and bases.
     std::shared_ptr<const SnapshotFrame> frame = {};
+    std::uint64_t raw_bytes = 0;
   };
   struct Arena {
     os::SharedMemory memory;
@@ -244,9 +242,17 @@ class AgentRank {
     SnapshotId id;
     std::string attempt;
     std::shared_ptr<const SnapshotFrame> frame;
+    std::uint64_t raw_bytes = 0;
   };
   // The held slot with the complete state of a step.
   [[nodiscard]] std::optional<HeldState> slot_of(std::uint64_t step) const;
+
+  // agent_memory.cpp
+  // Gives back memory that a restore of `step` does not need.
+  void give_back_beside(std::uint64_t step);
+  // Gives back the snapshots that are in the store, and, if `step` is there, the slot that holds it.
+  void give_back_stored(std::uint64_t step, const std::string& attempt);
+  [[nodiscard]] bool is_in_store(std::uint64_t step, const std::string& attempt) const;
 
   // agent_publish.cpp
   void publish(Publication& publication);

@@ -45,8 +45,8 @@ Result<std::vector<RestorableStep>> Engine::steps() const { return impl_->steps(
 
 Result<std::optional<std::uint64_t>> Engine::newest_common_step() const { return impl_->newest_common_step(); }
 
-Result<Engine::Restored> Engine::restore(std::uint64_t step, const std::string& attempt) const {
-  return impl_->restore(step, attempt);
+Result<Engine::Restored> Engine::restore(std::uint64_t step, const std::string& attempt, bool in_place) const {
+  return impl_->restore(step, attempt, in_place);
 }
 
 const std::string& Engine::path() const noexcept { return impl_->options().path; }
@@ -56,5 +56,7 @@ const std::string& Engine::job() const noexcept { return impl_->options().job; }
 std::int64_t Engine::agent_process() const noexcept { return impl_->agent_process(); }
 
 std::uint64_t Engine::arena_bytes() const noexcept { return impl_->arena_bytes(); }
+
+std::string Engine::memory_note() const { return impl_->memory_note(); }
 
 }  // namespace bitsnap

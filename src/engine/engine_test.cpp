@@ -229,6 +229,28 @@ TEST_F(EngineTest, RefusesABudgetThatIsTooSmallBeforeAllocating) {
   EXPECT_EQ(engine->arena_bytes(), 0u);
 }
 
+TEST_F(EngineTest, TakesOneSlotIfTheBudgetHasNoRoomForTwo) {
+  const AgentThread agent(job_);
+  EngineOptions wanted = options();
+  std::uint64_t arena = 0;
+  {
+    const auto engine = attach(wanted);
+    ASSERT_TRUE(engine->reserve(trained_.state()).has_value());
+    EXPECT_EQ(engine->memory_note(), "");
+    arena = engine->arena_bytes();
+  }
+  wanted.budget_bytes = arena - 1;
+  const auto engine = attach(wanted);
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    trained_.step();
+    EXPECT_EQ(saved(*engine, step, trained_.state()).stage, SaveStage::persisted);
+  }
+  EXPECT_LT(engine->arena_bytes(), arena / 2 + 4096);
+  EXPECT_TRUE(engine->memory_note().starts_with("the arena has 1 slot: a state of ")) << engine->memory_note();
+  EXPECT_NE(engine->memory_note().find("but the budget is"), std::string::npos);
+  EXPECT_EQ(trained_.difference(*engine->restore(3)->snapshot), "");
+}
+
 TEST_F(EngineTest, WorksWithOneSlot) {
   const AgentThread agent(job_);
   EngineOptions wanted = options();

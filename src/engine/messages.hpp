@@ -240,12 +240,23 @@ struct FetchRequest {
   std::uint64_t step = 0;
   bool whole = true;         // false: a slot may stand for the payloads
   std::string attempt = {};  // with several ranks, the attempt to fetch; empty: any
+  // The memory that the trainer has left for the files, for decoding and, unless it has memory for the state, for the
+  // state. If this is too little, the agent gives memory back and refuses. 0: unknown.
+  std::uint64_t available_bytes = 0;
+  std::uint64_t threads = 0;  // that decode
+  bool in_place = false;      // the trainer has memory for the state
+  // The trainer fetches nothing: it reads the step from the store, and the agent gives back what is in the store.
+  bool reads_store = false;
 };
 
 constexpr auto json_fields(std::type_identity<FetchRequest>) {
   return std::array{json_field<&FetchRequest::step>("step"),
                     json_field<&FetchRequest::whole>("whole", JsonNeed::defaulted),
-                    json_field<&FetchRequest::attempt>("attempt", JsonNeed::optional)};
+                    json_field<&FetchRequest::attempt>("attempt", JsonNeed::optional),
+                    json_field<&FetchRequest::available_bytes>("available_bytes", JsonNeed::defaulted),
+                    json_field<&FetchRequest::threads>("threads", JsonNeed::defaulted),
+                    json_field<&FetchRequest::in_place>("in_place", JsonNeed::defaulted),
+                    json_field<&FetchRequest::reads_store>("reads_store", JsonNeed::defaulted)};
 }
 
 struct FetchedFile {

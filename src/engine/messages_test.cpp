@@ -264,7 +264,8 @@ TEST(Messages, RejectsMissingKeysAndWrongTypes) {
   expect_strict(to_json(Staged{1, 1, 1, 1, true, true}), {"persist", "again"}, check<Staged>);
   expect_strict(to_json(ListRequest{1}), {}, check<ListRequest>);
   expect_strict(to_json(StepList{}), {}, check<StepList>);
-  expect_strict(to_json(FetchRequest{1, true, "a"}), {"whole", "attempt"}, check<FetchRequest>);
+  expect_strict(to_json(FetchRequest{1, true, "a"}),
+                {"whole", "attempt", "available_bytes", "threads", "in_place", "reads_store"}, check<FetchRequest>);
   expect_strict(to_json(TextSize{1}), {}, check<TextSize>);
   expect_strict(to_json(StopRequest{true}), {"abandon"}, check<StopRequest>);
   expect_strict(to_json(full_progress()), {"free", "stage", "base"}, check<ProgressEvent>);

@@ -4,6 +4,7 @@
 // The agent accepts any bytes in a slot, and the bytes may change while it reads them. No state; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,6 +23,15 @@ namespace bitsnap::engine {
 inline constexpr std::uint64_t kSlotUnit =
     4096;  // the size of a slot, and the offset of the first one, are multiples of this
 inline constexpr std::uint64_t kTensorAlignment = 64;
+// What an agent needs for each tensor of a state beside the bytes of the tensor, at most.
+inline constexpr std::uint64_t kTensorBytes = 2048;
+
+// What this number of threads needs to encode or decode a state, at most.
+[[nodiscard]] constexpr std::uint64_t coding_bytes(std::uint64_t threads, std::uint64_t state_bytes) noexcept {
+  constexpr std::uint64_t kThreadBytes = std::uint64_t{64} << 20;
+  constexpr std::uint64_t kStateShare = 4;
+  return std::min(threads * kThreadBytes, state_bytes * kStateShare);
+}
 
 // The offsets and texts of a state in a slot.
 struct SlotPlan {

@@ -98,6 +98,7 @@ Engine::Impl::Impl(const EngineOptions& options)
     : options_(options),
       process_(os::process_id()),
       executor_(exec::make_executor(options.threads)),
+      wanted_slots_(options.slots),
       // A random start, so that events about saves of an earlier trainer match no save of this one.
       last_ticket_(os::random_u64() & kTicketMask) {
   self_->impl = this;
@@ -147,7 +148,11 @@ engine::Hello Engine::Impl::hello() const {
           .budget_bytes = options_.budget_bytes,
           .memory_snapshots = options_.memory_snapshots,
           .linger_ms = options_.linger_ms,
-          .threads = options_.agent_threads != 0 ? options_.agent_threads : std::max(1U, os::usable_threads() / 2)};
+          .threads = agent_threads()};
+}
+
+unsigned Engine::Impl::agent_threads() const {
+  return options_.agent_threads != 0 ? options_.agent_threads : std::max(1U, os::usable_threads() / 2);
 }
 
 Engine::Impl::Link Engine::Impl::link() const {
@@ -222,7 +227,8 @@ Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
     is_silent_ = false;
   }
   // If the trainer has an arena, the agent is new and gets that arena later.
-  if (arena_ != nullptr || welcome.slots.size() != options_.slots || answer.descriptors.size() != 1) return {};
+  const bool may_be_used = !welcome.slots.empty() && welcome.slots.size() <= options_.slots;
+  if (arena_ != nullptr || !may_be_used || answer.descriptors.size() != 1) return {};
   // The pages of the last trainer's arena are already allocated. If this trainer cannot use it, a new one is made
   // later.
   const std::uint64_t size = engine::kSlotUnit + welcome.slots.size() * welcome.slot_bytes;

@@ -46,11 +46,12 @@ class Engine::Impl {
 
   [[nodiscard]] Result<std::vector<RestorableStep>> steps();
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step();
-  [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt);
+  [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt, bool in_place);
 
   [[nodiscard]] const EngineOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::int64_t agent_process() const;
   [[nodiscard]] std::uint64_t arena_bytes() const;
+  [[nodiscard]] std::string memory_note() const;
   // Whether this process is a forked child: it has no receiving thread, and the locks may be held for ever.
   [[nodiscard]] bool is_forked() const noexcept;
 
@@ -96,6 +97,7 @@ class Engine::Impl {
   // invalid_argument in a forked child.
   [[nodiscard]] Result<void> check_process() const;
   [[nodiscard]] engine::Hello hello() const;
+  [[nodiscard]] unsigned agent_threads() const;
   // Returns the present link, or connects to an agent and hands over all unfinished saves that are still in a slot.
   // Precondition: `save_mutex_` is held, or no other thread knows this object.
   [[nodiscard]] Result<Link> connected(Clock::time_point deadline);
@@ -141,7 +143,7 @@ class Engine::Impl {
   [[nodiscard]] Result<void> fit_arena(const engine::SlotPlan& plan, Pages pages, Clock::time_point deadline);
   [[nodiscard]] Result<void> fit_arena_of(const Link& link, const engine::SlotPlan& plan, Pages pages,
                                           Clock::time_point deadline);
-  [[nodiscard]] Result<std::shared_ptr<Arena>> make_arena(const engine::SlotPlan& plan);
+  [[nodiscard]] Result<void> await_encoded(Clock::time_point deadline);
   [[nodiscard]] static std::unique_ptr<engine::PageTaker> pages_of(const std::shared_ptr<Arena>& arena);
   // Makes the pages of a slot present.
   [[nodiscard]] Result<void> take_pages(std::uint32_t slot);
@@ -149,11 +151,36 @@ class Engine::Impl {
   [[nodiscard]] Result<std::optional<std::uint32_t>> take_slot(Clock::time_point deadline);
   [[nodiscard]] Result<void> hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline);
 
+  // trainer_memory.cpp
+  // Whether the present arena serves for this state.
+  [[nodiscard]] bool is_arena_fit(const engine::SlotPlan& plan);
+  // Sets `wanted_slots_`: one, if there is not enough memory for more. resource_exhausted if there is not enough for
+  // one.
+  [[nodiscard]] Result<void> choose_slots(const engine::SlotPlan& plan);
+  static constexpr std::uint64_t kNoStep = UINT64_MAX;
+  // Lets the agent give back what it keeps of states that are in the store.
+  void give_back_agents_memory(const Link& link, const engine::FetchRequest& request, Clock::time_point deadline);
+  // Pages of the arena may have been given back.
+  void forget_pages();
+  // Gives back the pages of an arena that the present agent does not have, unless a save is still in it.
+  void give_unused_arena_back();
+  // `more_bytes` beside what is available now. `note`: why it is fewer than the options say.
+  [[nodiscard]] Result<std::uint32_t> affordable_slots(const engine::SlotPlan& plan, std::uint64_t more_bytes,
+                                                       std::string& note) const;
+  [[nodiscard]] static Result<std::shared_ptr<Arena>> make_arena(const engine::SlotPlan& plan, std::uint32_t slots);
+
   // trainer_restore.cpp
   // Asks the agent; if the agent dies before it answers, asks the next one.
   [[nodiscard]] Result<engine::AgentLink::Answer> ask(engine::MessageKind kind, const std::string& body,
                                                       engine::MessageKind expected, std::int64_t timeout_ms);
-  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> fetch(std::uint64_t step, const std::string& attempt);
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> fetch(std::uint64_t step, const std::string& attempt,
+                                                              bool in_place);
+  // Asks the agent for the files. If there is too little memory, the agent gives some back, and this asks again.
+  [[nodiscard]] Result<engine::AgentLink::Answer> fetch_files(engine::FetchRequest request);
+  // load(), if there is enough memory for the state; resource_exhausted otherwise.
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> load_in_memory_left(std::uint64_t step, bool in_place);
+  // Gives back all memory that is unneeded if the step is read from the store: the agent's, and this trainer's arena.
+  [[nodiscard]] Result<void> give_back_for(std::uint64_t step);
   [[nodiscard]] Result<std::shared_ptr<const engine::FetchedSnapshots>> accept_files(engine::AgentLink::Answer answer,
                                                                                      std::uint64_t step);
   // The attempt by which the step is in the store; nullopt if the step is not there.
@@ -178,6 +205,12 @@ class Engine::Impl {
   Link link_;
   std::shared_ptr<Arena> arena_;
   std::unique_ptr<engine::PageTaker> pages_;  // of `arena_`; guarded by `save_mutex_`
+  // Guarded by `save_mutex_`.
+  std::uint32_t wanted_slots_;         // of the arena
+  bool is_arena_checked_ = false;      // the system has memory for all pages of the present arena
+  bool must_give_arena_back_ = false;  // before another arena is made
+
+  std::string memory_note_;  // Engine::memory_note()
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> early_frees_;  // slots freed right after `welcome`, before `slots_` was set
   std::uint64_t last_ticket_ = 0;

@@ -14,6 +14,7 @@
 #include "engine/shared_text.hpp"
 #include "engine/trainer.hpp"
 #include "os/file_system.hpp"
+#include "os/memory_limit.hpp"
 #include "restore/open_snapshot.hpp"
 #include "store/commit_record.hpp"
 #include "store/run_layout.hpp"
@@ -75,12 +76,17 @@ Result<std::optional<std::uint64_t>> Engine::Impl::newest_common_step() {
   return std::optional<std::uint64_t>();
 }
 
-Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::string& attempt) {
+Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::string& attempt, bool in_place) {
   return no_throw("restore", [&]() -> Result<Restored> {
     BITSNAP_TRY(check_process());
-    auto from_memory = fetch(step, attempt);
+    auto from_memory = fetch(step, attempt, in_place);
     if (from_memory) return Restored{.snapshot = std::move(*from_memory), .from_memory = true};
-    auto from_store = load(step);
+    const bool lacks_memory = from_memory.error().kind() == ErrorKind::resource_exhausted;
+    auto from_store = load_in_memory_left(step, in_place);
+    // An earlier step must not take the place of one that another try can restore.
+    if (!from_store && lacks_memory && from_store.error().kind() == ErrorKind::not_found) {
+      return tl::unexpected(std::move(from_memory).error());
+    }
     if (!from_store) {
       // If the step is not in memory, the error of the store is the useful one.
       if (from_memory.error().kind() == ErrorKind::not_found) return tl::unexpected(std::move(from_store).error());
@@ -94,6 +100,34 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
     if (from_memory.error().kind() != ErrorKind::not_found) restored.memory_error = std::move(from_memory).error();
     return restored;
   });
+}
+
+Result<std::shared_ptr<const Snapshot>> Engine::Impl::load_in_memory_left(std::uint64_t step, bool in_place) {
+  BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, load(step));
+  std::uint64_t state_bytes = 0;
+  for (const StreamInfo& stream : snapshot->streams()) state_bytes += stream.elements * element_size(stream.dtype);
+  const std::uint64_t needed = (in_place ? 0 : state_bytes) + engine::coding_bytes(executor_->threads(), state_bytes);
+  const auto is_enough = [needed](const Result<os::AvailableMemory>& available) {
+    return !available || available->available_bytes >= needed;
+  };
+  if (is_enough(os::available_memory_for(needed))) return snapshot;
+  BITSNAP_TRY(give_back_for(step));
+  const auto available = os::available_memory();
+  if (is_enough(available)) return snapshot;
+  return fail(ErrorKind::resource_exhausted,
+              fmt::format("restoring step {} from the store needs {} bytes, but only {} bytes of memory are available "
+                          "({})",
+                          step, needed, available->available_bytes, available->limit));
+}
+
+Result<void> Engine::Impl::give_back_for(std::uint64_t step) {
+  BITSNAP_ASSIGN(const std::optional<std::string> attempt, committed_attempt(step));
+  const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+  BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
+  BITSNAP_ASSIGN(const Link link, connected(deadline));
+  give_back_agents_memory(link, {.step = step, .attempt = attempt.value_or(""), .reads_store = true}, deadline);
+  give_unused_arena_back();
+  return {};
 }
 
 Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const std::string& body, MessageKind expected,
@@ -128,7 +162,21 @@ Result<std::shared_ptr<const engine::FetchedSnapshots>> Engine::Impl::accept_fil
                                         options_.limits, std::move(complete));
 }
 
-Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, const std::string& attempt) {
+Result<engine::AgentLink::Answer> Engine::Impl::fetch_files(engine::FetchRequest request) {
+  request.threads = executor_->threads();
+  for (bool is_first = true;; is_first = false) {
+    const auto available = is_first ? os::available_memory() : os::available_memory_for(UINT64_MAX);
+    request.available_bytes = available ? std::max<std::uint64_t>(1, available->available_bytes) : 0;
+    auto answer =
+        ask(MessageKind::fetch, serialize_body(request), MessageKind::fetched, engine::wait_of(options_.wait_ms));
+    if (answer || answer.error().kind() != ErrorKind::resource_exhausted) return answer;
+    forget_pages();
+    if (!is_first) return answer;
+  }
+}
+
+Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, const std::string& attempt,
+                                                            bool in_place) {
   const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
   BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
   BITSNAP_TRY(connected(deadline));
@@ -138,9 +186,9 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
     const std::lock_guard lock(mutex_);
     arena = arena_;
   }
-  BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
-                 ask(MessageKind::fetch, serialize_body(engine::FetchRequest{step, arena == nullptr, wanted}),
-                     MessageKind::fetched, engine::wait_of(options_.wait_ms)));
+  engine::FetchRequest request{step, arena == nullptr, wanted};
+  request.in_place = in_place;
+  BITSNAP_ASSIGN(engine::AgentLink::Answer answer, fetch_files(std::move(request)));
   BITSNAP_ASSIGN(const auto files, accept_files(std::move(answer), step));
   BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, files->open_wanted());
   const std::optional<std::uint32_t> slot = files->slot();

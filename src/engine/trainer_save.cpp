@@ -7,12 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "base/checked.hpp"
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "engine/trainer.hpp"
 #include "os/clock.hpp"
-#include "os/memory_limit.hpp"
 
 namespace bitsnap {
 namespace {
@@ -20,13 +18,8 @@ namespace {
 using engine::MessageKind;
 using engine::milliseconds_until;
 
-// Spare room in a slot: a state may grow by this much, as lists of numbers in it do, without a new arena.
-constexpr std::uint64_t kSpareShare = 256;
-constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;
 constexpr auto kBetweenArenas = std::chrono::milliseconds(20);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
-
-std::string megabytes(std::uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6); }
 
 }  // namespace
 
@@ -200,36 +193,51 @@ Result<void> Engine::Impl::fit_arena(const engine::SlotPlan& plan, Pages pages, 
   return with_agent(deadline, [&](const Link& link) { return fit_arena_of(link, plan, pages, deadline); });
 }
 
+// The agent refuses another arena until it has encoded the states in the slots of the present one.
+Result<void> Engine::Impl::await_encoded(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  const auto is_quiet = [&] {
+    return is_lost_ || std::ranges::none_of(slots_, [&](const Slot& slot) {
+             const auto save = slot.ticket ? saves_.find(*slot.ticket) : saves_.end();
+             return save != saves_.end() && save->second.state.stage == SaveStage::staged;
+           });
+  };
+  while (!changed_.wait_until(lock, std::min(deadline, Clock::now() + kBetweenChecks), is_quiet)) {
+    lock.unlock();
+    BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
+    lock.lock();
+    if (Clock::now() < deadline) continue;
+    return fail(
+        ErrorKind::busy,
+        fmt::format("the state has grown beyond the slots of {} bytes in the arena, which is still in use after {} ms",
+                    arena_->slot_bytes, options_.wait_ms));
+  }
+  return {};
+}
+
 Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan& plan, Pages pages,
                                         Clock::time_point deadline) {
   std::shared_ptr<Arena> arena = arena_;
   std::unique_ptr<engine::PageTaker> taker;
-  const bool fits = arena != nullptr && arena->slot_bytes >= plan.bytes && arena->slots == options_.slots;
+  if (!is_arena_fit(plan)) {
+    Result<void> chosen = choose_slots(plan);
+    if (!chosen || wanted_slots_ < options_.slots) {
+      give_back_agents_memory(link, {.step = kNoStep, .reads_store = true}, deadline);
+      chosen = choose_slots(plan);
+    }
+    if (!chosen) return chosen;
+  }
+  const bool fits = is_arena_fit(plan);
   {
     const std::lock_guard lock(mutex_);
     if (fits && arena_link_ == link_number_) return {};
   }
   if (!fits) {
-    // The agent refuses another arena until it has encoded the states in the slots of this one.
-    std::unique_lock lock(mutex_);
-    const auto is_quiet = [&] {
-      return is_lost_ || std::ranges::none_of(slots_, [&](const Slot& slot) {
-               const auto save = slot.ticket ? saves_.find(*slot.ticket) : saves_.end();
-               return save != saves_.end() && save->second.state.stage == SaveStage::staged;
-             });
-    };
-    while (!changed_.wait_until(lock, std::min(deadline, Clock::now() + kBetweenChecks), is_quiet)) {
-      lock.unlock();
-      BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
-      lock.lock();
-      if (Clock::now() < deadline) continue;
-      return fail(
-          ErrorKind::busy,
-          fmt::format("the state has grown beyond the slots of {} in the arena, which is still in use after {} ms",
-                      megabytes(arena_->slot_bytes), options_.wait_ms));
-    }
-    lock.unlock();
-    BITSNAP_ASSIGN(arena, make_arena(plan));
+    BITSNAP_TRY(await_encoded(deadline));
+    if (must_give_arena_back_) BITSNAP_TRY(arena_->memory.give_back(0, arena_->memory.size_bytes()));
+    must_give_arena_back_ = false;
+    BITSNAP_ASSIGN(arena, make_arena(plan, wanted_slots_));
+    is_arena_checked_ = true;
     // Before the agent has the arena: if there is not enough memory, nothing of it remains allocated.
     taker = pages_of(arena);
     const std::uint64_t slots = pages == Pages::all ? arena->slots : 1;
@@ -254,32 +262,6 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
   arena_ = std::move(arena);
   slots_.assign(arena_->slots, {});
   return {};
-}
-
-Result<std::shared_ptr<Engine::Impl::Arena>> Engine::Impl::make_arena(const engine::SlotPlan& plan) {
-  const std::uint64_t wanted = plan.bytes + plan.bytes / kSpareShare + kSpareBytes;
-  const std::uint64_t slot_bytes = (wanted + engine::kSlotUnit - 1) / engine::kSlotUnit * engine::kSlotUnit;
-  const auto slots_total = checked_multiply(slot_bytes, std::uint64_t{options_.slots});
-  const auto size = slots_total ? checked_add(*slots_total, engine::kSlotUnit) : std::nullopt;
-  if (!size) return fail(ErrorKind::resource_exhausted, "the state needs an arena of more than 2^64 bytes");
-  const auto too_large = [&](const std::string& limit) {
-    return fail(ErrorKind::resource_exhausted, fmt::format("a state of {} needs an arena of {} ({} slots), but {}{}",
-                                                           megabytes(plan.raw_bytes), megabytes(*size), options_.slots,
-                                                           limit, options_.slots > 1 ? "; one slot needs half" : ""));
-  };
-  if (options_.budget_bytes != 0 && *size > options_.budget_bytes) {
-    return too_large("the budget is " + megabytes(options_.budget_bytes));
-  }
-  // The present arena is freed once the new one is in use, so its memory counts as available.
-  const std::uint64_t present = arena_bytes();
-  if (const auto available = os::available_memory(); available && available->available_bytes + present < *size) {
-    return too_large(
-        fmt::format("only {} are available ({})", megabytes(available->available_bytes), available->limit));
-  }
-  BITSNAP_ASSIGN(os::SharedMemory memory, os::SharedMemory::create("bitsnap-arena", *size));
-  BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read_write));
-  mapping.prefer_huge_pages();
-  return std::make_shared<Arena>(Arena{std::move(memory), std::move(mapping), options_.slots, slot_bytes});
 }
 
 std::unique_ptr<engine::PageTaker> Engine::Impl::pages_of(const std::shared_ptr<Arena>& arena) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/try.hpp"
+#include "os/memory.hpp"
 #include "os/text_file.hpp"
 
 namespace bitsnap::os {
@@ -25,10 +26,12 @@ struct GroupFiles {
   std::string_view limits[2];
   std::string_view usage;
   std::string_view inactive_files;  // in memory.stat; includes the groups below
+  std::string_view active_files;
 };
 // Above memory.high the system slows a group down more and more; at memory.max it kills.
-constexpr GroupFiles kUnified{{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
-constexpr GroupFiles kFirst{{"memory.limit_in_bytes", ""}, "memory.usage_in_bytes", "total_inactive_file"};
+constexpr GroupFiles kUnified{{"memory.max", "memory.high"}, "memory.current", "inactive_file", "active_file"};
+constexpr GroupFiles kFirst{
+    {"memory.limit_in_bytes", ""}, "memory.usage_in_bytes", "total_inactive_file", "total_active_file"};
 
 class Least {
  public:
@@ -46,7 +49,11 @@ class Least {
     const std::optional<std::uint64_t> usage_bytes = number(files.usage);
     if (!usage_bytes) return;
     const std::string statistics = read(directory + "/memory.stat").value_or("");
-    const std::uint64_t kept_bytes = *usage_bytes - std::min(*usage_bytes, statistic(statistics, files.inactive_files));
+    // The system drops pages of files that were not used of late. It also drops those that were, but a program may need
+    // some of them, so half of them count, as in MemAvailable.
+    const std::uint64_t files_bytes =
+        statistic(statistics, files.inactive_files) + statistic(statistics, files.active_files) / 2;
+    const std::uint64_t kept_bytes = *usage_bytes - std::min(*usage_bytes, files_bytes);
     for (const std::string_view file : files.limits) {
       const std::optional<std::uint64_t> limit_bytes = number(file);
       if (!limit_bytes || *limit_bytes >= kUnlimitedBytes) continue;
@@ -90,5 +97,12 @@ Result<AvailableMemory> available_memory_by(TextReader read) {
 }
 
 Result<AvailableMemory> available_memory() { return available_memory_by(read_text_file); }
+
+Result<AvailableMemory> available_memory_for(std::uint64_t bytes) {
+  auto available = available_memory();
+  if (!available || available->available_bytes >= bytes) return available;
+  return_free_memory();
+  return available_memory();
+}
 
 }  // namespace bitsnap::os

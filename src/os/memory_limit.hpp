@@ -16,9 +16,13 @@ struct AvailableMemory {
 };
 
 // The minimum of what the machine has without swapping and of what remains in this process's control groups and those
-// above them: limit minus use, without file pages that would be dropped first. A snapshot of the moment: other
+// above them: limit minus use, without file pages that the system would drop. A snapshot of the moment: other
 // processes allocate, too. unsupported if the system does not report it.
 [[nodiscard]] Result<AvailableMemory> available_memory();
+
+// The same for a caller that needs `bytes`: if there are fewer, returns free memory that the allocator of this process
+// keeps to the system first.
+[[nodiscard]] Result<AvailableMemory> available_memory_for(std::uint64_t bytes);
 
 // The same from the texts that `read` returns. Used by src/os only.
 [[nodiscard]] Result<AvailableMemory> available_memory_by(TextReader read);

@@ -63,8 +63,8 @@ TEST(AvailableMemory, IsTheTightestLimitOfTheGroups) {
 TEST(AvailableMemory, CountsFilePagesThatAGroupCanDrop) {
   Files files = unified_files();
   files["/sys/fs/cgroup/a/b/memory.max"] = "1000000\n";
-  files["/sys/fs/cgroup/a/b/memory.stat"] = "anon 5\nshmem 500000\nactive_file 7\ninactive_file 100000\nslab 3\n";
-  EXPECT_EQ(limit_and_bytes(files), "memory.max of /sys/fs/cgroup/a/b: 400000");
+  files["/sys/fs/cgroup/a/b/memory.stat"] = "anon 5\nshmem 500000\nactive_file 7000\ninactive_file 100000\nslab 3\n";
+  EXPECT_EQ(limit_and_bytes(files), "memory.max of /sys/fs/cgroup/a/b: 403500") << "half of the active ones";
   files["/sys/fs/cgroup/a/b/memory.stat"] = "inactive_file_x 1\ninactive_file 99999999\n";
   EXPECT_EQ(limit_and_bytes(files), "memory.max of /sys/fs/cgroup/a/b: 1000000") << "the numbers are of two moments";
   files["/sys/fs/cgroup/a/b/memory.stat"] = "inactive_file\ninactive_file x\n\n";
@@ -72,17 +72,18 @@ TEST(AvailableMemory, CountsFilePagesThatAGroupCanDrop) {
 }
 
 TEST(AvailableMemory, ReadsGroupsOfVersionOne) {
-  Files files = {{"/proc/meminfo", kMeminfo},
-                 {"/proc/self/cgroup", "12:memory:/job/1\n4:cpu,cpuacct:/c\n0::/u\n"},
-                 {"/proc/self/mountinfo",
-                  "40 22 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-                  "41 22 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"},
-                 {"/sys/fs/cgroup/memory/job/1/memory.limit_in_bytes", "9223372036854771712\n"},
-                 {"/sys/fs/cgroup/memory/job/1/memory.usage_in_bytes", "100\n"},
-                 {"/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1000\n"},
-                 {"/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "900\n"},
-                 {"/sys/fs/cgroup/memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 200\n"}};
-  EXPECT_EQ(limit_and_bytes(files), "memory.limit_in_bytes of /sys/fs/cgroup/memory/job: 300");
+  Files files = {
+      {"/proc/meminfo", kMeminfo},
+      {"/proc/self/cgroup", "12:memory:/job/1\n4:cpu,cpuacct:/c\n0::/u\n"},
+      {"/proc/self/mountinfo",
+       "40 22 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+       "41 22 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"},
+      {"/sys/fs/cgroup/memory/job/1/memory.limit_in_bytes", "9223372036854771712\n"},
+      {"/sys/fs/cgroup/memory/job/1/memory.usage_in_bytes", "100\n"},
+      {"/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1000\n"},
+      {"/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "900\n"},
+      {"/sys/fs/cgroup/memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 200\ntotal_active_file 80\n"}};
+  EXPECT_EQ(limit_and_bytes(files), "memory.limit_in_bytes of /sys/fs/cgroup/memory/job: 340");
   files.erase("/sys/fs/cgroup/memory/job/memory.usage_in_bytes");
   EXPECT_EQ(limit_and_bytes(files), "MemAvailable of /proc/meminfo: 10240000");
 }

@@ -56,4 +56,16 @@ std::vector<Error> lower_priority(int nice_increment) {
   return refused;
 }
 
+Result<void> offer_to_end_first() {
+  constexpr std::string_view kHighestScore = "1000";
+  const int file = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (file < 0) return fail_errno(errno, "open", "/proc/self/oom_score_adj");
+  const bool is_done =
+      ::write(file, kHighestScore.data(), kHighestScore.size()) == static_cast<::ssize_t>(kHighestScore.size());
+  const int why = errno;
+  ::close(file);
+  if (!is_done) return fail_errno(why, "write", "/proc/self/oom_score_adj");
+  return {};
+}
+
 }  // namespace bitsnap::os

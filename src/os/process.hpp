@@ -20,4 +20,8 @@ namespace bitsnap::os {
 // thread and the threads that it starts later. Returns what the system refused, which callers may ignore.
 [[nodiscard]] std::vector<Error> lower_priority(int nice_increment);
 
+// When the machine or a control group runs out of memory, the system ends this process before all that did not call
+// this. Returns what the system refused, which callers may ignore.
+[[nodiscard]] Result<void> offer_to_end_first();
+
 }  // namespace bitsnap::os

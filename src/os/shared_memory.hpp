@@ -90,6 +90,11 @@ class SharedMemory {
   [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
   [[nodiscard]] Result<Descriptor> duplicate() const;
 
+  // How many bytes have memory of the system; all of them if the system does not say.
+  [[nodiscard]] std::uint64_t present_bytes() const noexcept;
+  // Returns the memory of a range of whole pages to the system, for all processes: the range then reads as zeros.
+  [[nodiscard]] Result<void> give_back(std::uint64_t offset, std::uint64_t size_bytes) const;
+
  private:
   SharedMemory(Descriptor descriptor, std::uint64_t size_bytes) noexcept;
 

@@ -245,6 +245,22 @@ Result<MappedMemory> SharedMemory::map(MemoryAccess access, std::uint64_t offset
   return mapped;
 }
 
+std::uint64_t SharedMemory::present_bytes() const noexcept {
+  constexpr std::uint64_t kBlockBytes = 512;  // of st_blocks, whatever the system's block is
+  struct ::stat status = {};
+  if (::fstat(descriptor_.get(), &status) != 0 || status.st_blocks < 0) return size_bytes_;
+  return std::min(size_bytes_, static_cast<std::uint64_t>(status.st_blocks) * kBlockBytes);
+}
+
+Result<void> SharedMemory::give_back(std::uint64_t offset, std::uint64_t size_bytes) const {
+  if (size_bytes == 0) return {};
+  constexpr int kMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  if (::fallocate(descriptor_.get(), kMode, static_cast<::off_t>(offset), static_cast<::off_t>(size_bytes)) == 0) {
+    return {};
+  }
+  return fail_errno(errno, "give back pages of");
+}
+
 Result<Descriptor> SharedMemory::duplicate() const {
   Descriptor copy = duplicate_descriptor(descriptor_.get());
   if (!copy.is_open()) return fail_errno(errno, "duplicate the descriptor of");

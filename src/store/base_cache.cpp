@@ -75,6 +75,15 @@ void BaseCache::Room::finish(const std::shared_ptr<const Blob>& blob) {
   cache_.writing_bytes_ = 0;
 }
 
+void BaseCache::give_back(std::optional<std::uint64_t> step) {
+  const std::lock_guard lock(mutex_);
+  std::optional<SnapshotId> wanted;
+  for (const Record& record : records_) {
+    if (record.step == step) wanted = record.id;
+  }
+  while (drop_one(wanted)) continue;
+}
+
 void BaseCache::set_restorable(const std::optional<SnapshotId>& id) {
   const std::lock_guard lock(mutex_);
   restorable_ = id;
@@ -97,6 +106,7 @@ bool BaseCache::put(CachedSnapshot snapshot) {
     entries_.insert_or_assign(id, Entry{.blob = std::move(snapshot.blob),
                                         .needs = std::move(snapshot.needs),
                                         .name = fmt::format("{:010}-in-memory.bsnap", snapshot.step),
+                                        .raw_bytes = snapshot.raw_bytes,
                                         .age = ++ages_});
   }
   entries_.at(id).persisted |= snapshot.persisted;
@@ -216,7 +226,7 @@ std::optional<std::vector<BaseCache::Held>> BaseCache::chain(std::uint64_t step)
   const auto ids = order(record->id, nullptr);
   if (!ids) return std::nullopt;
   std::vector<Held> chain;
-  for (const SnapshotId& id : *ids) chain.push_back({id, entries_.at(id).blob});
+  for (const SnapshotId& id : *ids) chain.push_back({id, entries_.at(id).blob, entries_.at(id).raw_bytes});
   return chain;
 }
 
@@ -353,12 +363,13 @@ void BaseCache::note_used(const std::shared_ptr<const Blob>& blob) {
   if (std::ranges::none_of(used_, is_it)) used_.push_back(blob);
 }
 
-bool BaseCache::drop_one() {
+bool BaseCache::drop_one(const std::optional<SnapshotId>& wanted) {
   if (records_.empty()) return false;
   const SnapshotId newest = records_.back().id;
   const auto found = entries_.find(newest);
   std::set<SnapshotId> kept;
   if (found != entries_.end() && found->second.files == nullptr && restorable_ != newest) reach(newest, kept);
+  if (wanted) reach(*wanted, kept);
   const std::optional<SnapshotId> id = next_to_go(kept, true);
   if (!id) return false;
   drop_with_dependants(*id);

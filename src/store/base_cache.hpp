@@ -42,7 +42,8 @@ struct CachedSnapshot {
   std::shared_ptr<const Blob> blob;  // the file
   std::vector<SnapshotId> needs;     // the snapshots that it directly depends on
   bool persisted = false;
-  std::string attempt = {};  // of several ranks: the states of one attempt belong together
+  std::string attempt = {};     // of several ranks: the states of one attempt belong together
+  std::uint64_t raw_bytes = 0;  // of the state
 };
 
 class BaseCache final : public BaseProvider {
@@ -89,6 +90,8 @@ class BaseCache final : public BaseProvider {
     BaseCache& cache_;
     std::uint64_t checked_bytes_ = 0;  // the system had memory for this much of the file
   };
+  // Drops all files that nobody has to restore from memory, except those that decoding `step` needs.
+  void give_back(std::optional<std::uint64_t> step);
   // The newest snapshot can be restored without its file in memory, so that Room may drop it; nullopt: it cannot.
   void set_restorable(const std::optional<SnapshotId>& id);
 
@@ -132,6 +135,7 @@ class BaseCache final : public BaseProvider {
   struct Held {
     SnapshotId id;
     std::shared_ptr<const Blob> blob;
+    std::uint64_t raw_bytes = 0;  // of the state
   };
   // The files that decoding a step needs, from all snapshots that it depends on: first the step's own, and each file
   // before the files that it depends on. Returns nullopt if the step or one of these files is not in memory.
@@ -151,6 +155,7 @@ class BaseCache final : public BaseProvider {
     std::vector<SnapshotId> needs;
     std::string name;  // the name that dependants store for it
     bool persisted = false;
+    std::uint64_t raw_bytes = 0;
     std::uint64_t age = 0;            // grows with each new entry
     os::FileSystem* files = nullptr;  // of the published file; nullptr: not published
     std::string path = {};            // of the published file
@@ -174,8 +179,9 @@ class BaseCache final : public BaseProvider {
   // Of all files that somebody holds.
   [[nodiscard]] std::uint64_t used_bytes();
   void note_used(const std::shared_ptr<const Blob>& blob);
-  // Drops one file that gives memory back and that nobody has to restore from memory; false if there is none.
-  bool drop_one();
+  // Drops one file that gives memory back, that nobody has to restore from memory, and that is not needed by `wanted`;
+  // false if there is none.
+  bool drop_one(const std::optional<SnapshotId>& wanted = std::nullopt);
   [[nodiscard]] std::unique_ptr<os::RandomAccessFile> file_of(const Entry& entry, std::string name) const;
   void trim();
   void drop_unneeded();
