@@ -1,10 +1,10 @@
 // Engine::Impl, the trainer's side of the engine: the link to the agent, the arena's slots as the trainer sees them,
 // and the state of each save.
 //
-// Sources: trainer.cpp (attaching), trainer_progress.cpp, trainer_save.cpp, trainer_restore.cpp. Any thread may call
-// the public functions. `mutex_` guards what the receiving thread changes. `save_mutex_` is held by the one call that
-// saves, restores or connects, and is taken before `mutex_`. The link is called without `mutex_`, because its receiving
-// thread takes it.
+// Sources: trainer.cpp (attaching), trainer_store.cpp, trainer_progress.cpp, trainer_save.cpp, trainer_restore.cpp. Any
+// thread may call the public functions. `mutex_` guards what the receiving thread changes. `save_mutex_` is held by the
+// one call that saves, restores or connects, and is taken before `mutex_`. The link is called without `mutex_`, because
+// its receiving thread takes it.
 #pragma once
 
 #include <chrono>
@@ -27,6 +27,7 @@
 #include "engine/page_taker.hpp"
 #include "engine/slot_layout.hpp"
 #include "exec/executor.hpp"
+#include "os/file_system.hpp"
 #include "os/shared_memory.hpp"
 #include "restore/decoded_state.hpp"
 
@@ -34,7 +35,9 @@ namespace bitsnap {
 
 class Engine::Impl {
  public:
-  [[nodiscard]] static Result<std::unique_ptr<Impl>> attach(const EngineOptions& options);
+  // `files` must outlive the Impl and everything that it restores.
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> attach(const EngineOptions& options,
+                                                            os::FileSystem& files = os::real_file_system());
   ~Impl();
 
   [[nodiscard]] Result<SaveState> save(std::uint64_t step, const State& state, bool persist);
@@ -91,7 +94,7 @@ class Engine::Impl {
     Impl* impl = nullptr;  // nullptr after the Impl is destroyed
   };
 
-  explicit Impl(const EngineOptions& options);
+  Impl(const EngineOptions& options, os::FileSystem& files);
 
   // invalid_argument in a forked child.
   [[nodiscard]] Result<void> check_process() const;
@@ -156,17 +159,24 @@ class Engine::Impl {
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> fetch(std::uint64_t step, const std::string& attempt);
   [[nodiscard]] Result<std::shared_ptr<const engine::FetchedSnapshots>> accept_files(engine::AgentLink::Answer answer,
                                                                                      std::uint64_t step);
-  // The attempt by which the step is in the store; nullopt if the step is not there.
-  [[nodiscard]] Result<std::optional<std::string>> committed_attempt(std::uint64_t step) const;
   // Chooses the attempt to restore, because ranks may have states of different attempts in memory. `agreed`: the
   // attempt that the caller asks for, or empty. The result is empty for one rank.
   [[nodiscard]] Result<std::string> wanted_attempt(std::uint64_t step, const std::string& agreed);
   [[nodiscard]] Result<engine::StepList> list();
   // Called before a slot is written: makes the snapshots that read from the slot independent of it.
   void send_readers_away(const Slot& slot);
+
+  // trainer_store.cpp
+  // Opens the store as the agent will, and creates it if it does not exist. Fails if the agent could save nothing there
+  // until the caller mends something; a full disk and a read-only mount are no such failures.
+  [[nodiscard]] Result<void> check_store() const;
+  [[nodiscard]] Result<std::unique_ptr<Store>> read_store() const;
+  // The attempt by which the step is in the store; nullopt if the step is not there.
+  [[nodiscard]] Result<std::optional<std::string>> committed_attempt(std::uint64_t step) const;
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> load(std::uint64_t step) const;
 
   const EngineOptions options_;
+  os::FileSystem& files_;
   const std::shared_ptr<Self> self_ = std::make_shared<Self>();
   const std::int64_t process_;
   const std::unique_ptr<exec::Executor> executor_;

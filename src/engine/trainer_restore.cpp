@@ -13,10 +13,7 @@
 #include "engine/fetched_snapshots.hpp"
 #include "engine/shared_text.hpp"
 #include "engine/trainer.hpp"
-#include "os/file_system.hpp"
 #include "restore/open_snapshot.hpp"
-#include "store/commit_record.hpp"
-#include "store/run_layout.hpp"
 
 namespace bitsnap {
 namespace {
@@ -49,7 +46,7 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps() {
             .step = step.step, .in_memory = step.memory, .everywhere = step.everywhere, .attempt = step.attempt};
       }
     }
-    if (const auto store = Store::open(options_.path, {.limits = options_.limits})) {
+    if (const auto store = read_store()) {
       if (const auto committed = (*store)->steps()) {
         for (const std::uint64_t step : *committed) {
           RestorableStep& known = found[step];
@@ -158,14 +155,6 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   return snapshot;
 }
 
-Result<std::optional<std::string>> Engine::Impl::committed_attempt(std::uint64_t step) const {
-  const store::RunLayout layout(options_.path);
-  auto record = store::read_commit_record(os::real_file_system(), layout, step);
-  if (record) return std::optional(std::move(record->attempt));
-  if (record.error().kind() == ErrorKind::not_found) return std::optional<std::string>();
-  return tl::unexpected(std::move(record).error());
-}
-
 Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::string& agreed) {
   if (options_.world_size == 1) return std::string();
   BITSNAP_ASSIGN(std::optional<std::string> stored, committed_attempt(step));
@@ -183,17 +172,6 @@ void Engine::Impl::send_readers_away(const Slot& slot) {
   // If whole() fails, the readers get the error when they read.
   if (readers != nullptr && files != nullptr) static_cast<void>(files->whole());
   if (readers != nullptr) readers->release();
-}
-
-Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) const {
-  BITSNAP_ASSIGN(const std::unique_ptr<Store> store, Store::open(options_.path, {.limits = options_.limits}));
-  BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
-  if (info.shards != 1 && info.shards != options_.world_size) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: step {} was saved by {} ranks, expected 1 or world_size = {}", options_.path, step,
-                            info.shards, options_.world_size));
-  }
-  return store->snapshot(step, info.shards == 1 ? 0 : options_.rank);
 }
 
 }  // namespace bitsnap

@@ -10,6 +10,7 @@
 namespace bitsnap::os {
 
 [[nodiscard]] ErrorKind errno_kind(int error) noexcept;
+[[nodiscard]] ErrorCode errno_code(int error) noexcept;
 
 // Makes a system call that returns -1 and sets errno if it fails. Repeats it while a signal interrupts it, as on some
 // network file systems, and once if it meets a file that its server has replaced (ESTALE): the name leads to the new

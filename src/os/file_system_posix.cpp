@@ -260,6 +260,12 @@ class PosixFileSystem final : public FileSystem {
     return result;
   }
 
+  Result<void> check_writable(const std::string& path) override {
+    BITSNAP_TRY(check_path("write to directory", path));
+    if (call_again([&] { return ::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS); }) == 0) return {};
+    return fail_errno(errno, "write to directory", path);
+  }
+
   Result<DirectorySync> sync_directory(const std::string& path) override {
     BITSNAP_TRY(check_path("sync directory", path));
     const Descriptor fd = open_descriptor(path.c_str(), O_RDONLY | O_DIRECTORY);
