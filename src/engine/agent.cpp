@@ -41,7 +41,7 @@ constexpr std::int64_t kLongMs = 60'000;
 
 Result<std::unique_ptr<Agent>> Agent::start(const AgentOptions& options, os::FileSystem& files) {
   BITSNAP_TRY(check_job_name(options.job));
-  BITSNAP_ASSIGN(os::LocalListener listener, os::LocalListener::listen(socket_name(os::user_id(), options.job)));
+  BITSNAP_ASSIGN(os::LocalListener listener, os::LocalListener::listen(socket_name(options.job)));
   BITSNAP_ASSIGN(os::EventSignal woken, os::EventSignal::create());
   return std::unique_ptr<Agent>(new Agent(options, files, std::move(listener), std::move(woken)));
 }
@@ -156,7 +156,7 @@ void Agent::accept_some() {
       if (!close_oldest_stranger()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       return;
     }
-    // Every user can connect to a name in the abstract namespace.
+    // The superuser can connect, too.
     if (accepted->peer().user != os::user_id() || connections_.size() >= kMaxConnections) continue;
     const auto strangers =
         std::ranges::count_if(connections_, [](const auto& connection) { return !connection.second->rank; });

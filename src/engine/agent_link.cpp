@@ -30,14 +30,14 @@ Result<void> check_interrupt(const Interrupted& interrupted) {
 
 Result<os::LocalConnection> connect_to_agent(const std::string& job, std::int64_t timeout_ms) {
   const std::uint32_t user = os::user_id();
-  auto connection = os::LocalConnection::connect(socket_name(user, job), timeout_ms);
+  auto connection = os::LocalConnection::connect(socket_name(job), timeout_ms);
   if (!connection) {
     if (connection.error().kind() != ErrorKind::not_found) return connection;
     return fail(ErrorKind::not_found, fmt::format("job '{}' has no agent on this machine", job));
   }
   if (connection->peer().user != user) {
-    return fail(ErrorKind::busy, fmt::format("the socket name of job '{}' is in use by process {} of another user, {}",
-                                             job, connection->peer().process, connection->peer().user));
+    return fail(ErrorKind::busy, fmt::format("the socket of job '{}' is in use by process {} of another user, {}", job,
+                                             connection->peer().process, connection->peer().user));
   }
   return connection;
 }

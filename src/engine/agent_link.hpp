@@ -44,7 +44,7 @@ namespace bitsnap::engine {
 using Interrupted = std::function<bool()>;
 [[nodiscard]] Result<void> check_interrupt(const Interrupted& interrupted);
 
-// Connects to the agent of this user's job: not_found if there is none, busy if another user has its name.
+// Connects to the agent of this user's job: not_found if there is none.
 [[nodiscard]] Result<os::LocalConnection> connect_to_agent(const std::string& job, std::int64_t timeout_ms);
 
 // The same, but starts an agent if there is none. `program` is the command with its arguments.

@@ -272,7 +272,7 @@ TEST_F(EngineRestartsTest, AllSpellingsOfAPathNameTheSameJob) {
 }
 
 TEST_F(EngineRestartsTest, HelloIdentifiesTheNearestExistingDirectory) {
-  auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
+  auto listener = os::LocalListener::listen(socket_name(job_));
   ASSERT_TRUE(listener.has_value()) << listener.error().message();
   // A trainer creates the store, unless the disk is mounted read-only.
   os::FaultyFileSystem disk(os::real_file_system());

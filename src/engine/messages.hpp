@@ -59,8 +59,8 @@ inline constexpr std::uint64_t kLongestWaitMs = std::uint64_t{365} * 86'400'000;
 [[nodiscard]] bool is_job_name(std::string_view name) noexcept;
 // invalid_argument if it is none.
 [[nodiscard]] Result<void> check_job_name(std::string_view name);
-// The name of the socket on which the agent of a job listens, without the zero byte before it.
-[[nodiscard]] std::string socket_name(std::uint32_t uid, std::string_view job);
+// The file name of the socket on which the agent of a job listens.
+[[nodiscard]] std::string socket_name(std::string_view job);
 
 // A body as text. `Message` is a struct of this file with a table.
 template <typename Message>
