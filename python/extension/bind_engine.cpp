@@ -197,14 +197,15 @@ void wait_all(const PyEngine& self, std::uint64_t timeout_ms) {
   self.call(context, false, [&](Engine& engine) { return engine.wait_all(timeout_ms); });
 }
 
-std::vector<RestorableStep> steps(const PyEngine& self) {
+std::vector<RestorableStep> steps(const PyEngine& self, std::uint64_t timeout_ms) {
   RunContext context{nb::none()};
-  return self.call(context, true, [](Engine& engine) { return engine.steps(); });
+  return self.call(context, true, [&](Engine& engine) { return engine.steps(timeout_ms); });
 }
 
-Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::string& attempt) {
+Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::string& attempt,
+                         std::uint64_t timeout_ms) {
   RunContext context{nb::none()};
-  return self.call(context, true, [&](Engine& engine) { return engine.restore(step, attempt); });
+  return self.call(context, true, [&](Engine& engine) { return engine.restore(step, attempt, timeout_ms); });
 }
 
 template <typename Number>
@@ -280,8 +281,8 @@ void bind_engine(nb::module_& module) {
       .def("look", &look, nb::arg("ticket"))
       .def("wait", &wait, nb::arg("ticket"), nb::arg("stage"), nb::arg("timeout_ms"))
       .def("wait_all", &wait_all, nb::arg("timeout_ms"))
-      .def("steps", &steps)
-      .def("restore", &restore, nb::arg("step"), nb::arg("attempt"));
+      .def("steps", &steps, nb::arg("timeout_ms"))
+      .def("restore", &restore, nb::arg("step"), nb::arg("attempt"), nb::arg("timeout_ms"));
 
   module.def(
       "agent_report",

@@ -217,7 +217,7 @@ Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
 Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
                  link->call(MessageKind::hello, serialize_body(hello()), MessageKind::welcome,
-                            milliseconds_until(deadline), {}, options_.interrupted));
+                            std::min(milliseconds_until(deadline), engine::kPromptMs), {}, options_.interrupted));
   BITSNAP_ASSIGN(const engine::Welcome welcome, engine::parse_body<engine::Welcome>(answer.packet.body));
   {
     const std::lock_guard lock(mutex_);

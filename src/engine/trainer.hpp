@@ -47,9 +47,10 @@ class Engine::Impl {
   [[nodiscard]] Result<void> wait_all(std::uint64_t timeout_ms);
   [[nodiscard]] std::vector<SaveState> take_failures();
 
-  [[nodiscard]] Result<std::vector<RestorableStep>> steps();
+  [[nodiscard]] Result<std::vector<RestorableStep>> steps(std::optional<std::uint64_t> timeout_ms = {});
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step();
-  [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt);
+  [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt,
+                                         std::optional<std::uint64_t> timeout_ms);
 
   [[nodiscard]] const EngineOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::int64_t agent_process() const;
@@ -155,14 +156,16 @@ class Engine::Impl {
   // trainer_restore.cpp
   // Asks the agent; if the agent dies before it answers, asks the next one.
   [[nodiscard]] Result<engine::AgentLink::Answer> ask(engine::MessageKind kind, const std::string& body,
-                                                      engine::MessageKind expected, std::int64_t timeout_ms);
-  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> fetch(std::uint64_t step, const std::string& attempt);
+                                                      engine::MessageKind expected, Clock::time_point deadline);
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> fetch(std::uint64_t step, const std::string& attempt,
+                                                              Clock::time_point deadline);
   [[nodiscard]] Result<std::shared_ptr<const engine::FetchedSnapshots>> accept_files(engine::AgentLink::Answer answer,
                                                                                      std::uint64_t step);
   // Chooses the attempt to restore, because ranks may have states of different attempts in memory. `agreed`: the
   // attempt that the caller asks for, or empty. The result is empty for one rank.
-  [[nodiscard]] Result<std::string> wanted_attempt(std::uint64_t step, const std::string& agreed);
-  [[nodiscard]] Result<engine::StepList> list();
+  [[nodiscard]] Result<std::string> wanted_attempt(std::uint64_t step, const std::string& agreed,
+                                                   Clock::time_point deadline);
+  [[nodiscard]] Result<engine::StepList> list(Clock::time_point deadline);
   // Called before a slot is written: makes the snapshots that read from the slot independent of it.
   void send_readers_away(const Slot& slot);
 

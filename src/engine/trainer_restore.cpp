@@ -19,28 +19,31 @@ namespace bitsnap {
 namespace {
 
 using engine::MessageKind;
+using engine::milliseconds_until;
 
-// The agent waits for saves that are being encoded; the trainer waits this much longer for the agent's answer.
+// The agent waits for saves that are being encoded, but answers this much before the trainer stops waiting; within half
+// of the time if that is less.
 constexpr std::int64_t kAnswerMs = 1'000;
 
 }  // namespace
 
-Result<engine::StepList> Engine::Impl::list() {
+Result<engine::StepList> Engine::Impl::list(Clock::time_point deadline) {
+  const std::int64_t left_ms = milliseconds_until(deadline);
+  const engine::ListRequest request{static_cast<std::uint64_t>(left_ms - std::min(kAnswerMs, left_ms / 2))};
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
-                 ask(MessageKind::list, serialize_body(engine::ListRequest{options_.wait_ms}), MessageKind::steps,
-                     engine::wait_of(options_.wait_ms) + kAnswerMs));
+                 ask(MessageKind::list, serialize_body(request), MessageKind::steps, deadline));
   BITSNAP_ASSIGN(const std::string text, engine::read_shared_text(answer.packet.body, std::move(answer.descriptors)));
   return engine::parse_body<engine::StepList>(text);
 }
 
-Result<std::vector<RestorableStep>> Engine::Impl::steps() {
+Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint64_t> timeout_ms) {
   return no_throw("steps", [&]() -> Result<std::vector<RestorableStep>> {
     BITSNAP_TRY(check_process());
     std::map<std::uint64_t, RestorableStep> found;
     {
-      const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+      const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.wait_ms));
       BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
-      BITSNAP_ASSIGN(const engine::StepList list, this->list());
+      BITSNAP_ASSIGN(const engine::StepList list, this->list(deadline));
       for (const engine::MemoryStep& step : list.steps) {
         found[step.step] = {
             .step = step.step, .in_memory = step.memory, .everywhere = step.everywhere, .attempt = step.attempt};
@@ -72,10 +75,11 @@ Result<std::optional<std::uint64_t>> Engine::Impl::newest_common_step() {
   return std::optional<std::uint64_t>();
 }
 
-Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::string& attempt) {
+Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::string& attempt,
+                                               std::optional<std::uint64_t> timeout_ms) {
   return no_throw("restore", [&]() -> Result<Restored> {
     BITSNAP_TRY(check_process());
-    auto from_memory = fetch(step, attempt);
+    auto from_memory = fetch(step, attempt, engine::deadline_in(timeout_ms.value_or(options_.wait_ms)));
     if (from_memory) return Restored{.snapshot = std::move(*from_memory), .from_memory = true};
     auto from_store = load(step);
     if (!from_store) {
@@ -94,10 +98,9 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
 }
 
 Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const std::string& body, MessageKind expected,
-                                                    std::int64_t timeout_ms) {
-  const Clock::time_point deadline = engine::deadline_in(static_cast<std::uint64_t>(timeout_ms));
+                                                    Clock::time_point deadline) {
   return with_agent(deadline, [&](const Link& link) {
-    return link->call(kind, body, expected, timeout_ms, {}, options_.interrupted);
+    return link->call(kind, body, expected, milliseconds_until(deadline), {}, options_.interrupted);
   });
 }
 
@@ -125,11 +128,11 @@ Result<std::shared_ptr<const engine::FetchedSnapshots>> Engine::Impl::accept_fil
                                         options_.limits, std::move(complete));
 }
 
-Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, const std::string& attempt) {
-  const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, const std::string& attempt,
+                                                            Clock::time_point deadline) {
   BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
   BITSNAP_TRY(connected(deadline));
-  BITSNAP_ASSIGN(const std::string wanted, wanted_attempt(step, attempt));
+  BITSNAP_ASSIGN(const std::string wanted, wanted_attempt(step, attempt, deadline));
   std::shared_ptr<Arena> arena;
   {
     const std::lock_guard lock(mutex_);
@@ -137,7 +140,7 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   }
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
                  ask(MessageKind::fetch, serialize_body(engine::FetchRequest{step, arena == nullptr, wanted}),
-                     MessageKind::fetched, engine::wait_of(options_.wait_ms)));
+                     MessageKind::fetched, deadline));
   BITSNAP_ASSIGN(const auto files, accept_files(std::move(answer), step));
   BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, files->open_wanted());
   const std::optional<std::uint32_t> slot = files->slot();
@@ -155,12 +158,13 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   return snapshot;
 }
 
-Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::string& agreed) {
+Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::string& agreed,
+                                                 Clock::time_point deadline) {
   if (options_.world_size == 1) return std::string();
   BITSNAP_ASSIGN(std::optional<std::string> stored, committed_attempt(step));
   if (stored) return *std::move(stored);
   if (!agreed.empty()) return agreed;
-  BITSNAP_ASSIGN(const engine::StepList known, list());
+  BITSNAP_ASSIGN(const engine::StepList known, list(deadline));
   const auto found = std::ranges::find(known.steps, step, &engine::MemoryStep::step);
   if (found != known.steps.end() && found->everywhere) return found->attempt;
   return fail(ErrorKind::not_found, fmt::format("the agent's memory does not hold step {} of all ranks", step));
