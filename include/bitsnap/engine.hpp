@@ -176,7 +176,8 @@ class Engine {
 struct AgentOptions {
   std::string job;
   std::uint64_t hello_ms = 60'000;  // the agent ends if no trainer connects within this time
-  // Runs with a nice value of 10 and the lowest I/O priority, so that trainings come first.
+  // Compresses with a nice value of 10, unless a trainer waits for a slot, and runs with the lowest I/O priority, so
+  // that trainings come first.
   bool lower_priority = true;
 };
 

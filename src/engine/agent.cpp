@@ -10,6 +10,7 @@
 
 #include "base/try.hpp"
 #include "engine/shared_text.hpp"
+#include "exec/background.hpp"
 #include "os/clock.hpp"
 #include "os/memory.hpp"
 #include "os/process.hpp"
@@ -244,6 +245,7 @@ void Agent::close(std::uint64_t token) {
   const auto is_its = [token](const Request& request) { return request.connection == token; };
   std::erase_if(lists_, is_its);
   std::erase_if(stops_, is_its);
+  set_urgency();
 }
 
 void Agent::take_inbox() {
@@ -372,8 +374,11 @@ Result<AgentEnd> run_agent(const AgentOptions& options) {
     return tl::unexpected(std::move(agent).error());
   }
   if (options.lower_priority) {
-    constexpr int kNicer = 10;
-    static_cast<void>(os::lower_priority(kNicer));  // the agent also works without it
+    // The agent also works without what the system refuses. The threads that serve trainers and write keep the priority
+    // of the trainer for CPUs, as they need little time, and a trainer may wait for them.
+    exec::work_in_background(engine::kNicer);
+    static_cast<void>(os::lower_io_priority());
+    static_cast<void>(os::set_session_niceness(engine::kNicer));
   }
   BITSNAP_TRY((*agent)->run());
   return AgentEnd::done;

@@ -206,8 +206,8 @@ Result<AgentLink::Answer> AgentLink::checked(Answer answer, MessageKind asked, M
                                               message_kind_name(asked), message_kind_name(answer.packet.kind)));
 }
 
-void AgentLink::post(MessageKind kind) {
-  const auto bytes = serialize_packet({kind, 0, "{}"});
+void AgentLink::post(MessageKind kind, std::string body) {
+  const auto bytes = serialize_packet({kind, 0, std::move(body)});
   if (bytes && !is_lost()) static_cast<void>(connection_.send(*bytes, {}, kTryMs));
 }
 

@@ -83,7 +83,7 @@ class AgentLink {
   // first. If request() returns an error, nothing was sent.
   [[nodiscard]] Result<void> request(MessageKind kind, std::string body, MessageKind expected, OnAnswer on_answer);
   // Tries to send a message that has no answer.
-  void post(MessageKind kind);
+  void post(MessageKind kind, std::string body = "{}");
 
   [[nodiscard]] bool is_lost() const;
   [[nodiscard]] std::int64_t agent_process() const noexcept { return watch_.process(); }

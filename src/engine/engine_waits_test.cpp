@@ -1,17 +1,34 @@
-// How long a trainer waits for an agent that is stopped.
+// How long a trainer waits for an agent that is stopped, and how an agent works while a trainer waits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
 
 #include "engine/agent_process_testing.hpp"
 #include "engine/engine_fixture_testing.hpp"
+#include "engine/raw_connection_testing.hpp"
+#include "exec/background.hpp"
 #include "os/clock.hpp"
+#include "os/file_system_faulty.hpp"
 
 namespace bitsnap::engine {
 namespace {
 
+using os::FaultyFileSystem;
+using os::FileOperation;
 using ::testing::HasSubstr;
 
-using EngineWaitsTest = EngineFixture;
+class EngineWaitsTest : public EngineFixture {
+ protected:
+  void expect_urgent(bool is_urgent) {
+    const os::Stopwatch stopwatch;
+    while (exec::is_urgent() != is_urgent && stopwatch.elapsed_seconds() < 10) ::usleep(1000);
+    EXPECT_EQ(exec::is_urgent(), is_urgent);
+  }
+};
 
 TEST_F(EngineWaitsTest, AStoppedAgentIsNamedWithWhatToDo) {
   auto engine = attach(options(agent_program_in(directory_.path())));
@@ -47,6 +64,43 @@ TEST_F(EngineWaitsTest, RestoringEndsWithinItsTimeout) {
   ASSERT_TRUE(restored->memory_error.has_value());
   EXPECT_THAT(restored->memory_error->message(), HasSubstr("kill -CONT"));
   EXPECT_EQ(trained_.difference(*restored->snapshot), "");
+}
+
+TEST_F(EngineWaitsTest, TheAgentHurriesWhileASaveWaitsForASlot) {
+  std::atomic<bool> is_held = true;
+  FaultyFileSystem slow(os::real_file_system());
+  slow.watch([&](const FaultyFileSystem::Step& step) {
+    if (step.operation != FileOperation::append || !step.path.ends_with(".bsnap")) return;
+    while (is_held) ::usleep(1000);
+  });
+  const AgentThread agent(job_, slow);
+  const auto engine = attach(options());
+  ASSERT_NE(engine, nullptr);
+  for (std::uint64_t step = 1; step <= 2; ++step) ASSERT_TRUE(engine->save(step, trained_.state()).has_value());
+  EXPECT_FALSE(exec::is_urgent());
+  std::thread third([&] { EXPECT_TRUE(engine->save(3, trained_.state()).has_value()); });
+  expect_urgent(true);
+  is_held = false;
+  third.join();
+  expect_urgent(false);
+  EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
+}
+
+TEST_F(EngineWaitsTest, TheAgentHurriesForTrainersThatLive) {
+  const AgentThread agent(job_);
+  {
+    RawConnection trainer(job_);
+    RawConnection other(job_);
+    ASSERT_TRUE(trainer.say_hello(job_, directory_.path(), 0, 2).has_value());
+    ASSERT_TRUE(other.say_hello(job_, directory_.path(), 1, 2).has_value());
+    trainer.send(MessageKind::hurry, serialize_body(Hurry{true}));
+    other.send(MessageKind::hurry, serialize_body(Hurry{true}));
+    expect_urgent(true);
+    other.send(MessageKind::hurry, serialize_body(Hurry{false}));
+    ASSERT_TRUE(other.ask(MessageKind::list, serialize_body(ListRequest{0})).has_value());
+    EXPECT_TRUE(exec::is_urgent());
+  }
+  expect_urgent(false);
 }
 
 }  // namespace

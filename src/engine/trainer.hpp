@@ -149,8 +149,11 @@ class Engine::Impl {
   [[nodiscard]] static std::unique_ptr<engine::PageTaker> pages_of(const std::shared_ptr<Arena>& arena);
   // Makes the pages of a slot present.
   [[nodiscard]] Result<void> take_pages(std::uint32_t slot);
+  // Tells the agent whether this trainer waits for it, if it knows that message. A lost agent forgets it.
+  void hurry_agent(bool waits);
   // nullopt: all slots are in use and WhenBusy::skip is set.
   [[nodiscard]] Result<std::optional<std::uint32_t>> take_slot(Clock::time_point deadline);
+  [[nodiscard]] Result<std::optional<std::uint32_t>> wait_for_slot(Clock::time_point deadline);
   [[nodiscard]] Result<void> hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline);
 
   // trainer_restore.cpp
@@ -204,6 +207,8 @@ class Engine::Impl {
   // The agent of the present link decides which steps its ranks save, and did not fail to answer since it spoke last.
   bool is_deciding_ = false;
   bool is_silent_ = false;
+  bool is_hurrying_ = false;        // the agent of the present link knows `hurry`
+  std::uint64_t hurried_link_ = 0;  // number of the link whose agent was told to hurry
 };
 
 }  // namespace bitsnap
