@@ -111,8 +111,10 @@ struct RestorableStep {
 class Engine {
  public:
   // Connects to the agent of the job, and starts one if there is none. busy if this rank has a living trainer, or
-  // another user has the agent's name; invalid_argument if a job of this name has other settings or another store;
-  // not_found if `agent_program` does not exist.
+  // if the agent has not answered for 30 seconds because it is frozen; invalid_argument if a job of this name has other
+  // settings or another store; not_found if `agent_program` does not exist. Opens the store first, creates it if it
+  // does not exist, and fails as Store::open() does, but not because of another writer or of a disk that is full or
+  // mounted read-only: these may pass, and until then saves fail and states stay in memory.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> attach(const EngineOptions& options);
   // Disconnects; waits for nothing. In a forked child it does nothing.
   ~Engine();
@@ -137,7 +139,8 @@ class Engine {
 
   // The steps that can be restored, ascending; waits for the save that the agent is encoding. Without those of the
   // store if it cannot be read.
-  [[nodiscard]] Result<std::vector<RestorableStep>> steps() const;
+  // Without a timeout, it is EngineOptions::wait_ms.
+  [[nodiscard]] Result<std::vector<RestorableStep>> steps(std::optional<std::uint64_t> timeout_ms = {}) const;
   // The newest step that every rank can restore: from memory if the agent has the states of all ranks, or from the
   // store. nullopt: none. Ranks on different nodes see the same steps in the store, but not each other's memory.
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step() const;
@@ -145,7 +148,8 @@ class Engine {
   // This rank's state of a step, from the agent's memory or else from the store. A state from memory stays readable
   // after the agent has ended; chunks that are still in the arena are copied instead of decoded. If there are several
   // ranks, a state from memory belongs to the same attempt as those of the other ranks: to the attempt in the store, or
-  // to one that all ranks of the agent have, or to `attempt` (RestorableStep::attempt), on which the ranks agreed.
+  // to one that all ranks of the agent have, or to `attempt` (RestorableStep::attempt), on which the ranks agreed. If
+  // the agent does not answer within the timeout, without one EngineOptions::wait_ms, the store is read.
   struct Restored {
     std::shared_ptr<const Snapshot> snapshot;
     bool from_memory = false;
@@ -155,7 +159,7 @@ class Engine {
   // as the state needs: the agent gives back what a restore does not need, and then the state is read from the store.
   // resource_exhausted if there is too little memory even so.
   [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt = {},
-                                         bool in_place = false) const;
+                                         std::optional<std::uint64_t> timeout_ms = {}, bool in_place = false) const;
 
   [[nodiscard]] const std::string& path() const noexcept;  // of the store, absolute, without links
   [[nodiscard]] const std::string& job() const noexcept;
@@ -179,7 +183,8 @@ class Engine {
 struct AgentOptions {
   std::string job;
   std::uint64_t hello_ms = 60'000;  // the agent ends if no trainer connects within this time
-  // Runs with a nice value of 10 and the lowest I/O priority, so that trainings come first.
+  // Compresses with a nice value of 10, unless a trainer waits for a slot, and runs with the lowest I/O priority, so
+  // that trainings come first.
   bool lower_priority = true;
 };
 

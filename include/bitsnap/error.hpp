@@ -35,6 +35,8 @@ enum class ErrorKind : std::uint8_t {
 enum class ErrorCode : std::uint8_t {
   none,
   adam_needed,  // a loss rule needs Adam's numbers for the tensor that field() names
+  no_space,     // io: the disk, or the quota on it, is full
+  read_only,    // io: the file system is mounted read-only
 };
 
 // A kind, a message for people, and for programs a code and the argument or setting that is wrong. Cheap to move.
@@ -66,7 +68,7 @@ class [[nodiscard]] Error {
   std::string message_;
 };
 
-// "adam_needed"; for ErrorCode::none the name of the kind.
+// The name of the enumerator: "no_space"; for ErrorCode::none the name of the kind.
 [[nodiscard]] std::string_view error_code_name(const Error& error) noexcept;
 [[nodiscard]] std::optional<ErrorCode> error_code_from_name(std::string_view name) noexcept;
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from bitsnap import _dtypes, errors
 from bitsnap._arguments import LARGEST_COUNT, number_of, positive_of
+from bitsnap._meetings import Meetings
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 
 T = TypeVar("T")
@@ -34,18 +35,29 @@ class Ranks:
         if self.rank >= self.world_size:
             raise InvalidArgumentError(f"rank must be below world_size, got rank {self.rank} of {self.world_size}")
         self._group = group if self.world_size > 1 and own == (self.rank, self.world_size) else None
+        self._meetings = None if self._group is None else Meetings.of_group()
 
     @property
     def agree(self) -> bool:
         return self._group is not None
 
-    def session(self) -> str:
+    def session(self, timeout_ms: int) -> str:
         """A word that differs at each start of the job and is the same on all ranks; empty if they cannot agree."""
         if self._group is None:
             return ""
+        self.meet("create a Checkpointer", timeout_ms)
         words = [secrets.token_hex(8)]
         self._group.broadcast_object_list(words, src=0)
         return words[0]
+
+    def meet(self, action: str, timeout_ms: int) -> None:
+        """Waits until all ranks are here: a collective that one of them never joins would not end.
+
+        Raises:
+            BusyError: some did not come in time.
+        """
+        if self._group is not None and self._meetings is not None:
+            self._meetings.meet(self.rank, self.world_size, action, timeout_ms)
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank. All ranks must call it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from bitsnap._bitsnap import RestorableStep
 from bitsnap._ranks import Ranks
 from bitsnap.errors import (
     BitsnapError,
+    BusyError,
     CorruptError,
     InvalidArgumentError,
     IoError,
@@ -42,8 +44,10 @@ class Restoring:
     `options` are arguments of load().
     """
 
-    def __init__(self, native: _bitsnap.Engine, path: Path, ranks: Ranks) -> None:
-        self._native, self._path, self._ranks = native, path, ranks
+    def __init__(self, native: _bitsnap.Engine, path: Path, ranks: Ranks, timeout_ms: int) -> None:
+        self._native, self._path, self._ranks, self._timeout_ms = native, path, ranks, timeout_ms
+        self._deadline = 0.0
+        self._is_agent_silent = False
 
     def store(self) -> Store:
         """The store as it is now."""
@@ -51,11 +55,13 @@ class Restoring:
 
     def step(self, step: int, options: Mapping[str, Any], fallback: bool) -> Restored:
         """One step, without falling back to another one."""
+        self._begin()
         agreed = self._agreed(fallback) if self._ranks.agree else {}
         return self._load(step, agreed.get(step, ""), options, fallback)
 
     def newest(self, options: Mapping[str, Any], fallback: bool) -> Restored | None:
         """The newest step that can be restored."""
+        self._begin()
         # Ranks that cannot communicate must not choose different steps.
         may_fall_back = fallback and (self._ranks.world_size == 1 or self._ranks.agree)
         first: BaseException | None = None
@@ -74,6 +80,16 @@ class Restoring:
             raise first
         return None
 
+    def _begin(self) -> None:
+        """All waits of a restore share one limit."""
+        self._deadline = time.monotonic() + self._timeout_ms / 1000
+        self._is_agent_silent = False
+        self._ranks.meet("call restore()", self._timeout_ms)
+
+    @property
+    def _left_ms(self) -> int:
+        return max(int((self._deadline - time.monotonic()) * 1000), 0)
+
     def _agreed(self, fallback: bool) -> dict[int, str]:
         """The steps that may be restored, with the attempt of those that only memory has."""
         found, failure = self._ranks.together(lambda: self._known_steps(fallback))
@@ -86,10 +102,11 @@ class Restoring:
     def _known_steps(self, fallback: bool) -> list[tuple[int, str]]:
         """Steps in memory, with their attempt, and steps in the store, with an empty one."""
         try:
-            found = self._native.steps()
+            found = self._native.steps(self._left_ms)
         except BitsnapError as error:
             if not fallback or isinstance(error, InvalidArgumentError):
                 raise
+            self._is_agent_silent = isinstance(error, BusyError)
             _warn(f"the agent's memory cannot be read, only the store is used: {error}")
             return [(step, "") for step in self._steps_of_store()]
         if not any(each.in_store for each in found):
@@ -118,9 +135,11 @@ class Restoring:
             return []
 
     def _load(self, step: int, attempt: str, options: Mapping[str, Any], fallback: bool) -> Restored:
+        if self._is_agent_silent:
+            return Restored(step, "store", load(self._from_store(step), **options))
         # On a device, tensors take no memory of this machine.
         in_place = options["into"] is not None or options["map_location"] is not None
-        found = self._native.restore(step, attempt, in_place=in_place)
+        found = self._native.restore(step, attempt, self._left_ms, in_place=in_place)
         if found.memory_error is not None:
             _warn(f"step {step} is read from the store, not from memory: {found.memory_error}")
         snapshot = Snapshot._of(found.snapshot)

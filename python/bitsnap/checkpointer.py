@@ -70,10 +70,17 @@ class Checkpointer:
         flush_on_sigterm: on SIGTERM, wait up to 10 seconds until staged states are in the agent's memory, then do what
             the process would have done. For the main thread only.
 
+    The store is made, or opened for a moment as Store does, with the same errors: a wrong path or a missing right ends
+    the constructor, not every save. No error are a disk that is full or mounted read-only, and another writer: these
+    may pass, and until then states stay in the agent's memory and saves report the error.
+
     Raises:
-        BusyError: this rank has a living trainer.
-        InvalidArgumentError: an argument has a wrong value, or another training has this job name.
-        NotFoundError: there is no program to start as the agent.
+        BusyError: this rank has a living trainer; the agent is frozen (after 30 seconds, or `timeout` if that is less);
+            or another rank of torch.distributed did not create its Checkpointer within `timeout`.
+        InvalidArgumentError: an argument has a wrong value, the directory is not a store, or another training has this
+            job name.
+        NotFoundError: the parent directory, or the program to start as the agent, does not exist.
+        IoError, CorruptError, UnsupportedError: the store cannot be written or read.
         TypeError: an argument has the wrong type, here and in all methods.
     """
 
@@ -119,7 +126,7 @@ class Checkpointer:
             store,
             rank=self._ranks.rank,
             world_size=self._ranks.world_size,
-            session=self._ranks.session() if session is None else session,
+            session=self._ranks.session(timeout_ms) if session is None else session,
             settings=self._settings,
             threads=self._threads,
             wait_ms=timeout_ms,
@@ -127,7 +134,7 @@ class Checkpointer:
         )
         self._saves = Saves(native, timeout_ms, on_progress)
         self._memory_note = ""  # what the last MemoryWarning said
-        self._restoring = Restoring(native, self.path, self._ranks)
+        self._restoring = Restoring(native, self.path, self._ranks, timeout_ms)
         # Also at exit: calls that wait in the library must not outlive the interpreter.
         self._end = weakref.finalize(self, self._saves.let_go)
         self._flush = Flush(self._saves) if flush_on_sigterm else None
@@ -244,7 +251,9 @@ class Checkpointer:
         up to the `timeout` of the Checkpointer.
         """
         self._check_usable()
-        return [each.step for each in self._saves.native.steps() if each.everywhere or each.in_store]
+        return [
+            each.step for each in self._saves.native.steps(self._saves.timeout_ms) if each.everywhere or each.in_store
+        ]
 
     def latest(self) -> int | None:
         """The newest of steps(), with the same wait; None if there is none."""
@@ -265,7 +274,8 @@ class Checkpointer:
 
         With torch.distributed, the ranks agree on the step, and all of them must call this. A state that is damaged in
         memory is read from the store; if it is damaged there too and `step` is None, the step before is used. A
-        RestoreWarning says so. Waits for states that are being encoded, up to the `timeout` of the Checkpointer.
+        RestoreWarning says so. Waits for states that are being encoded and for other ranks, in all up to the `timeout`
+        of the Checkpointer; if the agent has not answered by then, the store is used.
 
         Args:
             step: None for the newest that every rank has.
@@ -278,6 +288,7 @@ class Checkpointer:
         Raises:
             NotFoundError: there is no such step, or nothing of `keys`.
             InvalidArgumentError: `into` does not fit. The message names the keys.
+            BusyError: another rank of torch.distributed did not call this within `timeout`.
             CorruptError, TruncatedError, ...: all states are damaged; the error is that of the newest.
             IoError: the store cannot be read, for example because too many files are open. No earlier step is tried.
         """

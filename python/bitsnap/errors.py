@@ -12,7 +12,8 @@ class BitsnapError(Exception):
     """Any error that bitsnap reports.
 
     Attributes:
-        code: for programs: ``"adam_needed"``, or the name of the kind, such as ``"corrupt"``.
+        code: for programs: ``"adam_needed"``; ``"no_space"`` or ``"read_only"`` if the disk is full or mounted
+            read-only; or the name of the kind, such as ``"corrupt"``.
         field: the argument, setting or tensor that is wrong; None if the error is about something else.
     """
 

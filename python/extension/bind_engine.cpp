@@ -197,14 +197,15 @@ void wait_all(const PyEngine& self, std::uint64_t timeout_ms) {
   self.call(context, false, [&](Engine& engine) { return engine.wait_all(timeout_ms); });
 }
 
-std::vector<RestorableStep> steps(const PyEngine& self) {
+std::vector<RestorableStep> steps(const PyEngine& self, std::uint64_t timeout_ms) {
   RunContext context{nb::none()};
-  return self.call(context, true, [](Engine& engine) { return engine.steps(); });
+  return self.call(context, true, [&](Engine& engine) { return engine.steps(timeout_ms); });
 }
 
-Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::string& attempt, bool in_place) {
+Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::string& attempt, std::uint64_t timeout_ms,
+                         bool in_place) {
   RunContext context{nb::none()};
-  return self.call(context, true, [&](Engine& engine) { return engine.restore(step, attempt, in_place); });
+  return self.call(context, true, [&](Engine& engine) { return engine.restore(step, attempt, timeout_ms, in_place); });
 }
 
 template <typename Number>
@@ -286,8 +287,9 @@ void bind_engine(nb::module_& module) {
       .def("look", &look, nb::arg("ticket"))
       .def("wait", &wait, nb::arg("ticket"), nb::arg("stage"), nb::arg("timeout_ms"))
       .def("wait_all", &wait_all, nb::arg("timeout_ms"))
-      .def("steps", &steps)
-      .def("restore", &restore, nb::arg("step"), nb::arg("attempt"), nb::kw_only(), nb::arg("in_place"));
+      .def("steps", &steps, nb::arg("timeout_ms"))
+      .def("restore", &restore, nb::arg("step"), nb::arg("attempt"), nb::arg("timeout_ms"), nb::kw_only(),
+           nb::arg("in_place"));
 
   module.def(
       "agent_report",

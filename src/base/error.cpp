@@ -1,9 +1,17 @@
 // Names of the error kinds, and context for messages.
 #include <bitsnap/error.hpp>
 
+#include <array>
 #include <string>
+#include <utility>
 
 namespace bitsnap {
+namespace {
+
+constexpr std::array<std::pair<ErrorCode, std::string_view>, 3> kCodeNames = {
+    {{ErrorCode::adam_needed, "adam_needed"}, {ErrorCode::no_space, "no_space"}, {ErrorCode::read_only, "read_only"}}};
+
+}  // namespace
 
 std::string_view error_kind_name(ErrorKind kind) noexcept {
   switch (kind) {
@@ -22,11 +30,17 @@ std::string_view error_kind_name(ErrorKind kind) noexcept {
 }
 
 std::string_view error_code_name(const Error& error) noexcept {
-  return error.code() == ErrorCode::adam_needed ? "adam_needed" : error_kind_name(error.kind());
+  for (const auto& [code, name] : kCodeNames) {
+    if (error.code() == code) return name;
+  }
+  return error_kind_name(error.kind());
 }
 
 std::optional<ErrorCode> error_code_from_name(std::string_view name) noexcept {
-  return name == "adam_needed" ? std::optional(ErrorCode::adam_needed) : std::nullopt;
+  for (const auto& [code, known] : kCodeNames) {
+    if (name == known) return code;
+  }
+  return std::nullopt;
 }
 
 Error Error::within(std::string_view where) && {

@@ -10,6 +10,7 @@
 
 #include "base/try.hpp"
 #include "engine/shared_text.hpp"
+#include "exec/background.hpp"
 #include "os/clock.hpp"
 #include "os/memory.hpp"
 #include "os/process.hpp"
@@ -41,7 +42,7 @@ constexpr std::int64_t kLongMs = 60'000;
 
 Result<std::unique_ptr<Agent>> Agent::start(const AgentOptions& options, os::FileSystem& files) {
   BITSNAP_TRY(check_job_name(options.job));
-  BITSNAP_ASSIGN(os::LocalListener listener, os::LocalListener::listen(socket_name(os::user_id(), options.job)));
+  BITSNAP_ASSIGN(os::LocalListener listener, os::LocalListener::listen(socket_name(options.job)));
   BITSNAP_ASSIGN(os::EventSignal woken, os::EventSignal::create());
   return std::unique_ptr<Agent>(new Agent(options, files, std::move(listener), std::move(woken)));
 }
@@ -156,7 +157,7 @@ void Agent::accept_some() {
       if (!close_oldest_stranger()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       return;
     }
-    // Every user can connect to a name in the abstract namespace.
+    // The superuser can connect, too.
     if (accepted->peer().user != os::user_id() || connections_.size() >= kMaxConnections) continue;
     const auto strangers =
         std::ranges::count_if(connections_, [](const auto& connection) { return !connection.second->rank; });
@@ -244,6 +245,7 @@ void Agent::close(std::uint64_t token) {
   const auto is_its = [token](const Request& request) { return request.connection == token; };
   std::erase_if(lists_, is_its);
   std::erase_if(stops_, is_its);
+  set_urgency();
 }
 
 void Agent::take_inbox() {
@@ -374,8 +376,11 @@ Result<AgentEnd> run_agent(const AgentOptions& options) {
   // Without memory, a training loses what the agent holds rather than its life.
   static_cast<void>(os::offer_to_end_first());
   if (options.lower_priority) {
-    constexpr int kNicer = 10;
-    static_cast<void>(os::lower_priority(kNicer));  // the agent also works without it
+    // The agent also works without what the system refuses. The threads that serve trainers and write keep the priority
+    // of the trainer for CPUs, as they need little time, and a trainer may wait for them.
+    exec::work_in_background(engine::kNicer);
+    static_cast<void>(os::lower_io_priority());
+    static_cast<void>(os::set_session_niceness(engine::kNicer));
   }
   BITSNAP_TRY((*agent)->run());
   return AgentEnd::done;

@@ -32,6 +32,9 @@
 
 namespace bitsnap::engine {
 
+// Added to the niceness of the threads that compress, while no trainer waits for them.
+inline constexpr int kNicer = 10;
+
 class Agent final : public ProgressSink {
  public:
   // Starts to listen; busy if the job has an agent already.
@@ -58,6 +61,7 @@ class Agent final : public ProgressSink {
     std::uint64_t trainer = 0;  // the number of the rank's trainer (AgentRank::renew)
     WriteSettings settings = {};
     std::deque<Outgoing> outgoing = {};
+    bool is_waiting = false;   // its trainer waits for a slot
     std::size_t fetching = 0;  // fetches that the rank has not finished
     bool is_deaf = false;      // sending failed; messages received from it still count
   };
@@ -118,6 +122,9 @@ class Agent final : public ProgressSink {
   [[nodiscard]] bool decide(std::uint32_t rank, const DecideRequest& request);
   // busy if the connection has too many requests without an answer that it has read.
   [[nodiscard]] Result<void> check_owed(std::uint64_t token) const;
+  [[nodiscard]] Result<void> on_hurry(std::uint64_t token, const Packet& packet);
+  // Compresses at the priority of the trainers while one of them waits.
+  void set_urgency();
   // As JSON, for people and monitoring. docs/guide/engine.md lists the keys.
   [[nodiscard]] std::string report() const;
   [[nodiscard]] StepList step_list(std::uint32_t rank) const;

@@ -21,6 +21,9 @@ namespace {
 // `max_depth` of snapshots for memory only.
 constexpr std::uint32_t kMemoryChain = 8;
 
+// Whether the state may still be kept in memory after it could not be coded for the store.
+bool is_fault_of_store(const Error& error) { return error.kind() == ErrorKind::io || error.kind() == ErrorKind::busy; }
+
 }  // namespace
 
 void AgentRank::encode(const QueuedSave& queued) {
@@ -42,11 +45,25 @@ void AgentRank::encode(const QueuedSave& queued) {
   };
   Result<void> encoded = no_throw("encoding", run);
   if (!encoded) {
-    // The slot is freed first: as soon as the trainer knows of the failure, it may offer another arena.
-    free_slot(queued.staged.slot);
+    // The slot is freed or held first: as soon as the trainer knows of the failure, it may offer another arena.
+    if (!persist || !is_fault_of_store(encoded.error()) || !keep_in_memory_only(queued)) free_slot(queued.staged.slot);
     fail_save(queued, Error(encoded.error()).within(fmt::format("step {}", queued.staged.step)));
   }
   if (persist) end_encoding(*publication, encoded.has_value(), event);
+}
+
+bool AgentRank::keep_in_memory_only(const QueuedSave& queued) {
+  ProgressEvent event;
+  event.ticket = queued.staged.ticket;
+  QueuedSave only_memory = queued;
+  only_memory.staged.persist = false;
+  const auto run = [&]() -> Result<void> {
+    BITSNAP_ASSIGN(const Encoded encoded, encode_for_memory(only_memory, event));
+    return keep(only_memory, encoded, event);
+  };
+  const Result<void> kept = no_throw("encoding", run);
+  if (!kept) set_last_error(kept.error());
+  return kept.has_value();
 }
 
 // The previous save in the store is the base of this one, so it must be published first.

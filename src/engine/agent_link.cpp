@@ -21,6 +21,15 @@ constexpr int kMostStarts = 5;
 constexpr auto kBetweenTries = std::chrono::milliseconds(5);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
 
+// What a user can do about an agent that does not answer.
+std::string advice(const os::ProcessWatch& agent) {
+  return fmt::format(
+      "; it is {}. Continue it with 'kill -CONT {}', or end it with 'kill -KILL {}': what is only in its "
+      "memory is lost then, and the next trainer or save starts another agent",
+      agent.is_stopped() ? "stopped by a signal or a debugger" : "frozen, or gets no CPU time", agent.process(),
+      agent.process());
+}
+
 }  // namespace
 
 Result<void> check_interrupt(const Interrupted& interrupted) {
@@ -30,14 +39,14 @@ Result<void> check_interrupt(const Interrupted& interrupted) {
 
 Result<os::LocalConnection> connect_to_agent(const std::string& job, std::int64_t timeout_ms) {
   const std::uint32_t user = os::user_id();
-  auto connection = os::LocalConnection::connect(socket_name(user, job), timeout_ms);
+  auto connection = os::LocalConnection::connect(socket_name(job), timeout_ms);
   if (!connection) {
     if (connection.error().kind() != ErrorKind::not_found) return connection;
     return fail(ErrorKind::not_found, fmt::format("job '{}' has no agent on this machine", job));
   }
   if (connection->peer().user != user) {
-    return fail(ErrorKind::busy, fmt::format("the socket name of job '{}' is in use by process {} of another user, {}",
-                                             job, connection->peer().process, connection->peer().user));
+    return fail(ErrorKind::busy, fmt::format("the socket of job '{}' is in use by process {} of another user, {}", job,
+                                             connection->peer().process, connection->peer().user));
   }
   return connection;
 }
@@ -47,17 +56,22 @@ Result<os::LocalConnection> connect_or_start(const std::string& job, const os::D
   const auto deadline = deadline_in(static_cast<std::uint64_t>(timeout_ms));
   int starts = 0;
   std::optional<os::ProcessWatch> started;
+  auto full_deadline = deadline_in(kPromptMs);
   for (;;) {
     BITSNAP_TRY(check_interrupt(interrupted));
-    const std::int64_t left = milliseconds_until(deadline);
+    const std::int64_t left = std::min(milliseconds_until(deadline), milliseconds_until(full_deadline));
     auto connection = connect_to_agent(job, std::min(left, kTryMs));
     if (connection) return connection;
     const ErrorKind kind = connection.error().kind();
     // An ending agent may leave a new connection waiting: try again.
     if (kind != ErrorKind::not_found && !(kind == ErrorKind::busy && left > 0)) return connection;
+    if (kind == ErrorKind::not_found) full_deadline = deadline_in(kPromptMs);
     if (left == 0) {
       return fail(ErrorKind::busy,
-                  fmt::format("the agent of job '{}' did not accept a connection within {} ms", job, timeout_ms));
+                  fmt::format("the agent of job '{0}' did not accept a connection within {1} ms; if it "
+                              "is frozen, continue it with 'kill -CONT', or end it with 'kill -KILL': "
+                              "pgrep -f 'agent run --job {0}' finds its process",
+                              job, std::min(timeout_ms, kPromptMs)));
     }
     // The started program may have ended because there was another agent, which may have ended since: start it again.
     if (kind == ErrorKind::not_found && !(started && started->is_alive())) {
@@ -138,8 +152,9 @@ Result<AgentLink::Answer> AgentLink::call(MessageKind kind, std::string body, Me
   answers_.erase(number);
   if (!answer) {
     if (lost_) return tl::unexpected(*lost_);
-    return fail(ErrorKind::busy, fmt::format("the agent, process {}, did not answer '{}' within {} ms",
-                                             watch_.process(), message_kind_name(kind), in_time ? 0 : timeout_ms));
+    return fail(ErrorKind::busy,
+                fmt::format("the agent, process {}, did not answer '{}' within {} ms{}", watch_.process(),
+                            message_kind_name(kind), in_time ? 0 : timeout_ms, advice(watch_)));
   }
   return checked(std::move(*answer), kind, expected);
 }
@@ -191,8 +206,8 @@ Result<AgentLink::Answer> AgentLink::checked(Answer answer, MessageKind asked, M
                                               message_kind_name(asked), message_kind_name(answer.packet.kind)));
 }
 
-void AgentLink::post(MessageKind kind) {
-  const auto bytes = serialize_packet({kind, 0, "{}"});
+void AgentLink::post(MessageKind kind, std::string body) {
+  const auto bytes = serialize_packet({kind, 0, std::move(body)});
   if (bytes && !is_lost()) static_cast<void>(connection_.send(*bytes, {}, kTryMs));
 }
 

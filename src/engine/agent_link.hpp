@@ -40,14 +40,19 @@ namespace bitsnap::engine {
   return std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 0);
 }
 
+// How long a trainer waits for an answer that an agent gives at once, whatever else it does. Beyond that, the agent is
+// frozen.
+inline constexpr std::int64_t kPromptMs = 30'000;
+
 // Called now and then during a wait. If it returns true, the wait ends as `cancelled`. May be empty.
 using Interrupted = std::function<bool()>;
 [[nodiscard]] Result<void> check_interrupt(const Interrupted& interrupted);
 
-// Connects to the agent of this user's job: not_found if there is none, busy if another user has its name.
+// Connects to the agent of this user's job: not_found if there is none.
 [[nodiscard]] Result<os::LocalConnection> connect_to_agent(const std::string& job, std::int64_t timeout_ms);
 
-// The same, but starts an agent if there is none. `program` is the command with its arguments.
+// The same, but starts an agent if there is none. `program` is the command with its arguments. busy after the timeout,
+// or if the agent accepts no connection for kPromptMs.
 [[nodiscard]] Result<os::LocalConnection> connect_or_start(const std::string& job, const os::DetachedProgram& program,
                                                            std::int64_t timeout_ms,
                                                            const Interrupted& interrupted = {});
@@ -78,7 +83,7 @@ class AgentLink {
   // first. If request() returns an error, nothing was sent.
   [[nodiscard]] Result<void> request(MessageKind kind, std::string body, MessageKind expected, OnAnswer on_answer);
   // Tries to send a message that has no answer.
-  void post(MessageKind kind);
+  void post(MessageKind kind, std::string body = "{}");
 
   [[nodiscard]] bool is_lost() const;
   [[nodiscard]] std::int64_t agent_process() const noexcept { return watch_.process(); }

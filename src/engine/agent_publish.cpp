@@ -7,6 +7,7 @@
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "engine/agent_rank.hpp"
+#include "engine/store_access.hpp"
 #include "store/commit_record.hpp"
 #include "store/run_layout.hpp"
 #include "store/store_impl.hpp"
@@ -153,11 +154,8 @@ Result<std::shared_ptr<Store>> AgentRank::open_store() {
     if (store_ != nullptr && (!must_reopen_ || store_.use_count() > 1)) return store_;
     store_.reset();
     must_reopen_ = false;
-    options.access = job_.world_size > 1 ? StoreAccess::shared : StoreAccess::write;
-    options.settings = settings_.coding;
-    if (rank_ == 0) options.retention = settings_.retention;
+    options = store_options(settings_, rank_, job_.world_size);
   }
-  constexpr std::uint64_t kLockWaitMs = 10'000;
   options.lock_wait_ms = kLockWaitMs;
   BITSNAP_ASSIGN(store_, store::open_store(job_.files, job_.store_path, options, cache_));
   remember_settings(*store_);

@@ -232,6 +232,8 @@ class AgentRank {
   [[nodiscard]] Result<Encoded> encode_for_memory(const QueuedSave& queued, ProgressEvent& event);
   // Reads the state from the slot, and subtracts what its tensors need from the budget.
   [[nodiscard]] Result<State> read_state(const QueuedSave& queued);
+  // Keeps the state of a save to the store that the store did not take. Returns whether the slot is held or freed.
+  [[nodiscard]] bool keep_in_memory_only(const QueuedSave& queued);
   // The newest snapshot in memory, as a base; nullptr if there is none or the next save may not use it.
   [[nodiscard]] std::shared_ptr<const Base> memory_base(ProgressEvent& event);
   // Keeps a snapshot in memory, and holds or frees its slot. Reports the stage `memory`.

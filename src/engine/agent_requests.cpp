@@ -13,6 +13,7 @@
 #include "container/json_fields.hpp"
 #include "container/json_text.hpp"
 #include "engine/agent.hpp"
+#include "exec/background.hpp"
 #include "os/clock.hpp"
 #include "os/file_identity.hpp"
 #include "os/memory.hpp"
@@ -137,7 +138,8 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
                         .version = std::string(version()),
                         .slot_bytes = arena.slot_bytes,
                         .slots = std::move(arena.slots),
-                        .decides = true};
+                        .decides = true,
+                        .hurries = true};
   std::optional<os::Descriptor> descriptor;
   if (arena.descriptor.is_open()) descriptor = std::move(arena.descriptor);
   reply({token, packet.number}, MessageKind::welcome, serialize_body(welcome), std::move(descriptor));
@@ -227,12 +229,27 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       });
       return {};
     }
+    case MessageKind::hurry: return on_hurry(token, packet);
     case MessageKind::bye:
       job_->attempts.note_left(*number);
       close(token);
       return {};
     default: return fail(ErrorKind::corrupt, fmt::format("'{}' is not a request", message_kind_name(packet.kind)));
   }
+}
+
+Result<void> Agent::on_hurry(std::uint64_t token, const Packet& packet) {
+  BITSNAP_ASSIGN(const Hurry hurry, parse_body<Hurry>(packet.body));
+  connections_.at(token)->is_waiting = hurry.waits;
+  set_urgency();
+  return {};
+}
+
+void Agent::set_urgency() {
+  const bool is_urgent = std::ranges::any_of(connections_, [](const auto& each) { return each.second->is_waiting; });
+  if (is_urgent == exec::is_urgent()) return;
+  exec::set_urgent(is_urgent);
+  if (options_.lower_priority) static_cast<void>(os::set_session_niceness(is_urgent ? 0 : kNicer));
 }
 
 bool Agent::decide(std::uint32_t rank, const DecideRequest& request) {

@@ -41,12 +41,15 @@ Result<void> Engine::wait_all(std::uint64_t timeout_ms) const {
 
 std::vector<SaveState> Engine::take_failures() { return impl_->take_failures(); }
 
-Result<std::vector<RestorableStep>> Engine::steps() const { return impl_->steps(); }
+Result<std::vector<RestorableStep>> Engine::steps(std::optional<std::uint64_t> timeout_ms) const {
+  return impl_->steps(timeout_ms);
+}
 
 Result<std::optional<std::uint64_t>> Engine::newest_common_step() const { return impl_->newest_common_step(); }
 
-Result<Engine::Restored> Engine::restore(std::uint64_t step, const std::string& attempt, bool in_place) const {
-  return impl_->restore(step, attempt, in_place);
+Result<Engine::Restored> Engine::restore(std::uint64_t step, const std::string& attempt,
+                                         std::optional<std::uint64_t> timeout_ms, bool in_place) const {
+  return impl_->restore(step, attempt, timeout_ms, in_place);
 }
 
 const std::string& Engine::path() const noexcept { return impl_->options().path; }

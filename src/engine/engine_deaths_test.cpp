@@ -111,7 +111,7 @@ TEST_F(EngineDeathsTest, SnapshotsWithoutTheirBasesAreNotListedInMemory) {
 
 TEST_F(EngineDeathsTest, NoSaveIsLostIfTheAgentDiesOnReceivingTheArena) {
   // An agent that answers `hello` and ends at the next message.
-  auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
+  auto listener = os::LocalListener::listen(socket_name(job_));
   ASSERT_TRUE(listener.has_value());
   std::thread passing([&] {
     auto connection = listener->accept(static_cast<std::int64_t>(kWaitMs));
@@ -147,7 +147,7 @@ TEST_F(EngineDeathsTest, SavesSurviveAShortWaitForTheNextAgent) {
   agent.reset();
   {
     // Agents that die when a trainer connects.
-    const auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_)).value();
+    const auto listener = os::LocalListener::listen(socket_name(job_)).value();
     std::atomic<bool> is_over = false;
     std::thread passing([&] {
       while (!is_over) static_cast<void>(listener.accept(10));
@@ -272,7 +272,7 @@ TEST_F(EngineDeathsTest, EarlierCheckpointsAreNotMistakenForThoseOfALostAgent) {
 }
 
 TEST_F(EngineDeathsTest, StepsThatALostAgentCommittedArePersisted) {
-  auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
+  auto listener = os::LocalListener::listen(socket_name(job_));
   ASSERT_TRUE(listener.has_value());
   // An agent that accepts a save, commits it, and dies before it reports.
   std::thread dying([&] {
@@ -302,7 +302,7 @@ TEST_F(EngineDeathsTest, StepsThatALostAgentCommittedArePersisted) {
 }
 
 TEST_F(EngineDeathsTest, ASaveThatKillsAgentsFails) {
-  const auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_)).value();
+  const auto listener = os::LocalListener::listen(socket_name(job_)).value();
   int deaths = 0;
   std::thread dying([&] {
     while (const auto connection = listener.accept(3000)) {

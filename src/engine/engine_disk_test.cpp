@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/agent_thread_testing.hpp"
+#include "engine/engine_fixture_testing.hpp"
 #include "os/clock.hpp"
 #include "os/file_system_fake.hpp"
 #include "os/file_system_faulty.hpp"
@@ -42,7 +43,7 @@ struct SmallState {
 
 class EngineDiskTest : public ::testing::Test {
  protected:
-  // A directory that exists only on the fake disk, so the trainer itself finds no store there.
+  // A directory that exists only on the fake disk.
   static constexpr const char* kPath = "/bitsnap-of-a-test/run";
 
   EngineDiskTest() {
@@ -60,8 +61,8 @@ class EngineDiskTest : public ::testing::Test {
     return options;
   }
 
-  static std::unique_ptr<Engine> attach(const EngineOptions& options) {
-    auto engine = Engine::attach(options);
+  static std::unique_ptr<Engine> attach(const EngineOptions& options, os::FileSystem& files) {
+    auto engine = attach_on(files, options);
     EXPECT_TRUE(engine.has_value()) << engine.error().message();
     return engine ? std::move(*engine) : nullptr;
   }
@@ -108,7 +109,7 @@ TEST_F(EngineDiskTest, SavesSucceedAgainAfterAFaultAtAnyOperation) {
       const AgentThread agent(job_, files);
       EngineOptions wanted = options();
       wanted.retention.keep_last = 2;
-      const auto engine = attach(wanted);
+      const auto engine = attach(wanted, disk);
       for (std::uint64_t step = 1; step <= 4; ++step) {
         if (step == 4) {
           outcome.operations = files.count();
@@ -159,7 +160,7 @@ TEST_F(EngineDiskTest, SavesSucceedAgainAfterAFaultAtAnyOperation) {
 
 TEST_F(EngineDiskTest, AFullDiskFailsSavesButNotTheTraining) {
   const AgentThread agent(job_, disk_);
-  const auto engine = attach(options());
+  const auto engine = attach(options(), disk_);
   SmallState state;
   EXPECT_EQ(saved(*engine, 1, state.state()).stage, SaveStage::persisted);
   disk_.limit_space(1000);
@@ -182,7 +183,7 @@ TEST_F(EngineDiskTest, SavesForMemoryNeedNoDisk) {
   FaultyFileSystem files(disk_);
   files.fail_at(0, {.kind = ErrorKind::io, .lasting = true, .half_done = false});
   const AgentThread agent(job_, files);
-  const auto engine = attach(options());
+  const auto engine = attach(options(), disk_);
   SmallState state;
   EXPECT_EQ(saved(*engine, 1, state.state()).stage, SaveStage::failed);
   const SaveState save = saved(*engine, 2, state.state(), false);
@@ -214,7 +215,7 @@ TEST_F(EngineDiskTest, ASlowDiskDoesNotDelaySavesForMemory) {
   const AgentThread agent(job_, slow.files);
   EngineOptions wanted = options();
   wanted.memory_snapshots = 8;
-  const auto engine = attach(wanted);
+  const auto engine = attach(wanted, disk_);
   SmallState state;
   const auto first = engine->save(1, state.state());
   ASSERT_TRUE(first.has_value());
@@ -238,7 +239,7 @@ TEST_F(EngineDiskTest, ASaveSkipsOrWaitsWhileAllSlotsAreInUse) {
     EngineOptions wanted = options();
     wanted.wait_ms = 400;
     wanted.when_busy = when_busy;
-    const auto engine = attach(wanted);
+    const auto engine = attach(wanted, disk_);
     SmallState state;
     const std::uint64_t begin = when_busy == WhenBusy::skip ? 1 : 11;
     slow.is_held = true;
@@ -271,12 +272,12 @@ TEST_F(EngineDiskTest, AStateAboveTheBudgetIsPersistedButNotKeptInMemory) {
   SmallState state;
   std::uint64_t arena = 0;
   {
-    const auto engine = attach(wanted);
+    const auto engine = attach(wanted, disk_);
     ASSERT_TRUE(engine->reserve(state.state()).has_value());
     arena = engine->arena_bytes();
   }
   wanted.budget_bytes = arena + 500;
-  const auto engine = attach(wanted);
+  const auto engine = attach(wanted, disk_);
   const SaveState only_memory = saved(*engine, 1, state.state(), false);
   EXPECT_EQ(only_memory.stage, SaveStage::failed);
   ASSERT_TRUE(only_memory.error.has_value());
@@ -293,9 +294,9 @@ TEST_F(EngineDiskTest, ASlotHoldsAStateThatIsAboveTheBudget) {
   const AgentThread agent(job_, disk_);
   EngineOptions wanted = options();
   SmallState state;
-  ASSERT_TRUE(attach(wanted)->reserve(state.state()).has_value());
-  wanted.budget_bytes = attach(wanted)->arena_bytes() + 500;
-  const auto engine = attach(wanted);
+  ASSERT_TRUE(attach(wanted, disk_)->reserve(state.state()).has_value());
+  wanted.budget_bytes = attach(wanted, disk_)->arena_bytes() + 500;
+  const auto engine = attach(wanted, disk_);
   for (std::uint64_t step = 1; step <= 3; ++step) {
     state.step();
     EXPECT_TRUE(saved(*engine, step, state.state()).has_reached_memory);
@@ -313,11 +314,11 @@ TEST_F(EngineDiskTest, MemoryKeepsANewStateInPlaceOfABaseForWhichThereIsNoRoom) 
   SmallState state;
   std::uint64_t file_bytes = 0;
   {
-    const auto engine = attach(wanted);
+    const auto engine = attach(wanted, disk_);
     file_bytes = saved(*engine, 1, state.state(), false).stored_bytes;
     wanted.budget_bytes = engine->arena_bytes() + 2 * kTensorBytes + file_bytes + 300;
   }
-  const auto engine = attach(wanted);
+  const auto engine = attach(wanted, disk_);
   for (std::uint64_t step = 2; step <= 4; ++step) {
     state.step();
     const SaveState save = saved(*engine, step, state.state(), false);
@@ -333,7 +334,7 @@ TEST_F(EngineDiskTest, SavesSucceedWhenPruningFails) {
   EngineOptions wanted = options();
   wanted.retention.keep_last = 1;
   wanted.settings.policy = Policy::raw;  // no checkpoint depends on a pruned one
-  const auto engine = attach(wanted);
+  const auto engine = attach(wanted, disk_);
   SmallState state;
   EXPECT_EQ(saved(*engine, 1, state.state()).stage, SaveStage::persisted);
   files.reset();
@@ -355,7 +356,7 @@ TEST_F(EngineDiskTest, PersistedStepsSurviveACrash) {
   const AgentThread agent(job_, disk_);
   EngineOptions wanted = options();
   wanted.retention.keep_last = 2;
-  const auto engine = attach(wanted);
+  const auto engine = attach(wanted, disk_);
   SmallState state;
   for (std::uint64_t step = 1; step <= 6; ++step) {
     state.step();

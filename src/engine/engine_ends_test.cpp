@@ -73,7 +73,7 @@ TEST_F(EngineEndsTest, SavesDuringTheEndOfAnAgentGoToTheNextAgent) {
 }
 
 TEST_F(EngineEndsTest, ARefusedSaveFailsAndFreesItsSlot) {
-  const auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_)).value();
+  const auto listener = os::LocalListener::listen(socket_name(job_)).value();
   std::thread refusing([&] {
     const auto connection = listener.accept(static_cast<std::int64_t>(kWaitMs));
     ASSERT_TRUE(connection.has_value());

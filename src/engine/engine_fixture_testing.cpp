@@ -1,10 +1,17 @@
-// A stand-in for an agent.
+// Trainers on other file systems, and a stand-in for an agent.
 #include "engine/engine_fixture_testing.hpp"
 
 #include "engine/messages.hpp"
+#include "engine/trainer.hpp"
 #include "os/process.hpp"
 
 namespace bitsnap::engine {
+
+Result<std::unique_ptr<Engine>> attach_on(os::FileSystem& files, const EngineOptions& options) {
+  auto impl = Engine::Impl::attach(options, files);
+  if (!impl) return tl::unexpected(std::move(impl).error());
+  return std::make_unique<Engine>(std::move(*impl));
+}
 
 void play_agent(const os::LocalConnection& connection,
                 const std::function<std::optional<Packet>(const Packet& packet)>& answer) {

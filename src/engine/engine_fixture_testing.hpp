@@ -54,6 +54,9 @@ class EngineFixture : public ::testing::Test {
   store::Training trained_;
 };
 
+// Engine::attach() of a trainer whose store is on another file system.
+[[nodiscard]] Result<std::unique_ptr<Engine>> attach_on(os::FileSystem& files, const EngineOptions& options);
+
 // Plays an agent: answers `hello` itself and all else with `answer`. Returns when the connection closes or `answer`
 // returns nullopt.
 void play_agent(const os::LocalConnection& connection,

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/agent_thread_testing.hpp"
+#include "engine/engine_fixture_testing.hpp"
 #include "os/file_system_fake.hpp"
 #include "os/forked_child_testing.hpp"
 #include "os/memory.hpp"
@@ -108,7 +109,7 @@ TEST_F(EngineManyTest, MemoryHoldsTheConfiguredNumberOfSteps) {
   EngineOptions wanted = options();
   wanted.memory_snapshots = kSteps;
   wanted.budget_bytes = std::uint64_t{100} << 20;
-  const auto engine = Engine::attach(wanted);
+  const auto engine = attach_on(disk_, wanted);
   ASSERT_TRUE(engine.has_value()) << engine.error().message();
   for (std::uint64_t step = 1; step <= kSteps; ++step) {
     const auto save = (*engine)->save(step, state(), false);
@@ -125,7 +126,7 @@ TEST_F(EngineManyTest, MemoryHoldsTheConfiguredNumberOfSteps) {
 
 TEST_F(EngineManyTest, ThousandsOfSavesDoNotGrowMemory) {
   const AgentThread agent(job_, disk_);
-  const auto engine = Engine::attach(options());
+  const auto engine = attach_on(disk_, options());
   ASSERT_TRUE(engine.has_value()) << engine.error().message();
   constexpr std::uint64_t kSaves = kIsSanitized ? 500 : 2000;
   expect_level(kSaves, [&](std::uint64_t step) {
@@ -146,7 +147,7 @@ TEST_F(EngineManyTest, ThousandsOfSavesDoNotGrowMemory) {
 TEST_F(EngineManyTest, HundredsOfRestartsDoNotGrowMemory) {
   const AgentThread agent(job_, disk_);
   expect_level(200, [&](std::uint64_t step) {
-    const auto engine = Engine::attach(options());
+    const auto engine = attach_on(disk_, options());
     ASSERT_TRUE(engine.has_value()) << engine.error().message();
     if (step > 1) {
       ASSERT_TRUE((*engine)->restore(step - 1).has_value());
@@ -162,7 +163,7 @@ TEST_F(EngineManyTest, HundredsOfRestartsDoNotGrowMemory) {
 TEST_F(EngineManyTest, AllRanksSavingTogetherAreCommitted) {
   const AgentThread agent(job_, disk_);
   std::vector<std::unique_ptr<Engine>> engines;
-  for (std::uint32_t rank = 0; rank < 3; ++rank) engines.push_back(Engine::attach(options(rank, 3)).value());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) engines.push_back(attach_on(disk_, options(rank, 3)).value());
   expect_level(80, [&](std::uint64_t step) {
     for (const auto& engine : engines) {
       const auto save = engine->save(step, state());
@@ -182,7 +183,7 @@ TEST_F(EngineManyTest, AllRanksSavingTogetherAreCommitted) {
 
 TEST_F(EngineManyTest, AForkedChildFailsWithoutWaitingForLocks) {
   const AgentThread agent(job_, disk_);
-  auto engine = Engine::attach(options());
+  auto engine = attach_on(disk_, options());
   ASSERT_TRUE(engine.has_value());
   const auto save = (*engine)->save(1, state());
   ASSERT_TRUE((*engine)->wait_all(kWaitMs).has_value());

@@ -16,6 +16,7 @@
 
 #include "engine/agent_process_testing.hpp"
 #include "engine/agent_thread_testing.hpp"
+#include "engine/engine_fixture_testing.hpp"
 #include "engine/messages.hpp"
 #include "os/clock.hpp"
 #include "os/file_identity.hpp"
@@ -271,9 +272,12 @@ TEST_F(EngineRestartsTest, AllSpellingsOfAPathNameTheSameJob) {
 }
 
 TEST_F(EngineRestartsTest, HelloIdentifiesTheNearestExistingDirectory) {
-  auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
+  auto listener = os::LocalListener::listen(socket_name(job_));
   ASSERT_TRUE(listener.has_value()) << listener.error().message();
-  const std::jthread trainer([wanted = options()] { EXPECT_FALSE(Engine::attach(wanted).has_value()); });
+  // A trainer creates the store, unless the disk is mounted read-only.
+  os::FaultyFileSystem disk(os::real_file_system());
+  disk.fail_at(os::FileOperation::create_directory, 0, {.code = ErrorCode::read_only});
+  const std::jthread trainer([&disk, wanted = options()] { EXPECT_FALSE(attach_on(disk, wanted).has_value()); });
   {
     const os::LocalListener agent = std::move(*listener);
     auto connection = agent.accept(kWaitMs);

@@ -67,9 +67,7 @@ Result<void> check_job_name(std::string_view name) {
                                                        kMaxJobBytes, name));
 }
 
-std::string socket_name(std::uint32_t uid, std::string_view job) {
-  return fmt::format("bitsnap-{}-{:016x}", uid, hash64(as_byte_span(job)));
-}
+std::string socket_name(std::string_view job) { return fmt::format("agent-{:016x}", hash64(as_byte_span(job))); }
 
 Result<void> WriteSettingsFormat::read(JsonReader& in, WriteSettings& to) {
   const auto read_other = [&](JsonReader& from, std::string_view key) {

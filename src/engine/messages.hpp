@@ -59,8 +59,8 @@ inline constexpr std::uint64_t kLongestWaitMs = std::uint64_t{365} * 86'400'000;
 [[nodiscard]] bool is_job_name(std::string_view name) noexcept;
 // invalid_argument if it is none.
 [[nodiscard]] Result<void> check_job_name(std::string_view name);
-// The name of the socket on which the agent of a job listens, without the zero byte before it.
-[[nodiscard]] std::string socket_name(std::uint32_t uid, std::string_view job);
+// The file name of the socket on which the agent of a job listens.
+[[nodiscard]] std::string socket_name(std::string_view job);
 
 // A body as text. `Message` is a struct of this file with a table.
 template <typename Message>
@@ -150,11 +150,14 @@ struct Welcome {
   std::uint64_t slot_bytes = 0;  // 0: there is no arena
   std::vector<HeldSlot> slots;
   bool decides = false;  // the agent knows `decide`
+  bool hurries = false;  // and `hurry`
 };
 
 constexpr auto json_fields(std::type_identity<Welcome>) {
-  return std::array{json_field<&Welcome::agent_pid>("agent_pid"), json_field<&Welcome::version>("version"),
+  return std::array{json_field<&Welcome::agent_pid>("agent_pid"),
+                    json_field<&Welcome::version>("version"),
                     json_field<&Welcome::decides>("decides", JsonNeed::optional),
+                    json_field<&Welcome::hurries>("hurries", JsonNeed::optional),
                     json_field<&Welcome::slot_bytes>("slot_bytes"),
                     json_field<&Welcome::slots>("slots").must(
                         "at most 2 slots", [](const Welcome& welcome) { return welcome.slots.size() <= kMaxSlots; })};
@@ -204,6 +207,13 @@ struct Decided {
 };
 
 constexpr auto json_fields(std::type_identity<Decided>) { return std::array{json_field<&Decided::save>("save")}; }
+
+// Whether the trainer waits for a slot.
+struct Hurry {
+  bool waits = false;
+};
+
+constexpr auto json_fields(std::type_identity<Hurry>) { return std::array{json_field<&Hurry::waits>("waits")}; }
 
 struct ListRequest {
   std::uint64_t wait_ms = 0;

@@ -29,6 +29,7 @@ enum class MessageKind : std::uint16_t {
   status = 7,
   stop = 8,
   decide = 9,
+  hurry = 10,
   ok = 64,
   refused = 65,
   welcome = 66,

@@ -94,8 +94,9 @@ ByteSpan Engine::Impl::Arena::slot(std::uint32_t number) const noexcept {
                                           static_cast<std::size_t>(slot_bytes));
 }
 
-Engine::Impl::Impl(const EngineOptions& options)
+Engine::Impl::Impl(const EngineOptions& options, os::FileSystem& files)
     : options_(options),
+      files_(files),
       process_(os::process_id()),
       executor_(exec::make_executor(options.threads)),
       wanted_slots_(options.slots),
@@ -104,18 +105,20 @@ Engine::Impl::Impl(const EngineOptions& options)
   self_->impl = this;
 }
 
-Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& options) {
+Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& options, os::FileSystem& files) {
   EngineOptions complete = options;
   complete.path = os::canonical_path(options.path);
   if (complete.job.empty()) complete.job = default_job(complete.path);
   BITSNAP_TRY(check_options(complete));
-  std::unique_ptr<Impl> impl(new Impl(complete));
-  if (const auto store = Store::open(complete.path, {.limits = complete.limits})) {
+  const Clock::time_point deadline = engine::deadline_in(complete.wait_ms);
+  std::unique_ptr<Impl> impl(new Impl(complete, files));
+  BITSNAP_TRY(impl->check_store());
+  if (const auto store = impl->read_store()) {
     const auto steps = (*store)->steps();
     if (steps && !steps->empty()) impl->newest_before_ = steps->back();
   }
   const std::lock_guard lock(impl->save_mutex_);
-  BITSNAP_TRY(impl->connected(engine::deadline_in(complete.wait_ms)));
+  BITSNAP_TRY(impl->connected(deadline));
   return impl;
 }
 
@@ -219,11 +222,12 @@ Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
 Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
                  link->call(MessageKind::hello, serialize_body(hello()), MessageKind::welcome,
-                            milliseconds_until(deadline), {}, options_.interrupted));
+                            std::min(milliseconds_until(deadline), engine::kPromptMs), {}, options_.interrupted));
   BITSNAP_ASSIGN(const engine::Welcome welcome, engine::parse_body<engine::Welcome>(answer.packet.body));
   {
     const std::lock_guard lock(mutex_);
     is_deciding_ = welcome.decides;
+    is_hurrying_ = welcome.hurries;
     is_silent_ = false;
   }
   // If the trainer has an arena, the agent is new and gets that arena later.

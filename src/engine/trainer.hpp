@@ -1,10 +1,10 @@
 // Engine::Impl, the trainer's side of the engine: the link to the agent, the arena's slots as the trainer sees them,
 // and the state of each save.
 //
-// Sources: trainer.cpp (attaching), trainer_progress.cpp, trainer_save.cpp, trainer_restore.cpp. Any thread may call
-// the public functions. `mutex_` guards what the receiving thread changes. `save_mutex_` is held by the one call that
-// saves, restores or connects, and is taken before `mutex_`. The link is called without `mutex_`, because its receiving
-// thread takes it.
+// Sources: trainer.cpp (attaching), trainer_store.cpp, trainer_progress.cpp, trainer_save.cpp, trainer_restore.cpp. Any
+// thread may call the public functions. `mutex_` guards what the receiving thread changes. `save_mutex_` is held by the
+// one call that saves, restores or connects, and is taken before `mutex_`. The link is called without `mutex_`, because
+// its receiving thread takes it.
 #pragma once
 
 #include <chrono>
@@ -27,6 +27,7 @@
 #include "engine/page_taker.hpp"
 #include "engine/slot_layout.hpp"
 #include "exec/executor.hpp"
+#include "os/file_system.hpp"
 #include "os/shared_memory.hpp"
 #include "restore/decoded_state.hpp"
 
@@ -34,7 +35,9 @@ namespace bitsnap {
 
 class Engine::Impl {
  public:
-  [[nodiscard]] static Result<std::unique_ptr<Impl>> attach(const EngineOptions& options);
+  // `files` must outlive the Impl and everything that it restores.
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> attach(const EngineOptions& options,
+                                                            os::FileSystem& files = os::real_file_system());
   ~Impl();
 
   [[nodiscard]] Result<SaveState> save(std::uint64_t step, const State& state, bool persist);
@@ -44,9 +47,10 @@ class Engine::Impl {
   [[nodiscard]] Result<void> wait_all(std::uint64_t timeout_ms);
   [[nodiscard]] std::vector<SaveState> take_failures();
 
-  [[nodiscard]] Result<std::vector<RestorableStep>> steps();
+  [[nodiscard]] Result<std::vector<RestorableStep>> steps(std::optional<std::uint64_t> timeout_ms = {});
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step();
-  [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt, bool in_place);
+  [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt,
+                                         std::optional<std::uint64_t> timeout_ms, bool in_place);
 
   [[nodiscard]] const EngineOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::int64_t agent_process() const;
@@ -92,7 +96,7 @@ class Engine::Impl {
     Impl* impl = nullptr;  // nullptr after the Impl is destroyed
   };
 
-  explicit Impl(const EngineOptions& options);
+  Impl(const EngineOptions& options, os::FileSystem& files);
 
   // invalid_argument in a forked child.
   [[nodiscard]] Result<void> check_process() const;
@@ -147,8 +151,11 @@ class Engine::Impl {
   [[nodiscard]] static std::unique_ptr<engine::PageTaker> pages_of(const std::shared_ptr<Arena>& arena);
   // Makes the pages of a slot present.
   [[nodiscard]] Result<void> take_pages(std::uint32_t slot);
+  // Tells the agent whether this trainer waits for it, if it knows that message. A lost agent forgets it.
+  void hurry_agent(bool waits);
   // nullopt: all slots are in use and WhenBusy::skip is set.
   [[nodiscard]] Result<std::optional<std::uint32_t>> take_slot(Clock::time_point deadline);
+  [[nodiscard]] Result<std::optional<std::uint32_t>> wait_for_slot(Clock::time_point deadline);
   [[nodiscard]] Result<void> hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline);
 
   // trainer_memory.cpp
@@ -172,28 +179,37 @@ class Engine::Impl {
   // trainer_restore.cpp
   // Asks the agent; if the agent dies before it answers, asks the next one.
   [[nodiscard]] Result<engine::AgentLink::Answer> ask(engine::MessageKind kind, const std::string& body,
-                                                      engine::MessageKind expected, std::int64_t timeout_ms);
+                                                      engine::MessageKind expected, Clock::time_point deadline);
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> fetch(std::uint64_t step, const std::string& attempt,
-                                                              bool in_place);
+                                                              bool in_place, Clock::time_point deadline);
   // Asks the agent for the files. If there is too little memory, the agent gives some back, and this asks again.
-  [[nodiscard]] Result<engine::AgentLink::Answer> fetch_files(engine::FetchRequest request);
+  [[nodiscard]] Result<engine::AgentLink::Answer> fetch_files(engine::FetchRequest request, Clock::time_point deadline);
   // load(), if there is enough memory for the state; resource_exhausted otherwise.
-  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> load_in_memory_left(std::uint64_t step, bool in_place);
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> load_in_memory_left(std::uint64_t step, bool in_place,
+                                                                            Clock::time_point deadline);
   // Gives back all memory that is unneeded if the step is read from the store: the agent's, and this trainer's arena.
-  [[nodiscard]] Result<void> give_back_for(std::uint64_t step);
+  [[nodiscard]] Result<void> give_back_for(std::uint64_t step, Clock::time_point deadline);
   [[nodiscard]] Result<std::shared_ptr<const engine::FetchedSnapshots>> accept_files(engine::AgentLink::Answer answer,
                                                                                      std::uint64_t step);
-  // The attempt by which the step is in the store; nullopt if the step is not there.
-  [[nodiscard]] Result<std::optional<std::string>> committed_attempt(std::uint64_t step) const;
   // Chooses the attempt to restore, because ranks may have states of different attempts in memory. `agreed`: the
   // attempt that the caller asks for, or empty. The result is empty for one rank.
-  [[nodiscard]] Result<std::string> wanted_attempt(std::uint64_t step, const std::string& agreed);
-  [[nodiscard]] Result<engine::StepList> list();
+  [[nodiscard]] Result<std::string> wanted_attempt(std::uint64_t step, const std::string& agreed,
+                                                   Clock::time_point deadline);
+  [[nodiscard]] Result<engine::StepList> list(Clock::time_point deadline);
   // Called before a slot is written: makes the snapshots that read from the slot independent of it.
   void send_readers_away(const Slot& slot);
+
+  // trainer_store.cpp
+  // Opens the store as the agent will, and creates it if it does not exist. Fails if the agent could save nothing there
+  // until the caller mends something; a full disk and a read-only mount are no such failures.
+  [[nodiscard]] Result<void> check_store() const;
+  [[nodiscard]] Result<std::unique_ptr<Store>> read_store() const;
+  // The attempt by which the step is in the store; nullopt if the step is not there.
+  [[nodiscard]] Result<std::optional<std::string>> committed_attempt(std::uint64_t step) const;
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> load(std::uint64_t step) const;
 
   const EngineOptions options_;
+  os::FileSystem& files_;
   const std::shared_ptr<Self> self_ = std::make_shared<Self>();
   const std::int64_t process_;
   const std::unique_ptr<exec::Executor> executor_;
@@ -224,6 +240,8 @@ class Engine::Impl {
   // The agent of the present link decides which steps its ranks save, and did not fail to answer since it spoke last.
   bool is_deciding_ = false;
   bool is_silent_ = false;
+  bool is_hurrying_ = false;        // the agent of the present link knows `hurry`
+  std::uint64_t hurried_link_ = 0;  // number of the link whose agent was told to hurry
 };
 
 }  // namespace bitsnap

@@ -88,7 +88,7 @@ void Engine::Impl::settle_lost() {
   }
   // The agent may have committed steps before it could report them.
   std::vector<std::uint64_t> steps;
-  if (const auto store = Store::open(options_.path, {.limits = options_.limits})) {
+  if (const auto store = read_store()) {
     steps = (*store)->steps().value_or(std::vector<std::uint64_t>());
   }
   {

@@ -13,44 +13,44 @@
 #include "engine/fetched_snapshots.hpp"
 #include "engine/shared_text.hpp"
 #include "engine/trainer.hpp"
-#include "os/file_system.hpp"
 #include "os/memory_limit.hpp"
 #include "restore/open_snapshot.hpp"
-#include "store/commit_record.hpp"
-#include "store/run_layout.hpp"
 
 namespace bitsnap {
 namespace {
 
 using engine::MessageKind;
+using engine::milliseconds_until;
 
-// The agent waits for saves that are being encoded; the trainer waits this much longer for the agent's answer.
+// The agent waits for saves that are being encoded, but answers this much before the trainer stops waiting; within half
+// of the time if that is less.
 constexpr std::int64_t kAnswerMs = 1'000;
 
 }  // namespace
 
-Result<engine::StepList> Engine::Impl::list() {
+Result<engine::StepList> Engine::Impl::list(Clock::time_point deadline) {
+  const std::int64_t left_ms = milliseconds_until(deadline);
+  const engine::ListRequest request{static_cast<std::uint64_t>(left_ms - std::min(kAnswerMs, left_ms / 2))};
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
-                 ask(MessageKind::list, serialize_body(engine::ListRequest{options_.wait_ms}), MessageKind::steps,
-                     engine::wait_of(options_.wait_ms) + kAnswerMs));
+                 ask(MessageKind::list, serialize_body(request), MessageKind::steps, deadline));
   BITSNAP_ASSIGN(const std::string text, engine::read_shared_text(answer.packet.body, std::move(answer.descriptors)));
   return engine::parse_body<engine::StepList>(text);
 }
 
-Result<std::vector<RestorableStep>> Engine::Impl::steps() {
+Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint64_t> timeout_ms) {
   return no_throw("steps", [&]() -> Result<std::vector<RestorableStep>> {
     BITSNAP_TRY(check_process());
     std::map<std::uint64_t, RestorableStep> found;
     {
-      const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+      const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.wait_ms));
       BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
-      BITSNAP_ASSIGN(const engine::StepList list, this->list());
+      BITSNAP_ASSIGN(const engine::StepList list, this->list(deadline));
       for (const engine::MemoryStep& step : list.steps) {
         found[step.step] = {
             .step = step.step, .in_memory = step.memory, .everywhere = step.everywhere, .attempt = step.attempt};
       }
     }
-    if (const auto store = Store::open(options_.path, {.limits = options_.limits})) {
+    if (const auto store = read_store()) {
       if (const auto committed = (*store)->steps()) {
         for (const std::uint64_t step : *committed) {
           RestorableStep& known = found[step];
@@ -76,13 +76,15 @@ Result<std::optional<std::uint64_t>> Engine::Impl::newest_common_step() {
   return std::optional<std::uint64_t>();
 }
 
-Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::string& attempt, bool in_place) {
+Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::string& attempt,
+                                               std::optional<std::uint64_t> timeout_ms, bool in_place) {
   return no_throw("restore", [&]() -> Result<Restored> {
     BITSNAP_TRY(check_process());
-    auto from_memory = fetch(step, attempt, in_place);
+    const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.wait_ms));
+    auto from_memory = fetch(step, attempt, in_place, deadline);
     if (from_memory) return Restored{.snapshot = std::move(*from_memory), .from_memory = true};
     const bool lacks_memory = from_memory.error().kind() == ErrorKind::resource_exhausted;
-    auto from_store = load_in_memory_left(step, in_place);
+    auto from_store = load_in_memory_left(step, in_place, deadline);
     // An earlier step must not take the place of one that another try can restore.
     if (!from_store && lacks_memory && from_store.error().kind() == ErrorKind::not_found) {
       return tl::unexpected(std::move(from_memory).error());
@@ -102,7 +104,8 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
   });
 }
 
-Result<std::shared_ptr<const Snapshot>> Engine::Impl::load_in_memory_left(std::uint64_t step, bool in_place) {
+Result<std::shared_ptr<const Snapshot>> Engine::Impl::load_in_memory_left(std::uint64_t step, bool in_place,
+                                                                          Clock::time_point deadline) {
   BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, load(step));
   std::uint64_t state_bytes = 0;
   for (const StreamInfo& stream : snapshot->streams()) state_bytes += stream.elements * element_size(stream.dtype);
@@ -111,7 +114,7 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::load_in_memory_left(std::u
     return !available || available->available_bytes >= needed;
   };
   if (is_enough(os::available_memory_for(needed))) return snapshot;
-  BITSNAP_TRY(give_back_for(step));
+  BITSNAP_TRY(give_back_for(step, deadline));
   const auto available = os::available_memory();
   if (is_enough(available)) return snapshot;
   return fail(ErrorKind::resource_exhausted,
@@ -120,9 +123,8 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::load_in_memory_left(std::u
                           step, needed, available->available_bytes, available->limit));
 }
 
-Result<void> Engine::Impl::give_back_for(std::uint64_t step) {
+Result<void> Engine::Impl::give_back_for(std::uint64_t step, Clock::time_point deadline) {
   BITSNAP_ASSIGN(const std::optional<std::string> attempt, committed_attempt(step));
-  const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
   BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
   BITSNAP_ASSIGN(const Link link, connected(deadline));
   give_back_agents_memory(link, {.step = step, .attempt = attempt.value_or(""), .reads_store = true}, deadline);
@@ -131,10 +133,9 @@ Result<void> Engine::Impl::give_back_for(std::uint64_t step) {
 }
 
 Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const std::string& body, MessageKind expected,
-                                                    std::int64_t timeout_ms) {
-  const Clock::time_point deadline = engine::deadline_in(static_cast<std::uint64_t>(timeout_ms));
+                                                    Clock::time_point deadline) {
   return with_agent(deadline, [&](const Link& link) {
-    return link->call(kind, body, expected, timeout_ms, {}, options_.interrupted);
+    return link->call(kind, body, expected, milliseconds_until(deadline), {}, options_.interrupted);
   });
 }
 
@@ -162,13 +163,12 @@ Result<std::shared_ptr<const engine::FetchedSnapshots>> Engine::Impl::accept_fil
                                         options_.limits, std::move(complete));
 }
 
-Result<engine::AgentLink::Answer> Engine::Impl::fetch_files(engine::FetchRequest request) {
+Result<engine::AgentLink::Answer> Engine::Impl::fetch_files(engine::FetchRequest request, Clock::time_point deadline) {
   request.threads = executor_->threads();
   for (bool is_first = true;; is_first = false) {
     const auto available = is_first ? os::available_memory() : os::available_memory_for(UINT64_MAX);
     request.available_bytes = available ? std::max<std::uint64_t>(1, available->available_bytes) : 0;
-    auto answer =
-        ask(MessageKind::fetch, serialize_body(request), MessageKind::fetched, engine::wait_of(options_.wait_ms));
+    auto answer = ask(MessageKind::fetch, serialize_body(request), MessageKind::fetched, deadline);
     if (answer || answer.error().kind() != ErrorKind::resource_exhausted) return answer;
     forget_pages();
     if (!is_first) return answer;
@@ -176,11 +176,10 @@ Result<engine::AgentLink::Answer> Engine::Impl::fetch_files(engine::FetchRequest
 }
 
 Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, const std::string& attempt,
-                                                            bool in_place) {
-  const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+                                                            bool in_place, Clock::time_point deadline) {
   BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
   BITSNAP_TRY(connected(deadline));
-  BITSNAP_ASSIGN(const std::string wanted, wanted_attempt(step, attempt));
+  BITSNAP_ASSIGN(const std::string wanted, wanted_attempt(step, attempt, deadline));
   std::shared_ptr<Arena> arena;
   {
     const std::lock_guard lock(mutex_);
@@ -188,7 +187,7 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   }
   engine::FetchRequest request{step, arena == nullptr, wanted};
   request.in_place = in_place;
-  BITSNAP_ASSIGN(engine::AgentLink::Answer answer, fetch_files(std::move(request)));
+  BITSNAP_ASSIGN(engine::AgentLink::Answer answer, fetch_files(std::move(request), deadline));
   BITSNAP_ASSIGN(const auto files, accept_files(std::move(answer), step));
   BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, files->open_wanted());
   const std::optional<std::uint32_t> slot = files->slot();
@@ -206,20 +205,13 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   return snapshot;
 }
 
-Result<std::optional<std::string>> Engine::Impl::committed_attempt(std::uint64_t step) const {
-  const store::RunLayout layout(options_.path);
-  auto record = store::read_commit_record(os::real_file_system(), layout, step);
-  if (record) return std::optional(std::move(record->attempt));
-  if (record.error().kind() == ErrorKind::not_found) return std::optional<std::string>();
-  return tl::unexpected(std::move(record).error());
-}
-
-Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::string& agreed) {
+Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::string& agreed,
+                                                 Clock::time_point deadline) {
   if (options_.world_size == 1) return std::string();
   BITSNAP_ASSIGN(std::optional<std::string> stored, committed_attempt(step));
   if (stored) return *std::move(stored);
   if (!agreed.empty()) return agreed;
-  BITSNAP_ASSIGN(const engine::StepList known, list());
+  BITSNAP_ASSIGN(const engine::StepList known, list(deadline));
   const auto found = std::ranges::find(known.steps, step, &engine::MemoryStep::step);
   if (found != known.steps.end() && found->everywhere) return found->attempt;
   return fail(ErrorKind::not_found, fmt::format("the agent's memory does not hold step {} of all ranks", step));
@@ -231,17 +223,6 @@ void Engine::Impl::send_readers_away(const Slot& slot) {
   // If whole() fails, the readers get the error when they read.
   if (readers != nullptr && files != nullptr) static_cast<void>(files->whole());
   if (readers != nullptr) readers->release();
-}
-
-Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) const {
-  BITSNAP_ASSIGN(const std::unique_ptr<Store> store, Store::open(options_.path, {.limits = options_.limits}));
-  BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
-  if (info.shards != 1 && info.shards != options_.world_size) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: step {} was saved by {} ranks, expected 1 or world_size = {}", options_.path, step,
-                            info.shards, options_.world_size));
-  }
-  return store->snapshot(step, info.shards == 1 ? 0 : options_.rank);
 }
 
 }  // namespace bitsnap

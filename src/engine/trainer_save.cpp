@@ -160,13 +160,34 @@ void Engine::Impl::on_taken(std::uint64_t link, std::uint64_t ticket, const Resu
   changed_.notify_all();
 }
 
+void Engine::Impl::hurry_agent(bool waits) {
+  Link link;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool is_told = hurried_link_ == link_number_;
+    hurried_link_ = waits ? link_number_ : 0;
+    if (is_lost_ || !is_hurrying_ || is_told == waits) return;
+    link = link_;
+  }
+  if (link != nullptr) link->post(MessageKind::hurry, serialize_body(engine::Hurry{waits}));
+}
+
 Result<std::optional<std::uint32_t>> Engine::Impl::take_slot(Clock::time_point deadline) {
+  auto slot = wait_for_slot(deadline);
+  hurry_agent(false);
+  return slot;
+}
+
+Result<std::optional<std::uint32_t>> Engine::Impl::wait_for_slot(Clock::time_point deadline) {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
       const auto find_free = [&] { return std::ranges::find(slots_, SlotState::free, &Slot::state); };
       const auto is_ready = [&] { return find_free() != slots_.end() || is_lost_; };
-      if (options_.when_busy == WhenBusy::wait) {
+      if (options_.when_busy == WhenBusy::wait && !is_ready()) {
+        lock.unlock();
+        hurry_agent(true);
+        lock.lock();
         changed_.wait_until(lock, std::min(deadline, Clock::now() + kBetweenChecks), is_ready);
       }
       if (const auto free = find_free(); free != slots_.end()) {
@@ -190,7 +211,9 @@ Result<std::optional<std::uint32_t>> Engine::Impl::take_slot(Clock::time_point d
 
 Result<void> Engine::Impl::fit_arena(const engine::SlotPlan& plan, Pages pages, Clock::time_point deadline) {
   // If the agent dies meanwhile, the next one gets the arena.
-  return with_agent(deadline, [&](const Link& link) { return fit_arena_of(link, plan, pages, deadline); });
+  auto fitted = with_agent(deadline, [&](const Link& link) { return fit_arena_of(link, plan, pages, deadline); });
+  hurry_agent(false);
+  return fitted;
 }
 
 // The agent refuses another arena until it has encoded the states in the slots of the present one.
@@ -204,6 +227,7 @@ Result<void> Engine::Impl::await_encoded(Clock::time_point deadline) {
   };
   while (!changed_.wait_until(lock, std::min(deadline, Clock::now() + kBetweenChecks), is_quiet)) {
     lock.unlock();
+    hurry_agent(true);
     BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
     lock.lock();
     if (Clock::now() < deadline) continue;
@@ -248,6 +272,7 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
     if (offered) break;
     // The agent first encodes the states that the last trainer left in the slots.
     if (offered.error().kind() != ErrorKind::busy || Clock::now() >= deadline) return offered;
+    hurry_agent(true);
     BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
     std::this_thread::sleep_for(kBetweenArenas);
   }

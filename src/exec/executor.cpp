@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/try.hpp"
+#include "exec/background.hpp"
 #include "exec/item_run.hpp"
 #include "os/process.hpp"
 #include "os/thread_count.hpp"
@@ -32,7 +33,7 @@ Result<void> Executor::start(std::size_t items, std::size_t slots, ItemFunction 
   if (items == 0) return {};
   if (slots == 0) slots = default_slots();
   const auto team = static_cast<unsigned>(std::min({std::size_t{threads_}, slots, items}));
-  if (team == 1 || ItemRun::is_inside() || os::process_id() != process_id_) {
+  if ((team == 1 && runs_one_inline()) || ItemRun::is_inside() || os::process_id() != process_id_) {
     return ItemRun::run_inline(items, work, commit, cancel);
   }
   try {
@@ -46,8 +47,13 @@ Result<void> Executor::start(std::size_t items, std::size_t slots, ItemFunction 
   }
 }
 
+std::unique_ptr<Executor> make_executor(unsigned threads) {
+  if (is_in_background()) return make_background_executor(threads);
 #if defined(BITSNAP_PLAIN_THREADS)
-std::unique_ptr<Executor> make_executor(unsigned threads) { return make_plain_executor(threads); }
+  return make_plain_executor(threads);
+#else
+  return make_tbb_executor(threads);
 #endif
+}
 
 }  // namespace bitsnap::exec

@@ -60,6 +60,8 @@ class Executor {
   explicit Executor(unsigned threads);
 
  private:
+  // Whether the calling thread itself does what needs one thread only.
+  [[nodiscard]] virtual bool runs_one_inline() const noexcept { return true; }
   Result<void> start(std::size_t items, std::size_t slots, ItemFunction work, const ItemFunction* commit,
                      const CancelToken* cancel);
   // Lets up to `team` threads, including the caller, participate in `run`; returns when it is finished.
@@ -72,8 +74,12 @@ class Executor {
 // An executor never has more threads.
 inline constexpr unsigned kMaxThreads = 1024;
 
-// Uses oneTBB, or plain threads if built with BITSNAP_PLAIN_THREADS. 0 threads: all usable CPUs.
+// Uses oneTBB, or plain threads if built with BITSNAP_PLAIN_THREADS; a background executor after work_in_background()
+// (background.hpp). 0 threads: all usable CPUs.
 [[nodiscard]] std::unique_ptr<Executor> make_executor(unsigned threads);
+
+// Not with BITSNAP_PLAIN_THREADS.
+[[nodiscard]] std::unique_ptr<Executor> make_tbb_executor(unsigned threads);
 
 // Uses plain threads, started for each call. For ThreadSanitizer, which does not understand oneTBB.
 [[nodiscard]] std::unique_ptr<Executor> make_plain_executor(unsigned threads);

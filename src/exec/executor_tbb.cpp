@@ -61,6 +61,6 @@ class TbbExecutor final : public Executor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_executor(unsigned threads) { return std::make_unique<TbbExecutor>(threads); }
+std::unique_ptr<Executor> make_tbb_executor(unsigned threads) { return std::make_unique<TbbExecutor>(threads); }
 
 }  // namespace bitsnap::exec

@@ -106,11 +106,20 @@ void ItemRun::lead(Recruit recruit) {
   participate(recruit);
 }
 
-void ItemRun::participate(Recruit recruit) {
+void ItemRun::hand_over(Recruit recruit) {
+  Lock lock(mutex_);
+  const unsigned claimed = claim_recruits(1);
+  lock.unlock();
+  recruit_claimed(claimed, recruit);
+  recruit_claimed(1, recruit);
+}
+
+bool ItemRun::participate(Recruit recruit, FunctionRef<bool()> goes_on) {
   Lock lock(mutex_);
   for (;;) {
     if (!stopped_ && is_cancelled()) stopped_ = true;
     if (!can_start()) break;
+    if (!goes_on()) return false;
     const std::size_t item = next_start_++;
     const std::size_t slot = free_slots_.back();
     free_slots_.pop_back();
@@ -120,6 +129,7 @@ void ItemRun::participate(Recruit recruit) {
     finish_work(item, slot, std::move(worked), lock, recruit);
   }
   --team_;
+  return true;
 }
 
 void ItemRun::fail_item(std::size_t item, Error error) {

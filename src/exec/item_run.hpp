@@ -29,8 +29,12 @@ class ItemRun {
   // Recruits and participates. The thread that created the run calls this once, first.
   void lead(Recruit recruit);
 
-  // Participates until nothing can be started. Called once for each granted recruit.
-  void participate(Recruit recruit);
+  // Recruits, also for the place of the thread that created the run, which calls this once, first, instead of lead().
+  void hand_over(Recruit recruit);
+
+  // Participates until nothing can be started. Called once for each granted recruit. False: it has stopped before,
+  // because `goes_on` was false, and its place is free for another thread, which calls this in its stead.
+  bool participate(Recruit recruit, FunctionRef<bool()> goes_on = [] { return true; });
 
   // No thread participates or is recruited, and nothing can be started.
   [[nodiscard]] bool is_finished() const;

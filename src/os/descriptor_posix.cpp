@@ -26,11 +26,7 @@ void Descriptor::close() noexcept {
 }
 
 Descriptor open_descriptor(const char* path, int flags, unsigned mode) noexcept {
-  int fd;
-  do {
-    fd = ::open(path, flags | O_CLOEXEC | O_NOCTTY, static_cast<mode_t>(mode));
-  } while (fd < 0 && errno == EINTR);
-  return Descriptor(fd);
+  return Descriptor(call_again([&] { return ::open(path, flags | O_CLOEXEC | O_NOCTTY, static_cast<mode_t>(mode)); }));
 }
 
 Descriptor duplicate_descriptor(int fd, int lowest) noexcept {

@@ -6,7 +6,7 @@
 
 namespace bitsnap::os {
 
-// open() with close-on-exec, retried when a signal interrupts it.
+// open() with close-on-exec, retried as call_again() says (errno_error.hpp).
 [[nodiscard]] Descriptor open_descriptor(const char* path, int flags, unsigned mode = 0) noexcept;
 
 // Duplicates `fd` to a number that is at least `lowest`.

@@ -34,6 +34,11 @@ ErrorKind errno_kind(int error) noexcept {
   }
 }
 
+ErrorCode errno_code(int error) noexcept {
+  if (error == ENOSPC || error == EDQUOT) return ErrorCode::no_space;
+  return error == EROFS ? ErrorCode::read_only : ErrorCode::none;
+}
+
 bool is_refused_call(int error) noexcept { return error == ENOSYS || error == EPERM; }
 
 Error errno_error(int error, std::string_view operation, std::string_view path) {
@@ -44,7 +49,8 @@ Error errno_error(int error, std::string_view operation, std::string_view path) 
     reason = "error " + std::to_string(error);
   }
   if (!reason.empty()) reason[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(reason[0])));
-  return Error(errno_kind(error), std::string(operation).append(" ").append(path).append(": ").append(reason));
+  return Error(errno_kind(error), std::string(operation).append(" ").append(path).append(": ").append(reason))
+      .with_code(errno_code(error));
 }
 
 tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view path) {

@@ -2,19 +2,14 @@
 
 #include <sys/stat.h>
 
-#include <cerrno>
-
+#include "os/errno_error.hpp"
 #include "os/file_system.hpp"
 
 namespace bitsnap::os {
 
 std::optional<FileIdentity> identify_file(const std::string& path) {
   struct ::stat info{};
-  int result;
-  do {
-    result = ::stat(path.c_str(), &info);
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) return std::nullopt;
+  if (call_again([&] { return ::stat(path.c_str(), &info); }) != 0) return std::nullopt;
   return FileIdentity{info.st_dev, info.st_ino};
 }
 

@@ -201,7 +201,7 @@ Result<std::unique_ptr<FileLock>> lock_file(const std::string& path, LockKind ki
   Registry& locks = registry();
   const std::lock_guard guard(locks.mutex);
   struct ::stat info{};
-  if (::stat(path.c_str(), &info) == 0) {
+  if (call_again([&] { return ::stat(path.c_str(), &info); }) == 0) {
     const FileKey key(info.st_dev, info.st_ino);
     if (const auto held = locks.files.find(key); held != locks.files.end()) {
       return join(locks, key, held->second, path, kind);

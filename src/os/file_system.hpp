@@ -136,6 +136,9 @@ class FileSystem {
   // A path that does not exist is not an error.
   [[nodiscard]] virtual Result<FileInfo> stat(const std::string& path) = 0;
 
+  // Fails if this process may create nothing in the directory. Changes nothing.
+  [[nodiscard]] virtual Result<void> check_writable(const std::string& path) = 0;
+
   // Makes what was created, renamed and removed in a directory survive a crash of the machine.
   [[nodiscard]] virtual Result<DirectorySync> sync_directory(const std::string& path) = 0;
 

@@ -54,6 +54,7 @@ class FakeFileSystem final : public FileSystem {
   Result<void> create_directory(const std::string& path, FileMode mode = kDefaultDirectoryMode) override;
   Result<std::vector<std::string>> list_directory(const std::string& path) override;
   Result<FileInfo> stat(const std::string& path) override;
+  Result<void> check_writable(const std::string& path) override;
   Result<DirectorySync> sync_directory(const std::string& path) override;
   Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override;
 

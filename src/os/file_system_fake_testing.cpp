@@ -435,6 +435,12 @@ Result<FileInfo> FakeFileSystem::stat(const std::string& path) {
   return info;
 }
 
+Result<void> FakeFileSystem::check_writable(const std::string& path) {
+  BITSNAP_ASSIGN(const FileInfo info, stat(path));
+  if (!info.is_directory) return fail_errno(info.exists ? ENOTDIR : ENOENT, "write to directory", path);
+  return {};
+}
+
 Result<DirectorySync> FakeFileSystem::sync_directory(const std::string& path) {
   BITSNAP_TRY(check_path("sync directory", path));
   const std::lock_guard lock(state_->mutex);

@@ -29,10 +29,11 @@ enum class FileOperation : std::uint8_t {
   create_directory,
   list_directory,
   stat,
+  check_writable,
   sync_directory,
   lock,
 };
-inline constexpr std::size_t kFileOperations = 13;
+inline constexpr std::size_t kFileOperations = 14;
 
 // "sync directory"
 [[nodiscard]] std::string_view file_operation_name(FileOperation operation) noexcept;
@@ -46,6 +47,7 @@ class FaultyFileSystem final : public FileSystem {
     // An append passes on the first half of its bytes, then fails; any other operation does its work, then fails, as if
     // the answer were lost. Otherwise the failing operation does nothing.
     bool half_done = false;
+    ErrorCode code = ErrorCode::none;
   };
 
   // One requested operation, whether or not it failed.
@@ -89,6 +91,7 @@ class FaultyFileSystem final : public FileSystem {
   Result<void> create_directory(const std::string& path, FileMode mode = kDefaultDirectoryMode) override;
   Result<std::vector<std::string>> list_directory(const std::string& path) override;
   Result<FileInfo> stat(const std::string& path) override;
+  Result<void> check_writable(const std::string& path) override;
   Result<DirectorySync> sync_directory(const std::string& path) override;
   Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override;
 

@@ -12,8 +12,9 @@ namespace bitsnap::os {
 namespace {
 
 constexpr std::array<std::string_view, kFileOperations> kOperationNames = {
-    "open",           "read", "create",         "append", "sync", "close", "rename", "remove", "create directory",
-    "list directory", "stat", "sync directory", "lock"};
+    "open",           "read",   "create",           "append",         "sync", "close",
+    "rename",         "remove", "create directory", "list directory", "stat", "check writable",
+    "sync directory", "lock"};
 
 }  // namespace
 
@@ -113,7 +114,8 @@ class FaultyFileSystem::Plan {
       if (reached == fault->index || (fault->fault.lasting && reached > fault->index)) {
         ++failures_;
         return Verdict{
-            Error(fault->fault.kind, std::string(file_operation_name(operation)) + " " + path + ": injected fault"),
+            Error(fault->fault.kind, std::string(file_operation_name(operation)) + " " + path + ": injected fault")
+                .with_code(fault->fault.code),
             fault->fault.half_done};
       }
     }
@@ -257,6 +259,10 @@ Result<std::vector<std::string>> FaultyFileSystem::list_directory(const std::str
 
 Result<FileInfo> FaultyFileSystem::stat(const std::string& path) {
   return obey(plan_->next(FileOperation::stat, path), [&] { return inner_.stat(path); });
+}
+
+Result<void> FaultyFileSystem::check_writable(const std::string& path) {
+  return obey(plan_->next(FileOperation::check_writable, path), [&] { return inner_.check_writable(path); });
 }
 
 Result<DirectorySync> FaultyFileSystem::sync_directory(const std::string& path) {

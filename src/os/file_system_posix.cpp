@@ -38,16 +38,20 @@ class PosixReader final : public RandomAccessFile {
 
   Result<void> read_at(std::uint64_t offset, ByteSpan out) const override {
     std::size_t done = 0;
+    Descriptor reopened;
     while (done < out.size()) {
       const std::uint64_t at = offset + done;
       if (at < offset || at > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max())) {
         return ends_early(offset, out.size(), 0);
       }
       const std::size_t wanted = std::min(out.size() - done, kMaxTransferBytes);
-      const ssize_t got = ::pread(fd_.get(), out.data() + done, wanted, static_cast<off_t>(at));
+      const int fd = reopened.is_open() ? reopened.get() : fd_.get();
+      const ssize_t got = ::pread(fd, out.data() + done, wanted, static_cast<off_t>(at));
       if (got == 0) return ends_early(offset, out.size(), done);
       if (got > 0) {
         done += static_cast<std::size_t>(got);
+      } else if (errno == ESTALE && !reopened.is_open()) {
+        BITSNAP_ASSIGN(reopened, reopen());
       } else if (errno != EINTR) {
         return fail_errno(
             errno, "read " + std::to_string(out.size()) + " bytes at offset " + std::to_string(offset) + " of", path_);
@@ -60,6 +64,16 @@ class PosixReader final : public RandomAccessFile {
   const std::string& path() const noexcept override { return path_; }
 
  private:
+  // The server of a network file system has forgotten the open file, as after it was started again. The name leads to
+  // it again; a file of another size is another one.
+  Result<Descriptor> reopen() const {
+    Descriptor fd = open_descriptor(path_.c_str(), O_RDONLY | O_NONBLOCK);
+    struct ::stat info{};
+    if (!fd.is_open() || ::fstat(fd.get(), &info) != 0) return fail_errno(errno, "reopen", path_);
+    if (S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) == size_bytes_) return fd;
+    return fail_errno(ESTALE, "read", path_);
+  }
+
   tl::unexpected<Error> ends_early(std::uint64_t offset, std::size_t wanted, std::size_t got) const {
     return fail(ErrorKind::truncated, "read " + path_ + " at offset " + std::to_string(offset) + ": expected " +
                                           std::to_string(wanted) + " bytes, found " + std::to_string(got) +
@@ -155,6 +169,20 @@ class PosixWriter final : public WritableFile {
   std::optional<Error> error_;
 };
 
+// Returns -1, with errno set, if it fails.
+int list_names(const std::string& path, std::vector<std::string>& names) {
+  names.clear();
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
+  if (directory == nullptr) return -1;
+  for (;;) {
+    errno = 0;
+    const dirent* const entry = ::readdir(directory.get());
+    if (entry == nullptr) return errno == 0 ? 0 : -1;
+    const std::string_view name(entry->d_name);
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+}
+
 class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path, AccessPattern pattern) override {
@@ -180,7 +208,8 @@ class PosixFileSystem final : public FileSystem {
   Result<void> rename(const std::string& from, const std::string& to) override {
     BITSNAP_TRY(check_path("rename from", from));
     BITSNAP_TRY(check_path("rename to", to));
-    if (::rename(from.c_str(), to.c_str()) != 0) return fail_errno(errno, "rename " + from + " to", to);
+    if (call_again([&] { return ::rename(from.c_str(), to.c_str()); }) != 0)
+      return fail_errno(errno, "rename " + from + " to", to);
     return {};
   }
 
@@ -194,29 +223,22 @@ class PosixFileSystem final : public FileSystem {
 
   Result<void> remove(const std::string& path) override {
     BITSNAP_TRY(check_path("remove", path));
-    if (std::remove(path.c_str()) != 0) return fail_errno(errno, "remove", path);
+    if (call_again([&] { return std::remove(path.c_str()); }) != 0) return fail_errno(errno, "remove", path);
     return {};
   }
 
   Result<void> create_directory(const std::string& path, FileMode mode) override {
     BITSNAP_TRY(check_path("create directory", path));
-    if (::mkdir(path.c_str(), static_cast<mode_t>(mode)) != 0) return fail_errno(errno, "create directory", path);
+    if (call_again([&] { return ::mkdir(path.c_str(), static_cast<mode_t>(mode)); }) != 0) {
+      return fail_errno(errno, "create directory", path);
+    }
     return {};
   }
 
   Result<std::vector<std::string>> list_directory(const std::string& path) override {
     BITSNAP_TRY(check_path("list directory", path));
-    const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
-    if (directory == nullptr) return fail_errno(errno, "list directory", path);
     std::vector<std::string> names;
-    for (;;) {
-      errno = 0;
-      const dirent* const entry = ::readdir(directory.get());
-      if (entry == nullptr) break;
-      const std::string_view name(entry->d_name);
-      if (name != "." && name != "..") names.emplace_back(name);
-    }
-    if (errno != 0) return fail_errno(errno, "list directory", path);
+    if (call_again([&] { return list_names(path, names); }) != 0) return fail_errno(errno, "list directory", path);
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -224,7 +246,7 @@ class PosixFileSystem final : public FileSystem {
   Result<FileInfo> stat(const std::string& path) override {
     BITSNAP_TRY(check_path("stat", path));
     struct ::stat info{};
-    if (::stat(path.c_str(), &info) != 0) {
+    if (call_again([&] { return ::stat(path.c_str(), &info); }) != 0) {
       if (errno == ENOENT || errno == ENOTDIR) return FileInfo{};
       return fail_errno(errno, "stat", path);
     }
@@ -236,6 +258,12 @@ class PosixFileSystem final : public FileSystem {
     result.modified_ns = std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
     result.file_id = info.st_ino;
     return result;
+  }
+
+  Result<void> check_writable(const std::string& path) override {
+    BITSNAP_TRY(check_path("write to directory", path));
+    if (call_again([&] { return ::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS); }) == 0) return {};
+    return fail_errno(errno, "write to directory", path);
   }
 
   Result<DirectorySync> sync_directory(const std::string& path) override {

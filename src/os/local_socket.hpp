@@ -1,8 +1,9 @@
 // Messages between processes of one machine: each arrives whole and in order, and may carry descriptors.
 //
-// Listeners have names in the system's abstract namespace: no file is left behind, and a name is free when its listener
-// is gone. Any process on the machine may connect, or listen under a name first, so check peer(). Containers with
-// separate networks do not see each other's names.
+// A listener's name is a file in a directory of its user, in which no other user can create names
+// (private_directory.hpp). The file of a listener that was killed stays until the next one takes the name. The
+// superuser may connect, too, so check peer(). Containers that do not share these directories do not see each other's
+// names.
 //
 // When the process at the other end dies, the stream does not end while a child that it forked holds the descriptor;
 // watch the process instead (ProcessWatch::open_peer). In a forked child all these objects fail with invalid_argument.
@@ -10,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,7 +29,7 @@ namespace bitsnap::os {
 
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kMaxMessageDescriptors = 64;
-inline constexpr std::size_t kMaxListenerNameBytes = 100;
+inline constexpr std::size_t kMaxListenerNameBytes = 64;
 
 // The process that made the other end, as the system reports it. The numbers are those of this process's namespace; 0
 // or 65534 if there is none.
@@ -73,6 +75,7 @@ class LocalConnection {
 
   LocalConnection(Descriptor descriptor, const PeerIdentity& peer) noexcept;
   [[nodiscard]] static Result<LocalConnection> adopt(Descriptor descriptor);
+  [[nodiscard]] static Result<LocalConnection> connect_to_path(const std::string& path, std::int64_t timeout_ms);
   [[nodiscard]] std::string peer_name() const { return "process " + std::to_string(peer_.process); }
 
   Descriptor descriptor_;
@@ -82,8 +85,12 @@ class LocalConnection {
 
 class LocalListener {
  public:
-  // `name`: 1 to kMaxListenerNameBytes bytes without NUL. busy if another listener has it.
+  // `name`: 1 to kMaxListenerNameBytes bytes without NUL and slash. busy if another listener has it.
   [[nodiscard]] static Result<LocalListener> listen(std::string_view name);
+
+  LocalListener(LocalListener&&) noexcept;
+  LocalListener& operator=(LocalListener&&) = delete;
+  ~LocalListener();
 
   // The next connection; busy if the time is over first. If this process has no descriptor left (io), the connecting
   // process keeps waiting and the listener stays readable.
@@ -94,11 +101,15 @@ class LocalListener {
   [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
 
  private:
-  LocalListener(Descriptor descriptor, std::string_view name);
+  // The file of the name, which is removed with the listener.
+  class Name;
+
+  LocalListener(Descriptor descriptor, std::string_view name, std::unique_ptr<Name> file);
 
   Descriptor descriptor_;
   std::string name_;
   std::int64_t process_;
+  std::unique_ptr<Name> file_;  // removed before the descriptor is closed
 };
 
 }  // namespace bitsnap::os

@@ -16,13 +16,18 @@
 #include "base/try.hpp"
 #include "os/descriptor_posix.hpp"
 #include "os/errno_error.hpp"
+#include "os/file_identity.hpp"
+#include "os/file_system.hpp"
 #include "os/poll_posix.hpp"
+#include "os/private_directory.hpp"
 #include "os/process.hpp"
 
 namespace bitsnap::os {
 namespace {
 
 constexpr int kBacklog = 128;
+// How long another process may hold the lock of the directory, which takes microseconds unless that process is stopped.
+constexpr std::int64_t kLockMs = 5'000;
 
 struct Address {
   sockaddr_un name{};
@@ -31,18 +36,43 @@ struct Address {
   [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&name); }
 };
 
-Result<Address> address_of(std::string_view name, std::string_view operation) {
-  if (name.empty() || name.size() > kMaxListenerNameBytes || name.find('\0') != std::string_view::npos) {
-    return fail(ErrorKind::invalid_argument, std::string(operation) + " a name of " + std::to_string(name.size()) +
-                                                 " bytes: expected 1 to " + std::to_string(kMaxListenerNameBytes) +
-                                                 " without NUL");
-  }
+Result<void> check_name(std::string_view name, std::string_view operation) {
+  constexpr std::string_view kForbidden("/\0", 2);
+  if (!name.empty() && name.size() <= kMaxListenerNameBytes && name.find_first_of(kForbidden) == std::string_view::npos)
+    return {};
+  return fail(ErrorKind::invalid_argument, std::string(operation) + " a name of " + std::to_string(name.size()) +
+                                               " bytes: expected 1 to " + std::to_string(kMaxListenerNameBytes) +
+                                               " without NUL and slash");
+}
+
+Address address_of(const std::string& path) {
   Address address;
-  static_assert(kMaxListenerNameBytes < sizeof(address.name.sun_path));
+  constexpr std::size_t kLongestDirectory = std::string_view("/var/tmp/bitsnap-4294967295-XXXXXX/").size();
+  static_assert(kLongestDirectory + kMaxListenerNameBytes < sizeof(address.name.sun_path));
   address.name.sun_family = AF_UNIX;
-  std::memcpy(address.name.sun_path + 1, name.data(), name.size());  // behind a NUL: the abstract namespace
-  address.size_bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  path.copy(address.name.sun_path, sizeof(address.name.sun_path) - 1);
+  address.size_bytes = sizeof(address.name);
   return address;
+}
+
+// Where this user's listeners have a file of this name.
+std::vector<std::string> paths_of(std::string_view name) {
+  std::vector<std::string> paths;
+  for (const std::string_view above : shared_directories()) {
+    if (const auto directory = find_private_directory(above)) paths.push_back(join_path(*directory, name));
+  }
+  return paths;
+}
+
+// The directory for a new listener, in the first place where this user can create one.
+Result<std::string> directory_for_listener() {
+  Result<std::string> directory = fail(ErrorKind::io, "no directory for sockets");
+  for (const std::string_view above : shared_directories()) {
+    auto made = make_private_directory(above);
+    if (made) return made;
+    if (above == shared_directories().front()) directory = std::move(made);
+  }
+  return directory;
 }
 
 tl::unexpected<Error> fail_timeout(std::string_view operation, std::string_view object, std::int64_t timeout_ms,
@@ -81,6 +111,24 @@ struct ControlBuffer {
 
 }  // namespace
 
+class LocalListener::Name {
+ public:
+  explicit Name(std::string path) : path_(std::move(path)), identity_(identify_file(path_)), process_(process_id()) {}
+  Name(const Name&) = delete;
+  Name& operator=(const Name&) = delete;
+  ~Name() {
+    if (process_ != process_id()) return;
+    // Under the lock, so that the file of the next listener is not removed.
+    const auto lock = lock_directory(parent_directory(path_), kLockMs);
+    if (lock && identity_ && identify_file(path_) == identity_) ::unlink(path_.c_str());
+  }
+
+ private:
+  const std::string path_;
+  const std::optional<FileIdentity> identity_;
+  const std::int64_t process_;
+};
+
 LocalConnection::LocalConnection(Descriptor descriptor, const PeerIdentity& peer) noexcept
     : descriptor_(std::move(descriptor)), peer_(peer), process_(process_id()) {}
 
@@ -94,8 +142,16 @@ Result<LocalConnection> LocalConnection::adopt(Descriptor descriptor) {
 }
 
 Result<LocalConnection> LocalConnection::connect(std::string_view name, std::int64_t timeout_ms) {
-  BITSNAP_ASSIGN(const Address address, address_of(name, "connect to"));
-  const std::string object = "@" + std::string(name);
+  BITSNAP_TRY(check_name(name, "connect to"));
+  for (const std::string& path : paths_of(name)) {
+    auto connection = connect_to_path(path, timeout_ms);
+    if (connection || connection.error().kind() != ErrorKind::not_found) return connection;
+  }
+  return fail(ErrorKind::not_found, "connect to " + std::string(name) + ": no process of this user listens");
+}
+
+Result<LocalConnection> LocalConnection::connect_to_path(const std::string& object, std::int64_t timeout_ms) {
+  const Address address = address_of(object);
   Descriptor fd = open_socket(0);
   if (!fd.is_open()) return fail_errno(errno, "connect to", object);
   const Deadline deadline(timeout_ms);
@@ -109,7 +165,8 @@ Result<LocalConnection> LocalConnection::connect(std::string_view name, std::int
       return fail_errno(errno, "connect to", object);
     }
     if (::connect(fd.get(), address.get(), address.size_bytes) == 0) return adopt(std::move(fd));
-    if (errno == ECONNREFUSED) return fail(ErrorKind::not_found, "connect to " + object + ": no process listens");
+    if (errno == ECONNREFUSED || errno == ENOENT)
+      return fail(ErrorKind::not_found, "connect to " + object + ": no process listens");
     if (errno != EAGAIN && errno != EINTR) return fail_errno(errno, "connect to", object);
     if (left_ms == 0) return fail_timeout("connect to", object, timeout_ms, "its listener took nobody");
   }
@@ -218,28 +275,42 @@ Result<std::optional<LocalMessage>> LocalConnection::receive(std::size_t max_byt
   }
 }
 
-LocalListener::LocalListener(Descriptor descriptor, std::string_view name)
-    : descriptor_(std::move(descriptor)), name_(name), process_(process_id()) {}
+LocalListener::LocalListener(Descriptor descriptor, std::string_view name, std::unique_ptr<Name> file)
+    : descriptor_(std::move(descriptor)), name_(name), process_(process_id()), file_(std::move(file)) {}
+LocalListener::LocalListener(LocalListener&&) noexcept = default;
+LocalListener::~LocalListener() = default;
 
 Result<LocalListener> LocalListener::listen(std::string_view name) {
-  BITSNAP_ASSIGN(const Address address, address_of(name, "listen as"));
-  const std::string object = "@" + std::string(name);
+  BITSNAP_TRY(check_name(name, "listen as"));
+  BITSNAP_ASSIGN(const std::string directory, directory_for_listener());
+  const std::string object = join_path(directory, name);
+  // Excludes other listeners between looking for one and having the name.
+  BITSNAP_ASSIGN(const Descriptor lock, lock_directory(directory, kLockMs));
+  const auto other = LocalConnection::connect(name, 0);
+  if (other || other.error().kind() == ErrorKind::busy) {
+    return fail(ErrorKind::busy, "listen as " + object + ": another process has the name");
+  }
   Descriptor fd = open_socket(SOCK_NONBLOCK);
   if (!fd.is_open()) return fail_errno(errno, "listen as", object);
-  if (::bind(fd.get(), address.get(), address.size_bytes) != 0) {
-    if (errno == EADDRINUSE) return fail(ErrorKind::busy, "listen as " + object + ": another process has the name");
-    return fail_errno(errno, "listen as", object);
-  }
+  // Left by a listener that was killed.
+  if (::unlink(object.c_str()) != 0 && errno != ENOENT) return fail_errno(errno, "listen as", object);
+  const Address address = address_of(object);
+  if (::bind(fd.get(), address.get(), address.size_bytes) != 0) return fail_errno(errno, "listen as", object);
+  const auto give_up = [&](const std::string& what) -> Result<LocalListener> {
+    const int error = errno;
+    ::unlink(object.c_str());
+    return fail_errno(error, "listen as", object + what);
+  };
   // Before anybody can connect and wait: EINVAL is the answer of a system that lets this process accept.
   if (const Descriptor none = accept_descriptor(fd.get()); !none.is_open() && is_refused_call(errno)) {
-    return fail_errno(errno, "listen as", object + ": the system calls accept4 and accept");
+    return give_up(": the system calls accept4 and accept");
   }
-  if (::listen(fd.get(), kBacklog) != 0) return fail_errno(errno, "listen as", object);
-  return LocalListener(std::move(fd), name);
+  if (::listen(fd.get(), kBacklog) != 0) return give_up("");
+  return LocalListener(std::move(fd), name, std::make_unique<Name>(object));
 }
 
 Result<LocalConnection> LocalListener::accept(std::int64_t timeout_ms) const {
-  const std::string object = "@" + name_;
+  const std::string& object = name_;
   BITSNAP_TRY(check_process(process_, "accept a connection to", object));
   const Deadline deadline(timeout_ms);
   for (;;) {

@@ -235,7 +235,7 @@ TEST(LocalSocket, FailsToConnectWithoutAListener) {
     EXPECT_TRUE(LocalConnection::connect(name, kSoon)) << "accepted or not";
     const auto second = LocalListener::listen(name);
     EXPECT_EQ(kind_of(second), ErrorKind::busy);
-    EXPECT_THAT(second.error().message(), HasSubstr("@" + name));
+    EXPECT_THAT(second.error().message(), HasSubstr("/" + name));
   }
   EXPECT_EQ(kind_of(LocalConnection::connect(name, kSoon)), ErrorKind::not_found) << "nothing is left of the name";
   EXPECT_TRUE(LocalListener::listen(name));
@@ -260,7 +260,7 @@ TEST(LocalSocket, KeepsItsTimeoutWhenTheListenerIsFull) {
 }
 
 TEST(LocalSocket, RejectsInvalidMessagesAndNames) {
-  for (const std::string& name : {std::string(), std::string(101, 'n'), std::string("a\0b", 3)}) {
+  for (const std::string& name : {std::string(), std::string(101, 'n'), std::string("a\0b", 3), std::string("a/b")}) {
     EXPECT_EQ(kind_of(LocalListener::listen(name)), ErrorKind::invalid_argument);
     EXPECT_EQ(kind_of(LocalConnection::connect(name, 0)), ErrorKind::invalid_argument);
   }

@@ -15,13 +15,20 @@ namespace bitsnap::os {
 // The effective user.
 [[nodiscard]] std::uint32_t user_id() noexcept;
 
-// Lowers the priority for CPUs and disks: adds `nice_increment` to the niceness (and to that of the session, if it is
-// this process's own), and selects the batch scheduler and the lowest best-effort I/O priority. Applies to the calling
-// thread and the threads that it starts later. Returns what the system refused, which callers may ignore.
+// Lowers the priority for CPUs and disks: adds `nice_increment` to the niceness, and selects the batch scheduler and
+// the lowest best-effort I/O priority. Applies to the calling thread and the threads that it starts later, for good:
+// only a privileged thread may undo it. Returns what the system refused, which callers may ignore.
 [[nodiscard]] std::vector<Error> lower_priority(int nice_increment);
+
+// The same for disks only.
+[[nodiscard]] Result<void> lower_io_priority();
 
 // When the machine or a control group runs out of memory, the system ends this process before all that did not call
 // this. Returns what the system refused, which callers may ignore.
 [[nodiscard]] Result<void> offer_to_end_first();
+
+// If Linux groups processes by session (autogroup), niceness counts only within the group, and the group has its own:
+// this one, 0 to 19, which may also be lowered again. Does nothing in a session of another process.
+[[nodiscard]] Result<void> set_session_niceness(int nice);
 
 }  // namespace bitsnap::os

@@ -28,6 +28,9 @@ class ProcessWatch {
   [[nodiscard]] std::int64_t process() const noexcept { return process_; }
   [[nodiscard]] bool is_alive() const noexcept;
 
+  // Whether a signal or a debugger has stopped the process; false if the system does not tell.
+  [[nodiscard]] bool is_stopped() const;
+
   // Whether the process ended before the time was over.
   [[nodiscard]] Result<bool> wait(std::int64_t timeout_ms) const;
 

@@ -29,9 +29,8 @@ constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD
 
 constexpr unsigned kBetweenLooksUs = 5000;
 
-// Whether there is a process of this number that is no zombie.
-bool is_running(std::int64_t process) noexcept {
-  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return false;
+// The letter for the state of a process in /proc; '?' if it cannot be read.
+char state_of(std::int64_t process) {
   const std::string path = "/proc/" + std::to_string(process) + "/stat";
   const Descriptor file = open_descriptor(path.c_str(), O_RDONLY);
   // "1234 (name) S ...": the name may have any characters, and at most 64 of them.
@@ -39,7 +38,14 @@ bool is_running(std::int64_t process) noexcept {
   const ssize_t size = file.is_open() ? ::read(file.get(), text, sizeof(text)) : 0;
   const std::string_view stat(text, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   const std::size_t end = stat.rfind(") ");
-  return end == std::string_view::npos || end + 2 >= stat.size() || (stat[end + 2] != 'Z' && stat[end + 2] != 'X');
+  return end == std::string_view::npos || end + 2 >= stat.size() ? '?' : stat[end + 2];
+}
+
+// Whether there is a process of this number that is no zombie.
+bool is_running(std::int64_t process) {
+  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return false;
+  const char state = state_of(process);
+  return state != 'Z' && state != 'X';
 }
 
 std::string name_of(std::int64_t process) { return "process " + std::to_string(process); }
@@ -83,6 +89,11 @@ Result<ProcessWatch> ProcessWatch::open_peer(const LocalConnection& connection) 
 bool ProcessWatch::is_alive() const noexcept {
   if (!descriptor_.is_open()) return is_running(process_);
   return poll_one(descriptor_.get(), POLLIN, Deadline(0)) == ETIMEDOUT;
+}
+
+bool ProcessWatch::is_stopped() const {
+  const char state = state_of(process_);
+  return is_alive() && (state == 'T' || state == 't');
 }
 
 Result<bool> ProcessWatch::wait(std::int64_t timeout_ms) const {

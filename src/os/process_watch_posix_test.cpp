@@ -130,7 +130,7 @@ TEST(Process, LowersThePriorityOfTheCallingThread) {
   }).join();
 }
 
-TEST(LowerPriority, AppliesToTheWholeSessionOfItsLeader) {
+TEST(SessionNiceness, AppliesToTheWholeSessionOfItsLeader) {
   // With scheduling groups per session, a niceness of 10 in its own group would have no effect on others.
   const auto session_nice = [] {
     std::ifstream file("/proc/self/autogroup");
@@ -143,12 +143,12 @@ TEST(LowerPriority, AppliesToTheWholeSessionOfItsLeader) {
   const int child = returned_by_child([&] {
     ::setsid();
     const int nice = std::min(::nice(0) + 7, 19);
-    static_cast<void>(lower_priority(7));
+    if (!set_session_niceness(nice)) return 2;
     return session_nice().ends_with("nice " + std::to_string(nice)) ? 0 : 1;
   });
   EXPECT_EQ(child, 0);
   // In a session of another process, nothing changes.
-  EXPECT_EQ(returned_by_child([] { return lower_priority(7).empty() ? 0 : 1; }), 0);
+  EXPECT_EQ(returned_by_child([] { return set_session_niceness(7) ? 0 : 1; }), 0);
   EXPECT_EQ(session_nice(), before);
 }
 

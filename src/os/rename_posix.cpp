@@ -7,14 +7,17 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "os/errno_error.hpp"
+
 namespace bitsnap::os {
 
 int rename_exclusive(const char* from, const char* to) noexcept {
-  return ::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
+  const auto rename = [&] { return ::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE); };
+  return call_again(rename) == 0 ? 0 : errno;
 }
 
 int rename_by_link(const char* from, const char* to) noexcept {
-  if (::link(from, to) != 0) return errno;
+  if (call_again([&] { return ::link(from, to); }) != 0) return errno;
   if (::unlink(from) == 0) return 0;
   const int error = errno;
   ::unlink(to);  // `from` could not be removed, so this was no move: undo it

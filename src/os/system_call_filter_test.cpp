@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -143,6 +145,45 @@ TEST(SystemCallFilter, MemoryWithoutSealsIsRefusedWhereThereAreSeals) {
   const auto taken = SharedMemory::adopt(std::move((*message)->descriptors.front()), kSize);
   ASSERT_FALSE(taken);
   EXPECT_THAT(taken.error().message(), ::testing::HasSubstr("not sealed"));
+}
+
+// What a network file system says of an open file that its server has forgotten.
+TEST(StaleFile, IsReadAgainByItsName) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "file";
+  const auto read_stale = [&](const std::string& then) {
+    return returned_by_child([&]() -> int {
+      std::ofstream(path) << "whole";
+      const int descriptor = ::dup(0);  // the number that the file gets
+      ::close(descriptor);
+      const auto file = real_file_system().open(path);
+      if (!file) return 1;
+      std::ofstream(path) << then;
+      const RefusedCall stale{"pread64", SYS_pread64, 0, static_cast<std::uint32_t>(descriptor)};
+      if (!refuse_call(stale, ESTALE)) return 100;
+      std::vector<std::byte> bytes(5);
+      for (int again = 0; again < 2; ++again) {
+        const auto read = (*file)->read_at(0, bytes);
+        if (!read) return 10 + static_cast<int>(read.error().kind());
+      }
+      return as_text(bytes) == "whole" ? 0 : 2;
+    });
+  };
+  const int said = read_stale("whole");
+  if (said == 100) GTEST_SKIP() << "the system refuses filters of system calls";
+  EXPECT_EQ(said, 0);
+  // Another file is not read in its place, and its size is no damage.
+  EXPECT_EQ(read_stale("other file"), 10 + static_cast<int>(ErrorKind::io));
+}
+
+TEST(StaleFile, IsNotLookedForWithoutEnd) {
+  const int said = returned_by_child([]() -> int {
+    if (!refuse_call({"openat", SYS_openat}, ESTALE)) return 100;
+    const auto file = real_file_system().open("/proc/self/stat");
+    return file ? 1 : 10 + static_cast<int>(file.error().kind());
+  });
+  if (said == 100) GTEST_SKIP() << "the system refuses filters of system calls";
+  EXPECT_EQ(said, 10 + static_cast<int>(ErrorKind::io));
 }
 
 }  // namespace

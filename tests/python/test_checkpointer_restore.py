@@ -137,8 +137,13 @@ def test_an_unreadable_store_is_not_taken_for_a_fresh_run(jobs: Jobs) -> None:
         assert restored is not None
         assert restored.step == 3
     bitsnap.stop_agent(job=jobs.job, timeout=20)
-    with jobs() as checkpointer, pytest.raises(bitsnap.BitsnapError, match=str(jobs.path)):
-        checkpointer.restore()
+    with pytest.raises(bitsnap.CorruptError, match=str(jobs.path)):
+        jobs()
+    identity.write_bytes(content)
+    with jobs() as checkpointer:
+        identity.write_bytes(b"{" + content)
+        with pytest.raises(bitsnap.BitsnapError, match=str(jobs.path)):
+            checkpointer.restore()
 
 
 def test_a_state_that_is_damaged_in_memory_is_read_from_the_store(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Finds leftovers of a job: processes, names in the abstract socket namespace, shared memory and files."""
+"""Finds leftovers of a job: processes, sockets, shared memory and files."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _bitsnap_sockets() -> Iterator[tuple[int, str]]:
     """The inodes and names of bitsnap's sockets."""
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         fields = line.split()
-        if len(fields) > 7 and fields[7].startswith("@bitsnap-"):
+        if len(fields) > 7 and "/bitsnap-" in fields[7] and "/agent-" in fields[7]:
             yield int(fields[6]), fields[7]
 
 

@@ -1,0 +1,53 @@
+// The trainer's own look at the store: before it attaches, to report mistakes of the caller at once, and for steps.
+// Runs on the thread that attaches or restores.
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "engine/store_access.hpp"
+#include "engine/trainer.hpp"
+#include "store/commit_record.hpp"
+#include "store/run_layout.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap {
+Result<std::unique_ptr<Store>> Engine::Impl::read_store() const {
+  return store::open_store(files_, options_.path, {.access = StoreAccess::read, .limits = options_.limits});
+}
+
+Result<void> Engine::Impl::check_store() const {
+  const StoreOptions options = engine::store_options(hello().settings, options_.rank, options_.world_size);
+  const auto check = [&]() -> Result<void> {
+    const auto store = store::open_store(files_, options_.path, options);
+    // An agent holds the lock of its store while it lives; any other writer may have gone before the first save.
+    if (!store && store.error().kind() != ErrorKind::busy) return tl::unexpected(store.error());
+    // Every save creates a directory there. A store may be opened without the right.
+    return files_.check_writable(store::RunLayout(options_.path).checkpoints());
+  };
+  auto checked = check();
+  // Until the disk has room again, or can be written again, states stay in memory, and each save reports the error.
+  if (!checked && engine::is_disk_unwritable(checked.error())) return {};
+  return checked;
+}
+
+Result<std::optional<std::string>> Engine::Impl::committed_attempt(std::uint64_t step) const {
+  const store::RunLayout layout(options_.path);
+  auto record = store::read_commit_record(files_, layout, step);
+  if (record) return std::optional(std::move(record->attempt));
+  if (record.error().kind() == ErrorKind::not_found) return std::optional<std::string>();
+  return tl::unexpected(std::move(record).error());
+}
+
+Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) const {
+  BITSNAP_ASSIGN(const std::unique_ptr<Store> store, read_store());
+  BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
+  if (info.shards != 1 && info.shards != options_.world_size) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: step {} was saved by {} ranks, expected 1 or world_size = {}", options_.path, step,
+                            info.shards, options_.world_size));
+  }
+  return store->snapshot(step, info.shards == 1 ? 0 : options_.rank);
+}
+
+}  // namespace bitsnap
