@@ -179,6 +179,8 @@ class Store::Impl {
   Result<std::vector<StoreDamage>> verify_records(store::CheckpointReader& reader,
                                                   std::span<const store::CommitRecord* const> records, bool decode,
                                                   const RunOptions& options) const;
+  [[nodiscard]] Result<bool> verify_again(store::CheckpointReader& reader, store::CommitRecord record, bool is_retired,
+                                          const StoreVerifyOptions& options, std::vector<StoreDamage>& damages) const;
 
   os::FileSystem& file_system_;
   const store::RunLayout layout_;
