@@ -160,7 +160,7 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
 
 Result<std::optional<std::string>> Engine::Impl::committed_attempt(std::uint64_t step) const {
   const store::RunLayout layout(options_.path);
-  auto record = store::read_commit_record(os::real_file_system(), layout, step);
+  auto record = store::read_commit_record(*os::real_file_system().without_links(layout.root()), layout, step);
   if (record) return std::optional(std::move(record->attempt));
   if (record.error().kind() == ErrorKind::not_found) return std::optional<std::string>();
   return tl::unexpected(std::move(record).error());

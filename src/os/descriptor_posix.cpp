@@ -26,9 +26,13 @@ void Descriptor::close() noexcept {
 }
 
 Descriptor open_descriptor(const char* path, int flags, unsigned mode) noexcept {
+  return open_descriptor_at(AT_FDCWD, path, flags, mode);
+}
+
+Descriptor open_descriptor_at(int directory, const char* path, int flags, unsigned mode) noexcept {
   int fd;
   do {
-    fd = ::open(path, flags | O_CLOEXEC | O_NOCTTY, static_cast<mode_t>(mode));
+    fd = ::openat(directory, path, flags | O_CLOEXEC | O_NOCTTY, static_cast<mode_t>(mode));
   } while (fd < 0 && errno == EINTR);
   return Descriptor(fd);
 }
