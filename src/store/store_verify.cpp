@@ -148,7 +148,11 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     const bool is_wanted = options.steps.empty() || std::ranges::find(options.steps, entry.step) != options.steps.end();
     if (!is_wanted) continue;
     if (entry.state == store::StepState::uncommitted) {
-      verification.strays.push_back(fmt::format("{}/{}", store::kCheckpointsName, store::step_name(entry.step)));
+      if (auto strays = directories_.removable(entry.step)) {
+        std::ranges::move(*strays, std::back_inserter(verification.strays));
+      } else if (strays.error().kind() != ErrorKind::not_found) {
+        verification.strays.push_back(fmt::format("{}/{}", store::kCheckpointsName, store::step_name(entry.step)));
+      }
       continue;
     }
     const bool is_retired = entry.state == store::StepState::retired;
