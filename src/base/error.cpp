@@ -3,7 +3,13 @@
 
 #include <string>
 
+#include <bitsnap/text.hpp>
+
 namespace bitsnap {
+
+Error::Error(ErrorKind kind, std::string message) : kind_(kind), message_(std::move(message)) {
+  if (!is_printable(message_)) message_ = printable(message_);
+}
 
 std::string_view error_kind_name(ErrorKind kind) noexcept {
   switch (kind) {
@@ -30,7 +36,7 @@ std::optional<ErrorCode> error_code_from_name(std::string_view name) noexcept {
 }
 
 Error Error::within(std::string_view where) && {
-  message_.insert(0, ": ").insert(0, where);
+  message_.insert(0, ": ").insert(0, printable(where));
   return std::move(*this);
 }
 
