@@ -188,6 +188,7 @@ void Engine::Impl::send_readers_away(const Slot& slot) {
 Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) const {
   BITSNAP_ASSIGN(const std::unique_ptr<Store> store, Store::open(options_.path, {.limits = options_.limits}));
   BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
+  if (info.damage) return tl::unexpected(*info.damage);
   if (info.shards != 1 && info.shards != options_.world_size) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: step {} was saved by {} ranks, expected 1 or world_size = {}", options_.path, step,
