@@ -199,7 +199,7 @@ Result<int> status(const AgentCommandOptions& options, const CommonOptions& comm
     return fail(ErrorKind::corrupt, "the agent's report is not valid for this version of bitsnap");
   }
   if (options.prometheus) {
-    print_result(render_prometheus(report));
+    print_exact(render_prometheus(report));
   } else if (common.json) {
     print_json(report);
   } else {

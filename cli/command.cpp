@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/text.hpp>
+
 #include "cli/number_option.hpp"
 #include "cli/operating_system.hpp"
 #include "cli/text_format.hpp"
@@ -52,12 +54,15 @@ CLI::Option* add_base_option(CLI::App& app, std::vector<std::string>& bases, con
   return app.add_option("--base", bases, description)->type_name("BASE.bsnap")->allow_extra_args(false);
 }
 
-void print_result(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void print_result(std::string_view text) { print_exact(printable(text, "\n")); }
 
 void print_note(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  const std::string lines = printable(text, "\n");
+  std::fwrite(lines.data(), 1, lines.size(), stderr);
   std::fflush(stderr);
 }
+
+void print_exact(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 void print_error(std::string_view message, std::string_view kind) {
   print_note(fmt::format("bitsnap: error: {} [{}]\n", printable(message), kind));
@@ -73,12 +78,12 @@ std::string indented(const Json& document) { return document.dump(2, ' ', false,
 
 }  // namespace
 
-void print_json(const Json& document) { print_result(indented(document) + '\n'); }
+void print_json(const Json& document) { print_exact(indented(document) + '\n'); }
 
 void print_json(const Json& object, std::string_view last_key, std::string_view last_value) {
   std::string text = indented(object);
   text.erase(text.rfind('\n'));
-  print_result(fmt::format("{},\n  \"{}\": {}\n}}\n", text, last_key, last_value));
+  print_exact(fmt::format("{},\n  \"{}\": {}\n}}\n", text, last_key, last_value));
 }
 
 Json ratio_json(std::uint64_t raw_bytes, std::uint64_t stored_bytes) {

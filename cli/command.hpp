@@ -64,8 +64,13 @@ CLI::Option* add_base_option(CLI::App& app, std::vector<std::string>& bases, con
 
 using Json = nlohmann::ordered_json;  // keeps the order in which keys are set
 
+// Lines for people, on standard output and standard error. Text from files must not control the terminal, so these
+// print it printable (bitsnap/text.hpp), except line ends. Names in lines and tables must be printable before, because
+// they may contain line ends.
 void print_result(std::string_view text);
 void print_note(std::string_view text);
+// Text for programs, on standard output, as it is.
+void print_exact(std::string_view text);
 // "bitsnap: error: <message> [<kind>]"
 void print_error(std::string_view message, std::string_view kind);
 // "bitsnap: warning: <message> [<kind>]"

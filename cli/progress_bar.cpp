@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/command.hpp"
 #include "cli/operating_system.hpp"
 #include "cli/text_format.hpp"
 
@@ -26,6 +25,12 @@ std::string format_remaining(double seconds) {
   return whole < 60 ? fmt::format("{} s left", whole) : fmt::format("{}:{:02} left", whole / 60, whole % 60);
 }
 
+// Not print_note(), which escapes what moves the cursor.
+void draw_line(std::string_view line) {
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+}
+
 }  // namespace
 
 ProgressBar::ProgressBar(std::string_view label, bool enabled, Unit unit)
@@ -40,7 +45,7 @@ ProgressBar::~ProgressBar() { clear(); }
 void ProgressBar::clear() {
   const std::scoped_lock lock(mutex_);
   if (drawn_) {
-    print_note("\r\x1b[K");
+    draw_line("\r\x1b[K");
     drawn_ = false;
   }
 }
@@ -86,8 +91,8 @@ void ProgressBar::draw(std::uint64_t done, std::uint64_t total, Clock::time_poin
   const std::size_t taken = display_width(label) + 3;
   const std::size_t bar = room > taken ? std::min(kLargestBar, room - taken) : 0;
   const auto filled = static_cast<std::size_t>(share * static_cast<double>(bar));
-  print_note(fmt::format("\r{} [{}{}]{}\x1b[K", label, std::string(filled, '='), std::string(bar - filled, ' '),
-                         elide_end(right, width > taken ? width - taken : 0)));
+  draw_line(fmt::format("\r{} [{}{}]{}\x1b[K", label, std::string(filled, '='), std::string(bar - filled, ' '),
+                        elide_end(right, width > taken ? width - taken : 0)));
   drawn_ = true;
 }
 

@@ -22,12 +22,33 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kOpenNewest = 16;              // attempts, while the newest checkpoint keeps changing
 constexpr std::uint64_t kWaitSliceMs = 100;  // the longest that an interrupt goes unseen
 
 bool is_there_but_no_directory(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   return fs::exists(status) && !fs::is_directory(status);
+}
+
+Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std::uint64_t step,
+                                 std::optional<std::uint64_t> shard) {
+  BITSNAP_ASSIGN(auto info, store.info(step));
+  if (info.damage) {
+    return tl::unexpected(*info.damage);
+  }
+  const std::string name = checkpoint_name(run, step);
+  if (!shard && info.shards > 1) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: has {} shards; choose one with --shard 0 to --shard {}",
+                                                         name, info.shards, info.shards - 1));
+  }
+  if (shard && *shard >= info.shards) {
+    return fail(ErrorKind::not_found,
+                fmt::format("{}: has no shard {}; it has {} shards, counted from 0", name, *shard, info.shards));
+  }
+  OpenCheckpoint checkpoint{run, std::move(info), static_cast<std::uint32_t>(shard.value_or(0)), nullptr};
+  BITSNAP_ASSIGN(checkpoint.snapshot, store.snapshot(step, checkpoint.shard));
+  return checkpoint;
 }
 
 }  // namespace
@@ -104,30 +125,20 @@ std::string run_name(const std::string& run) { return run_folder(run).filename()
 
 Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard) {
   BITSNAP_ASSIGN(auto store, open_to_read(path.run));
-  std::optional<std::uint64_t> step = path.step;
-  if (!step) {
+  if (path.step) {
+    return open_step(*store, path.run, *path.step, shard);
+  }
+  for (int attempt = 1;; ++attempt) {
     BITSNAP_ASSIGN(auto steps, store->steps());
     if (steps.empty()) {
       return fail(ErrorKind::not_found, fmt::format("{}: has no checkpoint yet", path.run));
     }
-    step = steps.back();
+    auto opened = open_step(*store, path.run, steps.back(), shard);
+    // A writer may have removed or replaced the newest checkpoint since.
+    if (opened || opened.error().kind() != ErrorKind::not_found || attempt == kOpenNewest) {
+      return opened;
+    }
   }
-  BITSNAP_ASSIGN(auto info, store->info(*step));
-  if (info.damage) {
-    return tl::unexpected(*info.damage);
-  }
-  const std::string name = checkpoint_name(path.run, *step);
-  if (!shard && info.shards > 1) {
-    return fail(ErrorKind::invalid_argument, fmt::format("{}: has {} shards; choose one with --shard 0 to --shard {}",
-                                                         name, info.shards, info.shards - 1));
-  }
-  if (shard && *shard >= info.shards) {
-    return fail(ErrorKind::not_found,
-                fmt::format("{}: has no shard {}; it has {} shards, counted from 0", name, *shard, info.shards));
-  }
-  OpenCheckpoint checkpoint{path.run, std::move(info), static_cast<std::uint32_t>(shard.value_or(0)), nullptr};
-  BITSNAP_ASSIGN(checkpoint.snapshot, store->snapshot(step, checkpoint.shard));
-  return checkpoint;
 }
 
 Result<std::unique_ptr<Store>> open_to_read(const std::string& run) {

@@ -8,6 +8,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <bitsnap/text.hpp>
+
 namespace bitsnap::cli {
 
 namespace {
@@ -43,37 +45,11 @@ std::optional<std::time_t> to_seconds(std::int64_t unix_ms) {
   return seconds < kFirst || seconds > kLast ? std::nullopt : std::optional<std::time_t>(seconds);
 }
 
-// Bytes of the code point that starts at `text[at]`, 0 where it is malformed.
-std::size_t code_point_bytes(std::string_view text, std::size_t at) noexcept {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(at);
-  if (lead < 0x80) {
-    return 1;
-  }
-  std::size_t size = 0;
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    size = 2;
-  } else if (lead >= 0xE0 && lead <= 0xEF) {
-    size = 3;
-  } else if (lead >= 0xF0 && lead <= 0xF4) {
-    size = 4;
-  }
-  if (size == 0 || text.size() - at < size) {
-    return 0;
-  }
-  for (std::size_t i = 1; i < size; ++i) {
-    if ((byte(at + i) & 0xC0) != 0x80) {
-      return 0;
-    }
-  }
-  return size;
-}
-
 // Offset of the code point number `index`, or the text's size.
 std::size_t offset_of(std::string_view text, std::size_t index) noexcept {
   std::size_t at = 0;
   for (; index > 0 && at < text.size(); --index) {
-    const std::size_t size = code_point_bytes(text, at);
+    const std::size_t size = utf8_sequence(text, at);
     at += size == 0 ? 1 : size;
   }
   return at;
@@ -141,32 +117,10 @@ std::string format_plural(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
 }
 
-std::string printable(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t size = code_point_bytes(text, at);
-    const auto lead = static_cast<unsigned char>(text[at]);
-    // U+0080 to U+009F are control characters too: "\xC2\x9B" starts an escape sequence on some terminals.
-    const bool c1 = size == 2 && lead == 0xC2 && static_cast<unsigned char>(text[at + 1]) < 0xA0;
-    if (size == 0 || lead < 0x20 || lead == 0x7F || c1) {
-      const std::size_t bytes = size == 0 ? 1 : size;
-      for (std::size_t i = 0; i < bytes; ++i) {
-        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at + i]));
-      }
-      at += bytes;
-    } else {
-      out.append(text.substr(at, size));
-      at += size;
-    }
-  }
-  return out;
-}
-
 std::size_t display_width(std::string_view text) noexcept {
   std::size_t width = 0;
   for (std::size_t at = 0; at < text.size(); ++width) {
-    const std::size_t size = static_cast<unsigned char>(text[at]) < 0x80 ? 1 : code_point_bytes(text, at);
+    const std::size_t size = static_cast<unsigned char>(text[at]) < 0x80 ? 1 : utf8_sequence(text, at);
     at += size == 0 ? 1 : size;
   }
   return width;

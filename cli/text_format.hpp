@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <bitsnap/text.hpp>
+
 namespace bitsnap::cli {
 
 // "0 B", "999 B", "66.4 MB", "4.29 GB": three significant digits.
@@ -37,9 +39,6 @@ namespace bitsnap::cli {
 
 // "1 tensor", "2 tensors".
 [[nodiscard]] std::string format_plural(std::uint64_t count, std::string_view noun);
-
-// Replaces control characters and malformed UTF-8 by \xNN: text from a file must not control the terminal.
-[[nodiscard]] std::string printable(std::string_view text);
 
 // Width on a terminal: the number of code points.
 [[nodiscard]] std::size_t display_width(std::string_view text) noexcept;

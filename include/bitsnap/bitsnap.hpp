@@ -16,6 +16,7 @@
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/store.hpp>
 #include <bitsnap/tensor.hpp>
+#include <bitsnap/text.hpp>
 #include <bitsnap/value.hpp>
 #include <bitsnap/version.hpp>
 #include <bitsnap/writer.hpp>

@@ -39,10 +39,11 @@ enum class ErrorCode : std::uint8_t {
   read_only,    // io: the file system is mounted read-only
 };
 
-// A kind, a message for people, and for programs a code and the argument or setting that is wrong. Cheap to move.
+// A kind, a message for people, and for programs a code and the argument or setting that is wrong. Names and paths in
+// the message may come from anywhere, so it is made printable (text.hpp). Cheap to move.
 class [[nodiscard]] Error {
  public:
-  Error(ErrorKind kind, std::string message) : kind_(kind), message_(std::move(message)) {}
+  Error(ErrorKind kind, std::string message);
 
   [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }

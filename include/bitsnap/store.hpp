@@ -206,7 +206,8 @@ class Store {
   [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
 
   // Opens one shard of a checkpoint with everything that it depends on, so that it stays readable whatever is pruned
-  // later. nullopt: the newest step. not_found if there is no such step or shard.
+  // later. nullopt: the newest step. not_found if there is no such step or shard; busy if the step is saved again as
+  // often as it is opened.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step = std::nullopt,
                                                                  std::uint32_t shard = 0) const;
 

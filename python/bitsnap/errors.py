@@ -7,6 +7,8 @@ what was found.
 
 from __future__ import annotations
 
+from bitsnap._text import printable
+
 
 class BitsnapError(Exception):
     """Any error that bitsnap reports.
@@ -21,8 +23,9 @@ class BitsnapError(Exception):
     field: str | None = None
 
     def __str__(self) -> str:
-        # KeyError and OSError, from which some classes below derive, format their arguments in other ways.
-        return str(self.args[0]) if self.args else ""
+        # KeyError and OSError, from which some classes below derive, format their arguments in other ways. Paths and
+        # names in the message may come from anywhere.
+        return printable(str(self.args[0]), kept="\n") if self.args else ""
 
 
 class InvalidArgumentError(BitsnapError, ValueError):

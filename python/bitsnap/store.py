@@ -29,6 +29,9 @@ from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
 from bitsnap.state import Keys, load
 
+# Attempts to open the newest checkpoint, while it keeps changing.
+_OPEN_NEWEST = 16
+
 Reencode: TypeAlias = Literal["auto", "never", "always"]
 
 
@@ -442,6 +445,7 @@ class Store:
         return self._packer.pack(state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata)
 
     def _only_shard(self, step: int | None) -> _bitsnap.Snapshot:
+        attempt = 1
         while True:
             at = self.latest() if step is None else step
             if at is None:
@@ -455,6 +459,7 @@ class Store:
                     )
                 return self._native.snapshot(at, 0)
             except NotFoundError:
-                # A newer one may have replaced it in the meantime.
-                if step is not None or self.latest() == at:
+                # Meanwhile another one may have become the newest, or the same step was saved again.
+                if step is not None or attempt == _OPEN_NEWEST:
                     raise
+                attempt += 1

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <bitsnap/text.hpp>
+
 namespace bitsnap {
 namespace {
 
@@ -12,6 +14,10 @@ constexpr std::array<std::pair<ErrorCode, std::string_view>, 3> kCodeNames = {
     {{ErrorCode::adam_needed, "adam_needed"}, {ErrorCode::no_space, "no_space"}, {ErrorCode::read_only, "read_only"}}};
 
 }  // namespace
+
+Error::Error(ErrorKind kind, std::string message) : kind_(kind), message_(std::move(message)) {
+  if (!is_printable(message_)) message_ = printable(message_);
+}
 
 std::string_view error_kind_name(ErrorKind kind) noexcept {
   switch (kind) {
@@ -44,7 +50,7 @@ std::optional<ErrorCode> error_code_from_name(std::string_view name) noexcept {
 }
 
 Error Error::within(std::string_view where) && {
-  message_.insert(0, ": ").insert(0, where);
+  message_.insert(0, ": ").insert(0, printable(where));
   return std::move(*this);
 }
 

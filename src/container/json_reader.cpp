@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/text.hpp>
+
 #include "base/try.hpp"
 #include "container/json_text.hpp"
 

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstring>
 
+#include <bitsnap/text.hpp>
+
 namespace bitsnap::container {
 namespace {
 
@@ -31,34 +33,6 @@ constexpr std::array<std::uint8_t, 256> base64_values() {
 }
 
 }  // namespace
-
-std::size_t utf8_sequence(std::string_view text, std::size_t at) noexcept {
-  const std::uint8_t lead = byte_of(text[at]);
-  if (lead < 0x80) return 1;
-  // The range of the second byte excludes overlong forms, surrogates and code points above U+10FFFF.
-  std::size_t size = 0;
-  std::uint8_t second_min = 0x80;
-  std::uint8_t second_max = 0xBF;
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    size = 2;
-  } else if (lead >= 0xE0 && lead <= 0xEF) {
-    size = 3;
-    if (lead == 0xE0) second_min = 0xA0;
-    if (lead == 0xED) second_max = 0x9F;
-  } else if (lead >= 0xF0 && lead <= 0xF4) {
-    size = 4;
-    if (lead == 0xF0) second_min = 0x90;
-    if (lead == 0xF4) second_max = 0x8F;
-  } else {
-    return 0;
-  }
-  if (text.size() - at < size) return 0;
-  if (byte_of(text[at + 1]) < second_min || byte_of(text[at + 1]) > second_max) return 0;
-  for (std::size_t i = 2; i < size; ++i) {
-    if ((byte_of(text[at + i]) & 0xC0) != 0x80) return 0;
-  }
-  return size;
-}
 
 std::size_t plain_characters(std::string_view text) noexcept {
   constexpr std::uint64_t kEach = 0x0101010101010101;
@@ -182,16 +156,9 @@ std::string quote_name(std::string_view name) {
       text.append("...");
       break;
     }
-    const std::size_t size = utf8_sequence(name, at);
-    const std::uint8_t c = byte_of(name[at]);
-    // Escaped: control characters, including U+0080 to U+009F (C2 80 to C2 9F), and bytes that are not UTF-8.
-    const bool is_c1 = size == 2 && c == 0xC2 && byte_of(name[at + 1]) < 0xA0;
-    if (size == 0 || c < 0x20 || c == 0x7F || is_c1) {
-      append_escaped_control(text, is_c1 ? byte_of(name[at + 1]) : c);
-    } else {
-      text.append(name.substr(at, size));
-    }
-    at += size == 0 ? 1 : size;
+    const std::string_view character = name.substr(at, std::max<std::size_t>(utf8_sequence(name, at), 1));
+    text.append(printable(character));
+    at += character.size();
   }
   text.push_back('\'');
   return text;

@@ -9,9 +9,6 @@
 
 namespace bitsnap::container {
 
-// Length of the UTF-8 sequence that begins at text[at]; 0 if there is none. Precondition: at < text.size().
-[[nodiscard]] std::size_t utf8_sequence(std::string_view text, std::size_t at) noexcept;
-
 // Whether the text is UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 [[nodiscard]] bool is_utf8(std::string_view text) noexcept;
 
@@ -42,8 +39,7 @@ void append_double(std::string& to, double number);
 // nullopt unless the text is padded base64 with its unused bits zero.
 [[nodiscard]] std::optional<std::string> parse_base64(std::string_view text);
 
-// Quotes a name from a file for messages: in single quotes, without characters that could disturb a terminal, cut after
-// about 120 bytes.
+// Quotes a name from a file for messages: printable, in single quotes, cut after about 120 bytes.
 [[nodiscard]] std::string quote_name(std::string_view name);
 
 // "tensor 'x'", for messages.

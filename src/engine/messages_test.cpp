@@ -187,7 +187,7 @@ TEST(Messages, ErrorsKeepKindAndMessage) {
   for (int kind = 1; kind <= static_cast<int>(ErrorKind::internal); ++kind) {
     const Error error = parse_error(sent(to_json(Error(static_cast<ErrorKind>(kind), "why \"not\"\n"))).dump());
     EXPECT_EQ(error.kind(), static_cast<ErrorKind>(kind));
-    EXPECT_EQ(error.message(), "why \"not\"\n");
+    EXPECT_EQ(error.message(), "why \"not\"\\x0a") << "printable";
   }
   const Error needed = parse_error(
       sent(to_json(Error(ErrorKind::invalid_argument, "why").with_code(ErrorCode::adam_needed).about("exp_avg.w")))

@@ -33,7 +33,7 @@ Result<void> Engine::Impl::check_store() const {
 
 Result<std::optional<std::string>> Engine::Impl::committed_attempt(std::uint64_t step) const {
   const store::RunLayout layout(options_.path);
-  auto record = store::read_commit_record(files_, layout, step);
+  auto record = store::read_commit_record(*files_.without_links(layout.root()), layout, step);
   if (record) return std::optional(std::move(record->attempt));
   if (record.error().kind() == ErrorKind::not_found) return std::optional<std::string>();
   return tl::unexpected(std::move(record).error());
@@ -42,6 +42,7 @@ Result<std::optional<std::string>> Engine::Impl::committed_attempt(std::uint64_t
 Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) const {
   BITSNAP_ASSIGN(const std::unique_ptr<Store> store, read_store());
   BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
+  if (info.damage) return tl::unexpected(*info.damage);
   if (info.shards != 1 && info.shards != options_.world_size) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: step {} was saved by {} ranks, expected 1 or world_size = {}", options_.path, step,

@@ -26,7 +26,12 @@ void Descriptor::close() noexcept {
 }
 
 Descriptor open_descriptor(const char* path, int flags, unsigned mode) noexcept {
-  return Descriptor(call_again([&] { return ::open(path, flags | O_CLOEXEC | O_NOCTTY, static_cast<mode_t>(mode)); }));
+  return open_descriptor_at(AT_FDCWD, path, flags, mode);
+}
+
+Descriptor open_descriptor_at(int directory, const char* path, int flags, unsigned mode) noexcept {
+  return Descriptor(
+      call_again([&] { return ::openat(directory, path, flags | O_CLOEXEC | O_NOCTTY, static_cast<mode_t>(mode)); }));
 }
 
 Descriptor duplicate_descriptor(int fd, int lowest) noexcept {

@@ -8,6 +8,8 @@ namespace bitsnap::os {
 
 // open() with close-on-exec, retried as call_again() says (errno_error.hpp).
 [[nodiscard]] Descriptor open_descriptor(const char* path, int flags, unsigned mode = 0) noexcept;
+// The same for a path relative to an open directory, or AT_FDCWD.
+[[nodiscard]] Descriptor open_descriptor_at(int directory, const char* path, int flags, unsigned mode = 0) noexcept;
 
 // Duplicates `fd` to a number that is at least `lowest`.
 [[nodiscard]] Descriptor duplicate_descriptor(int fd, int lowest = 0) noexcept;

@@ -150,14 +150,14 @@ Result<std::unique_ptr<FileLock>> join(Registry& registry, const FileKey& key, H
   return lock;
 }
 
-Descriptor open_lock_file(const std::string& path, LockKind kind) noexcept {
+Descriptor open_lock_file(const PathAt& at, LockKind kind) noexcept {
   // Non-blocking, so that the caller can reject a pipe instead of waiting for it.
-  Descriptor fd = open_descriptor(path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK, kDefaultFileMode);
+  Descriptor fd = at.open(O_RDWR | O_CREAT | O_NONBLOCK, kDefaultFileMode);
   if (fd.is_open() || kind == LockKind::exclusive) return fd;
   if (errno != EACCES && errno != EPERM && errno != EROFS) return fd;
   // Read access is enough for a shared lock. Otherwise report why the file could not be opened or created.
   const int error = errno;
-  Descriptor read_only = open_descriptor(path.c_str(), O_RDONLY | O_NONBLOCK);
+  Descriptor read_only = at.open(O_RDONLY | O_NONBLOCK);
   if (!read_only.is_open()) errno = error;
   return read_only;
 }
@@ -196,12 +196,12 @@ Result<void> acquire(int fd, const std::string& path, LockKind kind) {
 
 }  // namespace
 
-Result<std::unique_ptr<FileLock>> lock_file(const std::string& path, LockKind kind) {
-  BITSNAP_TRY(check_path("lock", path));
+Result<std::unique_ptr<FileLock>> lock_file(const PathAt& at, const std::string& path, LockKind kind) {
   Registry& locks = registry();
   const std::lock_guard guard(locks.mutex);
   struct ::stat info{};
-  if (call_again([&] { return ::stat(path.c_str(), &info); }) == 0) {
+  const int status = call_again([&] { return ::fstatat(at.directory(), at.name(), &info, at.stat_flags()); });
+  if (status == 0 && !S_ISLNK(info.st_mode)) {
     const FileKey key(info.st_dev, info.st_ino);
     if (const auto held = locks.files.find(key); held != locks.files.end()) {
       return join(locks, key, held->second, path, kind);
@@ -210,9 +210,9 @@ Result<std::unique_ptr<FileLock>> lock_file(const std::string& path, LockKind ki
       return fail(ErrorKind::invalid_argument, operation_name(kind) + " " + path + ": it is not a regular file");
     }
   }
-  Descriptor fd = open_lock_file(path, kind);
+  Descriptor fd = open_lock_file(at, kind);
   if (!fd.is_open() || ::fstat(fd.get(), &info) != 0) {
-    return fail_errno(errno, operation_name(kind), path);
+    return at.fail_open(errno, operation_name(kind), path, "a file");
   }
   if (!S_ISREG(info.st_mode)) {
     return fail(ErrorKind::invalid_argument, operation_name(kind) + " " + path + ": it is not a regular file");

@@ -149,6 +149,14 @@ class FileSystem {
   // not open() a file that it has locked: closing it hides the holder from others, and where the system has only record
   // locks (before Linux 3.15, and on some network file systems) releases the lock.
   [[nodiscard]] virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) = 0;
+
+  // This file system, but with no symbolic link below the directory `root`: calls that would follow one there, also as
+  // the last name, fail with invalid_argument and name it, even if another process puts it there during the call. The
+  // path of `root` itself may contain links. rename() and remove() treat a link like a file, as always. stat() changes
+  // nothing, so it follows links to directories; a link as the last name exists and is neither directory nor regular.
+  //
+  // This file system must outlive the result; files that are opened through the result need not be closed before it.
+  [[nodiscard]] virtual std::shared_ptr<FileSystem> without_links(const std::string& root) = 0;
 };
 
 // The file system of this machine; lives as long as the process.

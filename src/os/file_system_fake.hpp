@@ -57,6 +57,8 @@ class FakeFileSystem final : public FileSystem {
   Result<void> check_writable(const std::string& path) override;
   Result<DirectorySync> sync_directory(const std::string& path) override;
   Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override;
+  // It has no links, so this is the same file system.
+  std::shared_ptr<FileSystem> without_links(const std::string& root) override;
 
  private:
   struct State;

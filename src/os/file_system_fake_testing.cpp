@@ -471,4 +471,8 @@ Result<std::unique_ptr<FileLock>> FakeFileSystem::lock(const std::string& path, 
   return std::make_unique<Lock>(state_, std::move(place.node));
 }
 
+std::shared_ptr<FileSystem> FakeFileSystem::without_links(const std::string&) {
+  return {std::shared_ptr<FileSystem>(), this};
+}
+
 }  // namespace bitsnap::os

@@ -94,13 +94,17 @@ class FaultyFileSystem final : public FileSystem {
   Result<void> check_writable(const std::string& path) override;
   Result<DirectorySync> sync_directory(const std::string& path) override;
   Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override;
+  // With the same faults, counts and watcher.
+  std::shared_ptr<FileSystem> without_links(const std::string& root) override;
 
  private:
   class Plan;
   class Reader;
   class Writer;
 
-  FileSystem& inner_;
+  FaultyFileSystem(std::shared_ptr<FileSystem> inner, std::shared_ptr<Plan> plan);
+
+  std::shared_ptr<FileSystem> inner_;
   std::shared_ptr<Plan> plan_;  // shared with the open files
 };
 

@@ -207,7 +207,10 @@ class FaultyFileSystem::Writer final : public WritableFile {
   std::optional<Error> error_;
 };
 
-FaultyFileSystem::FaultyFileSystem(FileSystem& inner) : inner_(inner), plan_(std::make_shared<Plan>()) {}
+FaultyFileSystem::FaultyFileSystem(FileSystem& inner)
+    : FaultyFileSystem({std::shared_ptr<FileSystem>(), &inner}, std::make_shared<Plan>()) {}
+FaultyFileSystem::FaultyFileSystem(std::shared_ptr<FileSystem> inner, std::shared_ptr<Plan> plan)
+    : inner_(std::move(inner)), plan_(std::move(plan)) {}
 FaultyFileSystem::~FaultyFileSystem() = default;
 
 void FaultyFileSystem::fail_at(FileOperation operation, std::uint64_t index, Fault fault) {
@@ -225,56 +228,60 @@ std::uint64_t FaultyFileSystem::failures() const { return plan_->failures(); }
 
 Result<std::unique_ptr<RandomAccessFile>> FaultyFileSystem::open(const std::string& path, AccessPattern pattern) {
   return obey(plan_->next(FileOperation::open, path), [&]() -> Result<std::unique_ptr<RandomAccessFile>> {
-    BITSNAP_ASSIGN(auto file, inner_.open(path, pattern));
+    BITSNAP_ASSIGN(auto file, inner_->open(path, pattern));
     return std::make_unique<Reader>(plan_, std::move(file));
   });
 }
 
 Result<std::unique_ptr<WritableFile>> FaultyFileSystem::create(const std::string& path, FileMode mode) {
   return obey(plan_->next(FileOperation::create, path), [&]() -> Result<std::unique_ptr<WritableFile>> {
-    BITSNAP_ASSIGN(auto file, inner_.create(path, mode));
+    BITSNAP_ASSIGN(auto file, inner_->create(path, mode));
     return std::make_unique<Writer>(plan_, std::move(file));
   });
 }
 
 Result<void> FaultyFileSystem::rename(const std::string& from, const std::string& to) {
-  return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_.rename(from, to); });
+  return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_->rename(from, to); });
 }
 
 Result<void> FaultyFileSystem::rename_no_replace(const std::string& from, const std::string& to) {
-  return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_.rename_no_replace(from, to); });
+  return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_->rename_no_replace(from, to); });
 }
 
 Result<void> FaultyFileSystem::remove(const std::string& path) {
-  return obey(plan_->next(FileOperation::remove, path), [&] { return inner_.remove(path); });
+  return obey(plan_->next(FileOperation::remove, path), [&] { return inner_->remove(path); });
 }
 
 Result<void> FaultyFileSystem::create_directory(const std::string& path, FileMode mode) {
-  return obey(plan_->next(FileOperation::create_directory, path), [&] { return inner_.create_directory(path, mode); });
+  return obey(plan_->next(FileOperation::create_directory, path), [&] { return inner_->create_directory(path, mode); });
 }
 
 Result<std::vector<std::string>> FaultyFileSystem::list_directory(const std::string& path) {
-  return obey(plan_->next(FileOperation::list_directory, path), [&] { return inner_.list_directory(path); });
+  return obey(plan_->next(FileOperation::list_directory, path), [&] { return inner_->list_directory(path); });
 }
 
 Result<FileInfo> FaultyFileSystem::stat(const std::string& path) {
-  return obey(plan_->next(FileOperation::stat, path), [&] { return inner_.stat(path); });
+  return obey(plan_->next(FileOperation::stat, path), [&] { return inner_->stat(path); });
 }
 
 Result<void> FaultyFileSystem::check_writable(const std::string& path) {
-  return obey(plan_->next(FileOperation::check_writable, path), [&] { return inner_.check_writable(path); });
+  return obey(plan_->next(FileOperation::check_writable, path), [&] { return inner_->check_writable(path); });
 }
 
 Result<DirectorySync> FaultyFileSystem::sync_directory(const std::string& path) {
   Plan::SyncVerdict verdict = plan_->next_sync(FileOperation::sync_directory, path);
   return obey(std::move(verdict.failure), [&]() -> Result<DirectorySync> {
     if (verdict.is_skipped) return DirectorySync::done;
-    return inner_.sync_directory(path);
+    return inner_->sync_directory(path);
   });
 }
 
 Result<std::unique_ptr<FileLock>> FaultyFileSystem::lock(const std::string& path, LockKind kind) {
-  return obey(plan_->next(FileOperation::lock, path), [&] { return inner_.lock(path, kind); });
+  return obey(plan_->next(FileOperation::lock, path), [&] { return inner_->lock(path, kind); });
+}
+
+std::shared_ptr<FileSystem> FaultyFileSystem::without_links(const std::string& root) {
+  return std::shared_ptr<FileSystem>(new FaultyFileSystem(inner_->without_links(root), plan_));
 }
 
 }  // namespace bitsnap::os

@@ -192,23 +192,27 @@ TEST(PosixFileSystem, ReadsFilesOfMoreThanFourGibibytes) {
   EXPECT_EQ(as_text(out), "end");
 }
 
-using Rename = int (*)(const char*, const char*) noexcept;
+using Rename = int (*)(const RenamePath&, const RenamePath&) noexcept;
 class RenameTest : public testing::TestWithParam<Rename> {};
 INSTANTIATE_TEST_SUITE_P(All, RenameTest,
                          testing::Values(rename_exclusive, rename_by_link, rename_by_placeholder, rename_no_replace));
 
 TEST_P(RenameTest, MovesWithoutReplacing) {
   const TemporaryDirectory directory;
-  const Rename rename = GetParam();
+  // The old name as a path, and the new one relative to the open directory.
+  const Descriptor opened = open_descriptor(directory.path().c_str(), O_PATH | O_DIRECTORY);
+  const auto rename = [&](const std::string& from, const std::string& to) {
+    return GetParam()({AT_FDCWD, from.c_str()}, {opened.get(), to.c_str() + directory.path().size() + 1});
+  };
   put(directory / "a", "new");
   put(directory / "b", "old");
-  EXPECT_EQ(rename((directory / "a").c_str(), (directory / "b").c_str()), EEXIST);
+  EXPECT_EQ(rename(directory / "a", directory / "b"), EEXIST);
   EXPECT_EQ(get(directory / "a"), "new");
   EXPECT_EQ(get(directory / "b"), "old");
-  EXPECT_EQ(rename((directory / "a").c_str(), (directory / "c").c_str()), 0);
+  EXPECT_EQ(rename(directory / "a", directory / "c"), 0);
   EXPECT_EQ(get(directory / "c"), "new");
-  EXPECT_EQ(rename((directory / "none").c_str(), (directory / "d").c_str()), ENOENT);
-  EXPECT_EQ(rename((directory / "b").c_str(), (directory / "none/b").c_str()), ENOENT);
+  EXPECT_EQ(rename(directory / "none", directory / "d"), ENOENT);
+  EXPECT_EQ(rename(directory / "b", directory / "none/b"), ENOENT);
   EXPECT_THAT(*real_file_system().list_directory(directory.path()), ElementsAre("b", "c"));
 }
 

@@ -1,9 +1,11 @@
-// The contract of FileSystem, tested on the real one, the fake one, and the faulty one without a fault.
+// The contract of FileSystem, tested on the real one, the real one that follows no links, the fake one, and the faulty
+// one without a fault.
 #include "os/file_system.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <random>
@@ -20,7 +22,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-enum class Kind { real, fake, faulty };
+enum class Kind { real, real_without_links, fake, faulty };
+
+std::string name_of(Kind kind) {
+  constexpr std::array kNames = {"Real", "RealWithoutLinks", "Fake", "Faulty"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
 
 std::vector<std::byte> random_bytes(std::size_t size, std::uint32_t seed) {
   std::mt19937 random(seed);
@@ -32,8 +39,8 @@ std::vector<std::byte> random_bytes(std::size_t size, std::uint32_t seed) {
 class FileSystemTest : public testing::TestWithParam<Kind> {
  protected:
   FileSystemTest() : faulty_(fake_) {
-    if (GetParam() == Kind::real) {
-      fs_ = &real_file_system();
+    if (GetParam() == Kind::real || GetParam() == Kind::real_without_links) {
+      fs_ = GetParam() == Kind::real ? &real_file_system() : without_links_.get();
       root_ = directory_.path();
     } else {
       fs_ = GetParam() == Kind::fake ? static_cast<FileSystem*>(&fake_) : &faulty_;
@@ -66,16 +73,16 @@ class FileSystemTest : public testing::TestWithParam<Kind> {
   }
 
   TemporaryDirectory directory_;
+  std::shared_ptr<FileSystem> without_links_ = real_file_system().without_links(parent_directory(directory_.path()));
   FakeFileSystem fake_;
   FaultyFileSystem faulty_;
   FileSystem* fs_;
   std::string root_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, FileSystemTest, testing::Values(Kind::real, Kind::fake, Kind::faulty),
-                         [](const auto& test) -> std::string {
-                           return test.param == Kind::real ? "Real" : test.param == Kind::fake ? "Fake" : "Faulty";
-                         });
+INSTANTIATE_TEST_SUITE_P(All, FileSystemTest,
+                         testing::Values(Kind::real, Kind::real_without_links, Kind::fake, Kind::faulty),
+                         [](const auto& test) { return name_of(test.param); });
 
 TEST_P(FileSystemTest, ReadsBackBytesAppendedInPiecesOfAnySize) {
   const std::vector<std::byte> bytes = random_bytes(3000000, 1);

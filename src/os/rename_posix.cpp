@@ -11,31 +11,31 @@
 
 namespace bitsnap::os {
 
-int rename_exclusive(const char* from, const char* to) noexcept {
-  const auto rename = [&] { return ::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE); };
+int rename_exclusive(const RenamePath& from, const RenamePath& to) noexcept {
+  const auto rename = [&] { return ::renameat2(from.directory, from.name, to.directory, to.name, RENAME_NOREPLACE); };
   return call_again(rename) == 0 ? 0 : errno;
 }
 
-int rename_by_link(const char* from, const char* to) noexcept {
-  if (call_again([&] { return ::link(from, to); }) != 0) return errno;
-  if (::unlink(from) == 0) return 0;
+int rename_by_link(const RenamePath& from, const RenamePath& to) noexcept {
+  if (call_again([&] { return ::linkat(from.directory, from.name, to.directory, to.name, 0); }) != 0) return errno;
+  if (::unlinkat(from.directory, from.name, 0) == 0) return 0;
   const int error = errno;
-  ::unlink(to);  // `from` could not be removed, so this was no move: undo it
+  ::unlinkat(to.directory, to.name, 0);  // `from` could not be removed, so this was no move: undo it
   return error;
 }
 
-int rename_by_placeholder(const char* from, const char* to) noexcept {
-  if (::access(from, F_OK) != 0) return errno;
-  const int fd = ::open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+int rename_by_placeholder(const RenamePath& from, const RenamePath& to) noexcept {
+  if (::faccessat(from.directory, from.name, F_OK, 0) != 0) return errno;
+  const int fd = ::openat(to.directory, to.name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return errno;
   ::close(fd);
-  if (::rename(from, to) == 0) return 0;
+  if (::renameat(from.directory, from.name, to.directory, to.name) == 0) return 0;
   const int error = errno;
-  ::unlink(to);
+  ::unlinkat(to.directory, to.name, 0);
   return error;
 }
 
-int rename_no_replace(const char* from, const char* to) noexcept {
+int rename_no_replace(const RenamePath& from, const RenamePath& to) noexcept {
   int error = rename_exclusive(from, to);
   if (error == EINVAL || error == ENOSYS || error == EPERM || error == EOPNOTSUPP) error = rename_by_link(from, to);
   if (error == EPERM || error == ENOSYS || error == EOPNOTSUPP) error = rename_by_placeholder(from, to);

@@ -101,9 +101,12 @@ bool can_start(const std::string& directory) {
 bool can_rename(const std::string& directory) {
   const std::string from = directory + "/from";
   const std::string to = directory + "/to";
-  FileSystem& files = real_file_system();
-  return files.create(from) && files.rename_no_replace(from, to) && files.create(from) &&
-         !files.rename_no_replace(from, to);
+  const std::shared_ptr<FileSystem> confined = real_file_system().without_links(directory);
+  const auto can_rename_with = [&](FileSystem& files) {
+    return files.create(from) && files.rename_no_replace(from, to) && files.create(from) &&
+           !files.rename_no_replace(from, to) && files.remove(from) && files.remove(to);
+  };
+  return can_rename_with(real_file_system()) && can_rename_with(*confined);
 }
 
 TEST(SystemCallFilter, NoRefusedCallIsMissed) {

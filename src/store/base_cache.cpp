@@ -125,13 +125,14 @@ BaseCache::Limits BaseCache::limits() const {
   return limits_;
 }
 
-void BaseCache::note_published(os::FileSystem& files, const std::string& path, const Blob& blob) {
-  const Result<os::FileInfo> file = files.stat(path);
+void BaseCache::note_published(const std::shared_ptr<os::FileSystem>& files, const std::string& path,
+                               const Blob& blob) {
+  const Result<os::FileInfo> file = files->stat(path);
   if (!file || !file->is_regular || file->size_bytes != blob.size_bytes()) return;
   const std::lock_guard lock(mutex_);
   for (auto& [id, entry] : entries_) {
     if (entry.blob.get() != &blob) continue;
-    entry.files = &files;
+    entry.files = files;
     entry.path = path;
     entry.file = *file;
   }
@@ -139,7 +140,7 @@ void BaseCache::note_published(os::FileSystem& files, const std::string& path, c
 
 std::unique_ptr<os::RandomAccessFile> BaseCache::file_of(const Entry& entry, std::string name) const {
   if (entry.files == nullptr) return blob_file(entry.blob, std::move(name));
-  return std::make_unique<PublishedFile>(entry.blob, std::move(name), *entry.files, entry.path, entry.file);
+  return std::make_unique<PublishedFile>(entry.blob, std::move(name), entry.files, entry.path, entry.file);
 }
 
 Result<std::unique_ptr<os::RandomAccessFile>> BaseCache::open_file(os::FileSystem& files,

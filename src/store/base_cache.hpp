@@ -97,7 +97,7 @@ class BaseCache final : public BaseProvider {
 
   // Notes that `blob` was published as the file at `path`, with the file's current size, id and time. Does nothing if
   // the cache does not hold `blob`, or if the sizes differ.
-  void note_published(os::FileSystem& files, const std::string& path, const Blob& blob);
+  void note_published(const std::shared_ptr<os::FileSystem>& files, const std::string& path, const Blob& blob);
   // Opens the file at `path`: from memory if it was published there and the file on disk is still the same, otherwise
   // from the disk.
   [[nodiscard]] Result<std::unique_ptr<os::RandomAccessFile>> open_file(os::FileSystem& files,
@@ -156,10 +156,10 @@ class BaseCache final : public BaseProvider {
     std::string name;  // the name that dependants store for it
     bool persisted = false;
     std::uint64_t raw_bytes = 0;
-    std::uint64_t age = 0;            // grows with each new entry
-    os::FileSystem* files = nullptr;  // of the published file; nullptr: not published
-    std::string path = {};            // of the published file
-    os::FileInfo file = {};           // of the published file, as note_published() saw it
+    std::uint64_t age = 0;                       // grows with each new entry
+    std::shared_ptr<os::FileSystem> files = {};  // of the published file; nullptr: not published
+    std::string path = {};                       // of the published file
+    os::FileInfo file = {};                      // of the published file, as note_published() saw it
     std::weak_ptr<const Snapshot> opened = {};
   };
   struct Record {

@@ -23,7 +23,7 @@ class BaseCacheRoomTest : public ::testing::Test {
       const auto file = disk_.create(path(step)).value();
       EXPECT_TRUE(file->append(content));
       EXPECT_TRUE(file->close());
-      cache_.note_published(disk_, path(step), *blob);
+      cache_.note_published(unowned(disk_), path(step), *blob);
     }
     return blob;
   }

@@ -308,7 +308,7 @@ void publish(BaseCache& cache, os::FileSystem& files, const std::string& path, s
   ASSERT_TRUE((*file)->append(bytes));
   ASSERT_TRUE((*file)->sync());
   ASSERT_TRUE((*file)->close());
-  cache.note_published(files, path, *snapshot.blob);
+  cache.note_published(unowned(files), path, *snapshot.blob);
 }
 
 Result<save::Bytes> read(const BaseCache& cache, os::FileSystem& files, const std::string& path) {
@@ -342,8 +342,8 @@ TEST(BaseCache, IgnoresAFileThatIsNotTheBlob) {
   publish(cache, disk, "/a.bsnap", 1, save::random_bytes(100, 1));
   const auto other = to_blob(save::random_bytes(90, 2));
   ASSERT_TRUE(cache.put({2, {2, 0}, other, {}, false}));
-  cache.note_published(disk, "/a.bsnap", *other);
-  cache.note_published(disk, "/absent.bsnap", *other);
+  cache.note_published(unowned(disk), "/a.bsnap", *other);
+  cache.note_published(unowned(disk), "/absent.bsnap", *other);
   EXPECT_EQ(read(cache, disk, "/a.bsnap").value(), save::random_bytes(100, 1));
   EXPECT_EQ(read(cache, disk, "/absent.bsnap").error().kind(), ErrorKind::not_found);
 }

@@ -15,12 +15,16 @@
 namespace bitsnap::store {
 namespace {
 
-// Attempts to open a shard before it counts as corrupt: while its record keeps changing, which retention does less
-// often than this, and while its record stays the same.
+// Attempts to open a shard: in all, if its record keeps changing, which writers do less often than this; and with the
+// same record, before the shard counts as damaged.
 constexpr int kOpenAttempts = 16;
 constexpr int kUnchangedAttempts = 4;
 // Limit for the length of a path of references. A chain has at most kLongestChain files, and rewriting may add a few.
 constexpr std::uint32_t kMaxNesting = 1024;
+
+// Whether the error may come from a file that was removed or written again. Some network file systems report that as
+// io.
+bool may_follow_from_change(const Error& error) { return is_damage(error) || error.kind() == ErrorKind::io; }
 
 // The snapshots that one file refers to; they are opened before it.
 class OpenedBases final : public BaseProvider {
@@ -58,29 +62,35 @@ Result<CommitRecord> CheckpointReader::record(std::uint64_t step) const {
 
 Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t step, std::uint32_t shard) {
   BITSNAP_ASSIGN(CommitRecord record, read_commit_record(file_system_, layout_, step));
-  for (int attempt = 1;; ++attempt) {
+  int unchanged = 0;
+  for (int attempt = 1; attempt <= kOpenAttempts; ++attempt) {
     if (shard >= record.shards.size()) {
       return fail(ErrorKind::not_found,
                   fmt::format("{}: shard must be below {}, the number of shards of step {}, got {}", layout_.root(),
                               record.shards.size(), step, shard));
     }
     auto opened = open_file(step, record.shards[shard]);
-    if (opened || opened.error().kind() != ErrorKind::not_found) return opened;
-    if (attempt == kOpenAttempts) return fail(ErrorKind::corrupt, opened.error().message());
-    // A file was removed after the record was read, or is missing.
+    if (opened || !may_follow_from_change(opened.error())) return opened;
+    // A writer may have changed the step since its record was read. Only if the record is still the same, a file is
+    // missing or damaged.
     auto again = read_commit_record(file_system_, layout_, step);
     if (!again && again.error().kind() == ErrorKind::not_found) {
       return fail(ErrorKind::not_found,
                   fmt::format("{}: step {} was removed while it was being opened", layout_.root(), step));
     }
     if (!again) return tl::unexpected(std::move(again).error());
-    // A file that this one refers to may have been rewritten: then the record of this step is unchanged.
-    if (*again == record && attempt < kUnchangedAttempts) continue;
-    if (*again == record) {
-      return fail(ErrorKind::corrupt, opened.error().message() + ", but the commit record names it");
+    if (*again != record) {
+      record = std::move(*again);
+      continue;
     }
-    record = std::move(*again);
+    // A file that this one refers to may have been rewritten: then the record of this step is unchanged.
+    if (is_damage(opened.error()) && ++unchanged < kUnchangedAttempts) continue;
+    if (opened.error().kind() != ErrorKind::not_found) return opened;
+    return fail(ErrorKind::corrupt, opened.error().message() + ", but the commit record names it");
   }
+  return fail(ErrorKind::busy,
+              fmt::format("{}: step {} changed {} times while it was being opened; read it again later", layout_.root(),
+                          step, kOpenAttempts));
 }
 
 Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_t step, const ShardFile& file,

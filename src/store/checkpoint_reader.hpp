@@ -36,9 +36,10 @@ class CheckpointReader {
   // The record of a step, committed or retired. Returns not_found if the step has neither.
   [[nodiscard]] Result<CommitRecord> record(std::uint64_t step) const;
 
-  // Opens one shard of a committed checkpoint. If the commit record changes meanwhile, the reader starts again with the
-  // new record. Returns not_found if the checkpoint is not there (any more) or has no such shard. Returns corrupt,
-  // naming the file, if a file that the record names is missing or has other content.
+  // Opens one shard of a committed checkpoint. If that fails, the reader looks at the commit record again, and starts
+  // again if it has changed. Returns not_found if the checkpoint is not there (any more) or has no such shard. Returns
+  // corrupt or truncated, naming the file, if the record stays the same, and a file that it names is missing or has
+  // other content. Returns busy if the record keeps changing.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open(std::uint64_t step, std::uint32_t shard);
 
   // Opens a file that a record names, with everything that the file refers to, even if the checkpoint is retired or

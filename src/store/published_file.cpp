@@ -19,11 +19,11 @@ Result<void> PublishedFile::read_at(std::uint64_t offset, ByteSpan out) const {
 Result<const os::RandomAccessFile*> PublishedFile::on_disk() const {
   const std::lock_guard lock(mutex_);
   if (disk_ == nullptr) {
-    BITSNAP_ASSIGN(const os::FileInfo now, files_.stat(path_));
+    BITSNAP_ASSIGN(const os::FileInfo now, files_->stat(path_));
     if (!is_same_file(now, info_)) {
       return fail(ErrorKind::not_found, path_ + ": the file was removed or replaced while it was being read");
     }
-    BITSNAP_ASSIGN(disk_, files_.open(path_));
+    BITSNAP_ASSIGN(disk_, files_->open(path_));
   }
   return disk_.get();
 }

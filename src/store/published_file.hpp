@@ -23,9 +23,9 @@ class PublishedFile final : public os::RandomAccessFile {
  public:
   // `path` and `info`: the file on disk. Reads return not_found if the bytes have left memory and the file on disk is
   // no longer the one of `info`.
-  PublishedFile(const std::shared_ptr<const Blob>& blob, std::string name, os::FileSystem& files, std::string path,
-                const os::FileInfo& info)
-      : blob_(blob), name_(std::move(name)), files_(files), path_(std::move(path)), info_(info) {}
+  PublishedFile(const std::shared_ptr<const Blob>& blob, std::string name, std::shared_ptr<os::FileSystem> files,
+                std::string path, const os::FileInfo& info)
+      : blob_(blob), name_(std::move(name)), files_(std::move(files)), path_(std::move(path)), info_(info) {}
 
   Result<void> read_at(std::uint64_t offset, ByteSpan out) const override;
   std::uint64_t size_bytes() const noexcept override { return info_.size_bytes; }
@@ -36,7 +36,7 @@ class PublishedFile final : public os::RandomAccessFile {
 
   const std::weak_ptr<const Blob> blob_;
   const std::string name_;
-  os::FileSystem& files_;
+  const std::shared_ptr<os::FileSystem> files_;
   const std::string path_;
   const os::FileInfo info_;
   mutable std::mutex mutex_;

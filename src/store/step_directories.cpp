@@ -145,6 +145,14 @@ Result<void> StepDirectories::remove(std::uint64_t step) {
   return removed;
 }
 
+Result<std::vector<std::string>> StepDirectories::removable(std::uint64_t step) const {
+  BITSNAP_ASSIGN(std::vector<std::string> names, file_system_.list_directory(layout_.step_directory(step)));
+  const std::size_t others = std::erase_if(names, [](const std::string& name) { return !is_own_file_name(name); });
+  if (others == 0) return std::vector{fmt::format("{}/{}", kCheckpointsName, step_name(step))};
+  for (std::string& name : names) name = RunLayout::relative_file(step, name);
+  return names;
+}
+
 Result<void> StepDirectories::retire(std::uint64_t step) {
   BITSNAP_TRY(file_system_.rename(layout_.commit(step), layout_.retired(step)));
   return sync_step(step);

@@ -61,6 +61,10 @@ class StepDirectories {
   // directory holds other files, they stay, and so does the directory.
   [[nodiscard]] Result<void> remove(std::uint64_t step);
 
+  // What remove() removes of a step without a record, relative to the store: its directory, or bitsnap's files in it if
+  // others are there, too.
+  [[nodiscard]] Result<std::vector<std::string>> removable(std::uint64_t step) const;
+
   // commit.json -> retired.json, durably.
   [[nodiscard]] Result<void> retire(std::uint64_t step);
 

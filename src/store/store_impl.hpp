@@ -179,9 +179,12 @@ class Store::Impl {
   Result<std::vector<StoreDamage>> verify_records(store::CheckpointReader& reader,
                                                   std::span<const store::CommitRecord* const> records, bool decode,
                                                   const RunOptions& options) const;
+  [[nodiscard]] Result<bool> verify_again(store::CheckpointReader& reader, store::CommitRecord record, bool is_retired,
+                                          const StoreVerifyOptions& options, std::vector<StoreDamage>& damages) const;
 
-  os::FileSystem& file_system_;
   const store::RunLayout layout_;
+  const std::shared_ptr<os::FileSystem> own_files_;
+  os::FileSystem& file_system_;  // own_files_: follows no links in the store
   const StoreOptions options_;
   store::RunRecord run_;
   CodingSettings settings_;  // of options_, then of run_

@@ -58,11 +58,12 @@ std::string without_slashes(std::string path) {
 
 Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options,
                   std::shared_ptr<store::BaseCache> cache)
-    : file_system_(file_system),
-      layout_(without_slashes(path)),
+    : layout_(without_slashes(path)),
+      own_files_(file_system.without_links(layout_.root())),
+      file_system_(*own_files_),
       options_(options),
-      reader_(std::make_shared<store::CheckpointReader>(file_system, layout_, options.limits)),
-      directories_(file_system, layout_),
+      reader_(std::make_shared<store::CheckpointReader>(file_system_, layout_, options.limits)),
+      directories_(file_system_, layout_),
       cache_(cache != nullptr ? std::move(cache)
                               : std::make_shared<store::BaseCache>(
                                     store::BaseCache::Limits{.decoded_bytes = options.base_memory_bytes})) {}
@@ -74,17 +75,17 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
   BITSNAP_TRY(check_settings(options.settings));
   BITSNAP_TRY(check_retention(options.retention));
   std::unique_ptr<Impl> impl(new Impl(file_system, path, options, std::move(cache)));
-  BITSNAP_ASSIGN(os::FileInfo record, file_system.stat(impl->layout_.run_record()));
+  BITSNAP_ASSIGN(os::FileInfo record, impl->file_system_.stat(impl->layout_.run_record()));
   const bool writes = options.access != StoreAccess::read;
   if (!record.exists && (!writes || !options.create)) {
-    BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl->layout_.checkpoints()));
+    BITSNAP_ASSIGN(const os::FileInfo checkpoints, impl->file_system_.stat(impl->layout_.checkpoints()));
     // A store that is being created has no checkpoint: the run record is written last, and before the first checkpoint.
     // Then the record is read again.
     bool has_some = false;
     if (checkpoints.is_directory) {
       BITSNAP_ASSIGN(has_some, impl->has_checkpoints());
     }
-    BITSNAP_ASSIGN(record, file_system.stat(impl->layout_.run_record()));
+    BITSNAP_ASSIGN(record, impl->file_system_.stat(impl->layout_.run_record()));
     if (!record.exists) {
       if (has_some) return tl::unexpected(lost_run_record(impl->layout_));
       return fail(ErrorKind::not_found, fmt::format("{}: no store found{}", impl->layout_.root(),
@@ -97,7 +98,7 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     // The creator of the store may have been killed before it synced the names.
     BITSNAP_TRY(impl->directories_.sync(impl->layout_.root()));
   }
-  BITSNAP_ASSIGN(impl->run_, store::read_run_record(file_system, impl->layout_.run_record()));
+  BITSNAP_ASSIGN(impl->run_, store::read_run_record(impl->file_system_, impl->layout_.run_record()));
   impl->settings_ = settings_of(options, impl->run_.settings);
   if (options.access == StoreAccess::write) {
     if (impl->lock_ == nullptr) {

@@ -1,6 +1,7 @@
 // Pruning and rollback: removes checkpoints. A step that others need is retired, or the others are rewritten without
 // it.
 #include <algorithm>
+#include <iterator>
 #include <ranges>
 #include <utility>
 
@@ -308,7 +309,8 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
       BITSNAP_ASSIGN(const bool is_spared, is_spared_when_uncommitted(step));
       if (is_spared) continue;
       removed.insert(step);
-      found.push_back(fmt::format("{}/{}", store::kCheckpointsName, store::step_name(step)));
+      BITSNAP_ASSIGN(std::vector<std::string> removable, directories_.removable(step));
+      std::ranges::move(removable, std::back_inserter(found));
       if (!dry_run) BITSNAP_TRY(directories_.remove(step));
       continue;
     }

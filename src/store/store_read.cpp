@@ -111,9 +111,9 @@ Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std:
     auto opened = reader_->open(*step, shard);
     if (opened || opened.error().kind() != ErrorKind::not_found) return opened;
     BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.commit(*step)));
-    if (file.exists) return opened;  // the shard is missing, or the step has just been saved again
-    if (!wants_newest) return tl::unexpected(step_not_found(*step));
-    // The newest checkpoint was removed while it was opened: the one before it is now the newest.
+    if (!file.exists && !wants_newest) return tl::unexpected(step_not_found(*step));
+    if (file.exists && again >= kListAgain) return opened;  // the shard is missing
+    // The checkpoint was removed while it was opened. Now it is saved again, or the one before it is the newest.
   }
 }
 

@@ -382,11 +382,12 @@ Result<RepairReport> Store::Impl::repair(os::FileSystem& file_system, const std:
                                          const RepairOptions& options) {
   if (path.empty()) return fail(ErrorKind::invalid_argument, "the path of the store must not be empty");
   Impl impl(file_system, path, {.access = options.dry_run ? StoreAccess::read : StoreAccess::write}, nullptr);
-  BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl.layout_.checkpoints()));
-  BITSNAP_ASSIGN(const os::FileInfo record, file_system.stat(impl.layout_.run_record()));
-  BITSNAP_ASSIGN(const os::FileInfo lock, file_system.stat(impl.layout_.lock()));
-  bool is_store = checkpoints.is_directory && (record.exists || lock.exists);
-  if (checkpoints.is_directory && !is_store) {
+  BITSNAP_ASSIGN(const os::FileInfo checkpoints, impl.file_system_.stat(impl.layout_.checkpoints()));
+  BITSNAP_ASSIGN(const os::FileInfo record, impl.file_system_.stat(impl.layout_.run_record()));
+  BITSNAP_ASSIGN(const os::FileInfo lock, impl.file_system_.stat(impl.layout_.lock()));
+  // If `checkpoints` is no directory, listing it gives the error.
+  bool is_store = checkpoints.exists && (record.exists || lock.exists);
+  if (checkpoints.exists && !is_store) {
     BITSNAP_ASSIGN(is_store, impl.has_checkpoints());
   }
   if (!is_store) return fail(ErrorKind::not_found, fmt::format("{}: no store found", impl.layout_.root()));

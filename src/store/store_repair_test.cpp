@@ -63,6 +63,25 @@ class DamagedStore : public testing::Test {
   os::FakeFileSystem files_;
 };
 
+// A directory of a step without a record stays if it holds files of other programs. Only what goes is reported.
+TEST_F(DamagedStore, ReportsAsRemovedOnlyWhatIsRemoved) {
+  save_steps(2);
+  files_.plant(path(7, "notes.txt"), {});
+  files_.plant(path(8, "notes.txt"), {});
+  files_.plant(path(8), {});
+  files_.plant(path(9), {});
+  const std::vector<std::string> removed = {"checkpoints/0000000008/shard-00000-of-00001.bsnap",
+                                            "checkpoints/0000000009"};
+  EXPECT_EQ(open()->verify()->strays, removed);
+  EXPECT_EQ(repair(true).strays, removed);
+  EXPECT_EQ(repair().strays, removed);
+  EXPECT_TRUE(files_.stat(path(8, "notes.txt"))->exists);
+  EXPECT_FALSE(files_.stat(path(8))->exists);
+  EXPECT_FALSE(files_.stat(RunLayout("/run").step_directory(9))->exists);
+  EXPECT_TRUE(repair().strays.empty()) << "again";
+  EXPECT_TRUE(open()->verify()->strays.empty());
+}
+
 TEST_F(DamagedStore, VerificationNamesStepTensorAndChunk) {
   save_steps(8);
   flip(path(5), 70);  // the first payload

@@ -77,7 +77,7 @@ Result<void> Store::Impl::publish(store::PendingSave& save) {
   }
   if (save.blob != nullptr) {
     cache_->forget_base();
-    cache_->note_published(file_system_, layout_.step_file(save.step, save.file_name), *save.blob);
+    cache_->note_published(own_files_, layout_.step_file(save.step, save.file_name), *save.blob);
   } else if (is_next_base(save)) {
     cache_->keep_base(save.step, std::move(save.snapshot), save.keeper.get());
   }

@@ -20,6 +20,7 @@ namespace {
 // cache.
 constexpr std::size_t kTogether = 16;
 constexpr int kOpenAgain = 3;
+constexpr int kVerifyAgain = 15;  // while the record of a step keeps changing
 
 // Sorts by step. Damages of one step keep the order in which they were found.
 void sort_by_step(std::vector<StoreDamage>& damages) {
@@ -105,6 +106,30 @@ Result<std::vector<StoreDamage>> Store::Impl::verify_records(store::CheckpointRe
   return damages;
 }
 
+// A writer may have changed the step while it was read. Then verifies it again, and replaces `damages`. Returns false,
+// without damages, if the step is gone.
+Result<bool> Store::Impl::verify_again(store::CheckpointReader& reader, store::CommitRecord record, bool is_retired,
+                                       const StoreVerifyOptions& options, std::vector<StoreDamage>& damages) const {
+  for (int again = 0; !damages.empty(); ++again) {
+    auto now = store::read_commit_record(file_system_, layout_, record.step, is_retired);
+    if (!now && now.error().kind() == ErrorKind::not_found) {
+      damages.clear();
+      return false;
+    }
+    if (!now || *now == record) break;
+    if (again == kVerifyAgain) {
+      return fail(ErrorKind::busy, fmt::format("{}: step {} changed {} times while it was being verified; verify it "
+                                               "again later",
+                                               layout_.root(), record.step, kVerifyAgain + 1));
+    }
+    damages.clear();
+    record = std::move(*now);
+    const store::CommitRecord* const one = &record;
+    BITSNAP_TRY(verify_window(reader, {&one, 1}, options.decode, {options.run.threads, nullptr}, damages));
+  }
+  return true;
+}
+
 Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options) const {
   StoreVerification verification;
   BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list());
@@ -123,13 +148,20 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     const bool is_wanted = options.steps.empty() || std::ranges::find(options.steps, entry.step) != options.steps.end();
     if (!is_wanted) continue;
     if (entry.state == store::StepState::uncommitted) {
-      verification.strays.push_back(fmt::format("{}/{}", store::kCheckpointsName, store::step_name(entry.step)));
+      if (auto strays = directories_.removable(entry.step)) {
+        std::ranges::move(*strays, std::back_inserter(verification.strays));
+      } else if (strays.error().kind() != ErrorKind::not_found) {
+        verification.strays.push_back(fmt::format("{}/{}", store::kCheckpointsName, store::step_name(entry.step)));
+      }
       continue;
     }
     const bool is_retired = entry.state == store::StepState::retired;
     auto record = store::read_commit_record(file_system_, layout_, entry.step, is_retired);
-    // Pruned since the listing.
-    if (!record && record.error().kind() == ErrorKind::not_found) continue;
+    // Removed since the listing.
+    if (!record && record.error().kind() == ErrorKind::not_found) {
+      if (options.steps.empty()) continue;
+      return tl::unexpected(step_not_found(entry.step));
+    }
     if (const auto strays = directories_.strays(entry.step, record ? &*record : nullptr)) {
       for (const std::string& name : *strays) {
         verification.strays.push_back(store::RunLayout::relative_file(entry.step, name));
@@ -156,16 +188,10 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
   for (auto damage = damages.begin(); damage != damages.end();) {
     const auto next = std::find_if(damage, damages.end(), [&](const StoreDamage& d) { return d.step != damage->step; });
     const Item& item = *std::ranges::find(items, damage->step, [](const Item& i) { return i.record.step; });
-    // A prune may have removed or rewritten the step while it was read.
-    const auto again = store::read_commit_record(file_system_, layout_, damage->step, item.is_retired);
-    if (again && *again != item.record) {
-      const store::CommitRecord* const one = &*again;
-      BITSNAP_TRY(
-          verify_window(reader, {&one, 1}, options.decode, {options.run.threads, nullptr}, verification.damages));
-    } else if (again || again.error().kind() != ErrorKind::not_found) {
-      verification.damages.insert(verification.damages.end(), std::make_move_iterator(damage),
-                                  std::make_move_iterator(next));
-    }
+    std::vector<StoreDamage> found(std::make_move_iterator(damage), std::make_move_iterator(next));
+    BITSNAP_ASSIGN(const bool is_there, verify_again(reader, item.record, item.is_retired, options, found));
+    if (!is_there && !options.steps.empty()) return tl::unexpected(step_not_found(item.record.step));
+    std::ranges::move(found, std::back_inserter(verification.damages));
     damage = next;
   }
   sort_by_step(verification.damages);

@@ -18,6 +18,10 @@
 namespace bitsnap::store {
 
 [[nodiscard]] std::shared_ptr<const Blob> to_blob(const save::Bytes& bytes);
+// A file system that the test owns.
+[[nodiscard]] inline std::shared_ptr<os::FileSystem> unowned(os::FileSystem& files) {
+  return {std::shared_ptr<void>(), &files};
+}
 
 // Makes the cache's entry for a snapshot and the file that it was opened from.
 [[nodiscard]] CachedSnapshot from_file(std::uint64_t step, const Snapshot& snapshot, const save::Bytes& file);

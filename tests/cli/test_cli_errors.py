@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -230,7 +231,7 @@ def test_the_status_of_verify_is_that_of_the_first_failure(tmp_path: Path, snaps
 
 
 def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
-    evil = "a\x1b[2J\x07\u009bb\x7f"
+    evil = "a\x1b[2J\x07\u009bb\x7f\u202e\u2066\u200b\ufeff"
     source = write(tmp_path / "in.safetensors", [Tensor(evil, "U8", (2,), b"ab")], {evil: evil})
     run("compress", source)
     snapshot = tmp_path / "in.bsnap"
@@ -239,6 +240,8 @@ def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
         assert b"\x1b" not in text
         assert b"\x07" not in text
         assert b"\\x1b[2J" in text
+        assert not re.search("[\u200b\u202e\u2066\ufeff]", text.decode()), arguments
+        assert "\\u202e\\u2066\\u200b\\ufeff" in text.decode(), arguments
     assert run_json("inspect", source)["tensors"][0]["name"] == evil
 
 

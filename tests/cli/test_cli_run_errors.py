@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -431,11 +432,24 @@ def test_repair_recreates_a_lost_run_record(own: Path) -> None:
 
 
 def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
-    evil = "a\x1b[2J\x07b"
+    evil = "a\x1b[2J\x07b\u202e\u200b"
     source = write(tmp_path / "s.safetensors", [Tensor(evil, "F32", (2000,), random_bytes(8000, 1))])
-    path = tmp_path / "r\x1b[1mun"
+    path = tmp_path / "r\x1b[1m\u202eun"
     run("add", path, "--step", 1, source)
     damage_step(path, 1)
-    for arguments in (["log", path], ["inspect", path], ["du", path], ["verify", path], ["repair", path]):
+    for arguments in (
+        ["log", path],
+        ["inspect", path],
+        ["analyze", path],
+        ["diff", path, path],
+        ["du", path],
+        ["extract", path, "--force"],
+        ["extract", f"{path}@7"],
+        ["prune", path, "--keep-last", "1"],
+        ["rollback", path, "--to", "1"],
+        ["agent", "status", path],
+        ["verify", path],
+        ["repair", path],
+    ):
         done = subprocess.run([executable(), *map(str, arguments)], capture_output=True, check=False)
-        assert b"\x1b" not in done.stdout + done.stderr, arguments
+        assert not re.search("[\x1b\u200b\u202e]", (done.stdout + done.stderr).decode()), arguments

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 import bitsnap
+from bitsnap._text import printable
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.report import report_changes, report_page
 from bitsnap.report.report_command import main, write_report
 from bitsnap.report.report_data import CommandFailed, RunData, read_timings, spread
-from bitsnap.report.report_text import error_text, plot_text, printable, ratio_text, share_text, size_text
+from bitsnap.report.report_text import error_text, plot_text, ratio_text, share_text, size_text
 from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, USAGE, run, run_json
 from python.report_pages import Page, make_run, page_of, traces
 

@@ -388,3 +388,26 @@ def test_memory_that_a_parameter_gives_up_stays_until_it_is_read(tmp_path: Path)
 
     bitsnap.save(tmp_path / "a.bsnap", {"p": parameter}, progress=swap, threads=1)
     assert torch.equal(bitsnap.load(tmp_path / "a.bsnap")["p"], before)
+
+
+def test_errors_show_no_character_that_disturbs_a_terminal(tmp_path: Path) -> None:
+    evil = "a\x1b[2J\u009b\u202e\u2066\u200b\ufeff"
+    shown = r"a\x1b[2J\x9b\u202e\u2066\u200b\ufeff"
+    path = tmp_path / evil
+    for call in (
+        lambda: bitsnap.load(path),
+        lambda: bitsnap.Store(path / "run"),
+        lambda: bitsnap.Store(path, create=False),
+        lambda: bitsnap.save_file({evil: 1}, path),  # type: ignore[dict-item]
+    ):
+        with pytest.raises((bitsnap.BitsnapError, TypeError)) as caught:
+            call()
+        assert str(caught.value).isprintable()
+        assert shown in str(caught.value)
+    raised = bitsnap.CorruptError(f"{path}: two places\n  {evil}")
+    assert str(raised) == f"{tmp_path}/{shown}: two places\n  {shown}"
+    with bitsnap.Store(tmp_path / "run") as store:
+        store.save(1, {evil: torch.zeros(2000)})
+        with pytest.raises(bitsnap.BitsnapError) as caught:
+            store.load(keys=[evil + "x"])
+        assert str(caught.value).isprintable()

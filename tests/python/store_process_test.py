@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,9 @@ import bitsnap
 from python.processes import MIB, PEAK, STORE_IMPORTS, Start, Ticker, finish_script, in_fork, run_script
 from python.run_states import Run, frozen, state_of
 from python.same_bits import assert_same, random_bits
+
+COMMAND = str(Path(sys.executable).parent / "bitsnap")
+NOT_FOUND = 12  # exit status
 
 WRITER = (
     STORE_IMPORTS
@@ -125,6 +131,91 @@ print(loads)
     with bitsnap.Store(tmp_path / "run", read_only=True) as store:
         assert store.steps()[-3:] == [39, 40, 41]
         assert len(store) <= 3 + 4
+
+
+STATES_OF_ROUNDS = (
+    STORE_IMPORTS
+    + """
+def state_of_round(step, number):
+    weights = np.random.default_rng(number).standard_normal(2_000).astype(np.float32)
+    weights[:50] += step
+    return {"step": step, "round": number, "weights": weights}
+"""
+)
+
+
+@pytest.fixture
+def folder_in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder where nothing waits for a disk, so that a writer changes as much as possible beside its readers."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+def test_readers_see_no_damage_while_another_process_saves_the_same_steps_again(
+    folder_in_memory: Path, start: Start
+) -> None:
+    writer = (
+        STATES_OF_ROUNDS
+        + """
+with bitsnap.Store(path) as store:
+    store.save(1, state_of_round(1, 0))
+    number = 0
+    while number == 0 or not (path.parent / "stop").exists():
+        store.rollback(1)
+        for step in (2, 3):
+            store.save(step, state_of_round(step, number))
+        number += 1
+        if number == 1:
+            print("saving", flush=True)
+print(number)
+"""
+    )
+    reader = (
+        STATES_OF_ROUNDS
+        + """
+store = bitsnap.Store(path, read_only=True)
+opened = loads = 0
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    for step in 100 * (2, 3) + (None,):
+        try:
+            store.snapshot(step)
+            opened += 1
+        except bitsnap.NotFoundError:
+            assert step is not None
+    for step in (2, 3, None):
+        try:
+            found = store.load(step)
+        except bitsnap.NotFoundError:
+            assert step is not None
+            continue
+        assert step in (None, found["step"])
+        assert_same(found, state_of_round(found["step"], found["round"]))
+        loads += 1
+    assert not any(checkpoint.damage for checkpoint in store.checkpoints())
+    store.verify()
+print(opened if loads > 0 else 0)
+"""
+    )
+    path = folder_in_memory / "run"
+    writing = start(writer, path)
+    assert line_of(writing) == "saving"
+    readers = [start(reader, path, 4) for _ in range(2)]
+    verified = 0
+    for command in 2 * (["verify", "run"], ["verify", "run@3"], ["inspect", "run@2"], ["log", "run"]):
+        done = subprocess.run([COMMAND, *command], cwd=path.parent, capture_output=True, text=True, check=False)
+        assert done.returncode in (0, NOT_FOUND), done.stdout + done.stderr
+        verified += done.returncode == 0
+    assert verified > 0
+    opened = [int(finish_script(process)) for process in readers]
+    (path.parent / "stop").touch()
+    rounds = int(finish_script(writing))
+    assert min(opened) > 100, (opened, rounds)
+    assert rounds > 20, (opened, rounds)
 
 
 def test_a_killed_writer_leaves_what_it_had_saved(tmp_path: Path, start: Start) -> None:

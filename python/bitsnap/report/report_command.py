@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bitsnap import errors
 from bitsnap._options import PathLike
+from bitsnap._text import printable
 from bitsnap.report.report_data import CommandFailed, gather
 from bitsnap.report.report_page import check_packages, check_target, render, write_whole
 
@@ -102,8 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandFailed as failed:
         return failed.status
     except (errors.BitsnapError, OSError) as error:
-        print(f"bitsnap: error: {error}", file=sys.stderr)
+        print(f"bitsnap: error: {printable(str(error))}", file=sys.stderr)
         return _FIRST_KIND + list(errors.KINDS).index(getattr(error, "code", "io"))
     if not quiet:
-        print(options["output"], file=sys.stderr)
+        print(printable(str(options["output"])), file=sys.stderr)
     return 0

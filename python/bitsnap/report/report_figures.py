@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from bitsnap._text import printable
 from bitsnap.report.report_data import RunData
 from bitsnap.report.report_text import (
     ROLE_ORDER,
     plot_text,
-    printable,
     ratio_text,
     role_text,
     share_label,

@@ -19,6 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from bitsnap._text import printable
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.report import report_changes, report_figures, report_loss
 from bitsnap.report.report_data import RunData
@@ -26,7 +27,6 @@ from bitsnap.report.report_figures import Figure
 from bitsnap.report.report_text import (
     count_text,
     error_text,
-    printable,
     ratio_text,
     role_text,
     share_text,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import html
 import math
-import unicodedata
+
+from bitsnap._text import printable
 
 ROLE_NAMES = {
     "weight": "weights",
@@ -20,13 +21,6 @@ ROLE_NAMES = {
 }
 _UNITS = ["B", "kB", "MB", "GB", "TB", "PB"]
 ROLE_ORDER = ["weight", "master", "exp_avg", "exp_avg_sq", "other"]
-
-
-def printable(text: str) -> str:
-    """Control characters, and those that reorder or hide text, as escapes."""
-    return "".join(
-        c if unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"} else ascii(c)[1:-1] for c in text
-    )
 
 
 def plot_text(text: str) -> str:
