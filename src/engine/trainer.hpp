@@ -162,6 +162,8 @@ class Engine::Impl {
   // attempt that the caller asks for, or empty. The result is empty for one rank.
   [[nodiscard]] Result<std::string> wanted_attempt(std::uint64_t step, const std::string& agreed);
   [[nodiscard]] Result<engine::StepList> list();
+  // An error if memory had the step, and was dropped because the job has another world size now.
+  Result<void> check_not_dropped(std::uint64_t step);
   // Called before a slot is written: makes the snapshots that read from the slot independent of it.
   void send_readers_away(const Slot& slot);
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> load(std::uint64_t step) const;

@@ -45,8 +45,11 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps() {
       BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
       BITSNAP_ASSIGN(const engine::StepList list, this->list());
       for (const engine::MemoryStep& step : list.steps) {
-        found[step.step] = {
-            .step = step.step, .in_memory = step.memory, .everywhere = step.everywhere, .attempt = step.attempt};
+        found[step.step] = {.step = step.step,
+                            .in_memory = step.memory,
+                            .everywhere = step.everywhere,
+                            .attempt = step.attempt,
+                            .dropped_ranks = step.dropped_ranks};
       }
     }
     if (const auto store = Store::open(options_.path, {.limits = options_.limits})) {
@@ -83,7 +86,10 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
     auto from_store = load(step);
     if (!from_store) {
       // If the step is not in memory, the error of the store is the useful one.
-      if (from_memory.error().kind() == ErrorKind::not_found) return tl::unexpected(std::move(from_store).error());
+      if (from_memory.error().kind() == ErrorKind::not_found) {
+        if (from_store.error().kind() == ErrorKind::not_found) BITSNAP_TRY(check_not_dropped(step));
+        return tl::unexpected(std::move(from_store).error());
+      }
       return tl::unexpected(
           std::move(from_store)
               .error()
@@ -94,6 +100,20 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
     if (from_memory.error().kind() != ErrorKind::not_found) restored.memory_error = std::move(from_memory).error();
     return restored;
   });
+}
+
+Result<void> Engine::Impl::check_not_dropped(std::uint64_t step) {
+  BITSNAP_ASSIGN(const auto saving, lock_saving(engine::deadline_in(options_.wait_ms)));
+  const auto known = list();
+  if (!known) return {};  // the error of the store says enough
+  const auto found = std::ranges::find(known->steps, step, &engine::MemoryStep::step);
+  if (found == known->steps.end() || found->dropped_ranks == 0) return {};
+  return fail(
+      ErrorKind::invalid_argument,
+      fmt::format("step {} was saved with world_size = {} to the memory of the agent, which was dropped because "
+                  "world_size is {} now: memory serves restarts with as many ranks only. Steps that other "
+                  "numbers of ranks read must be saved to the store {}",
+                  step, found->dropped_ranks, options_.world_size, options_.path));
 }
 
 Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const std::string& body, MessageKind expected,
@@ -190,8 +210,10 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) c
   BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
   if (info.shards != 1 && info.shards != options_.world_size) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: step {} was saved by {} ranks, expected 1 or world_size = {}", options_.path, step,
-                            info.shards, options_.world_size));
+                fmt::format("{0}: step {1} was saved by {2} ranks, expected 1 or world_size = {3}. Start {2} ranks to "
+                            "restore it; or read its {2} shards, from Store.load({1}, shard=0) to Store.load({1}, "
+                            "shard={4}), and give each rank its part of the state",
+                            options_.path, step, info.shards, options_.world_size, info.shards - 1));
   }
   return store->snapshot(step, info.shards == 1 ? 0 : options_.rank);
 }
