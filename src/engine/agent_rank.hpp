@@ -246,6 +246,8 @@ class AgentRank {
   // Whether the store has, or had, the step by this attempt, or by another one.
   [[nodiscard]] bool was_committed(const Uncommitted& shard);
   [[nodiscard]] bool has_other_attempt(const Uncommitted& shard) const;
+  // The error of a shard that is not committed because another job commits to the same store; nullopt: none does.
+  [[nodiscard]] std::optional<Error> other_job_error(const Store& store, const Uncommitted& shard) const;
   void finish(const ProgressEvent& event, std::uint64_t step);
   void prune(std::uint64_t step);
   [[nodiscard]] Result<std::shared_ptr<Store>> open_store();
