@@ -192,6 +192,21 @@ class PosixFileSystem final : public FileSystem {
     return {};
   }
 
+  Result<void> link(const std::string& from, const std::string& to) override {
+    BITSNAP_TRY(check_path("link from", from));
+    BITSNAP_TRY(check_path("link to", to));
+    if (::link(from.c_str(), to.c_str()) == 0) return {};
+    Error error = errno_error(errno, "link " + from + " to", to);
+    switch (errno) {
+      case EPERM:
+      case EXDEV:
+      case EMLINK:
+      case EOPNOTSUPP:
+      case ENOSYS: return fail(ErrorKind::unsupported, error.message());
+      default: return tl::unexpected(std::move(error));
+    }
+  }
+
   Result<void> remove(const std::string& path) override {
     BITSNAP_TRY(check_path("remove", path));
     if (std::remove(path.c_str()) != 0) return fail_errno(errno, "remove", path);
