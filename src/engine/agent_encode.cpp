@@ -100,7 +100,8 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Que
   const std::unique_lock gate(job_.encode_gate);
   const os::Stopwatch stopwatch;
   Store::Impl& impl = Store::Impl::of(*publication.store);
-  BITSNAP_ASSIGN(publication.save, impl.begin(step, place));
+  BITSNAP_ASSIGN(publication.save, impl.begin(step, place, job_.codings.find(step, queued.attempt)));
+  if (place) job_.codings.note(step, queued.attempt, publication.save->coding);
   BITSNAP_TRY(impl.encode(*publication.save, state, run, store::Destination::memory));
   if (publication.save->coding.damage) set_last_error(*publication.save->coding.damage);
   event.raw_bytes = publication.save->summary.raw_bytes;

@@ -27,6 +27,7 @@ void AgentRank::publish(Publication& publication) {
   const os::Stopwatch stopwatch;
   const Result<void> published = no_throw("publishing", [&]() -> Result<void> {
     if (is_in_store) return {};
+    const PublishTurns::Turn turn(job_.publish_turns, publication.save->file.id);
     return Store::Impl::of(*publication.store).publish(*publication.save);
   });
   publication.save.reset();  // releases the store's lock

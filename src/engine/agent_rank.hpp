@@ -29,8 +29,10 @@
 #include <bitsnap/store.hpp>
 #include <bitsnap/writer.hpp>
 
+#include "engine/attempt_codings.hpp"
 #include "engine/attempts.hpp"
 #include "engine/messages.hpp"
+#include "engine/publish_turns.hpp"
 #include "exec/executor.hpp"
 #include "os/clock.hpp"
 #include "os/file_system.hpp"
@@ -70,7 +72,9 @@ struct Job {
   const std::uint32_t world_size;
   const unsigned threads;
   Attempts attempts;
+  PublishTurns publish_turns;
   std::mutex encode_gate;  // held while encoding: one rank at a time, with all threads
+  AttemptCodings codings;  // used while `encode_gate` is held
 };
 
 [[nodiscard]] inline std::uint64_t elapsed_us(const os::Stopwatch& stopwatch) { return stopwatch.elapsed_ns() / 1000; }
