@@ -16,6 +16,7 @@ namespace bitsnap::cli {
 namespace {
 
 constexpr unsigned kMostThreads = 4096;
+constexpr double kLowestMaxCost = 1e-9;
 constexpr double kHighestMaxCost = 1e9;
 constexpr std::chrono::seconds kLongestWait(86'400'000);
 
@@ -32,9 +33,9 @@ void add_common_options(CLI::App& app, CommonOptions& options) {
   app.add_flag("-v,--verbose", options.verbose, "Print more")->group("Common options");
   app.add_flag("--json", options.json, "Print the result as JSON on standard output")->group("Common options");
   app.add_option("--max-cost", options.max_cost,
-                 "Multiply the limits on what reading a file may cost; for files that you trust")
+                 "Multiply the limits on what reading a file may cost; above 1 only for files that you trust")
       ->type_name("FACTOR")
-      ->check(CLI::Range(1.0, kHighestMaxCost).description(""))
+      ->check(CLI::Range(kLowestMaxCost, kHighestMaxCost).description(""))
       ->group("Common options");
   app.add_option("--cpu-level", options.cpu_level, "Force the CPU level of the kernels: scalar, avx2, avx512 or neon")
       ->type_name("LEVEL")

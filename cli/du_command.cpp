@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -41,12 +43,27 @@ struct DuReport {
   std::optional<PruneReport> pruning;
 };
 
+// What is left of the sizes of a shard whose file was counted with an equal shard.
+void drop_stored_bytes(Sizes& sizes) {
+  for (auto& [role, of_role] : sizes.roles) of_role.stored_bytes = 0;
+  sizes.pool.stored_bytes = sizes.overhead_bytes = sizes.total.stored_bytes = 0;
+}
+
 Result<Sizes> measure_checkpoint(const Store& store, const CheckpointInfo& info) {
   if (info.damage) return tl::unexpected(*info.damage);
-  Sizes sizes;
+  std::vector<std::pair<SnapshotId, Sizes>> shards;
+  std::uint64_t stored_bytes = 0;
   for (std::uint32_t shard = 0; shard < info.shards; ++shard) {
     BITSNAP_ASSIGN(auto snapshot, store.snapshot(info.step, shard));
     BITSNAP_ASSIGN(auto measured, measure_sizes(*snapshot));
+    stored_bytes += measured.total.stored_bytes;
+    shards.emplace_back(snapshot->id(), std::move(measured));
+  }
+  Sizes sizes;
+  std::set<SnapshotId> counted;
+  for (auto& [id, measured] : shards) {
+    const bool is_shared = info.stored_bytes < stored_bytes && !counted.insert(id).second;
+    if (is_shared) drop_stored_bytes(measured);
     sizes += measured;
   }
   // The commit record, which belongs to no shard.

@@ -183,7 +183,8 @@ std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, 
            fmt::format("{}, policy {}{}", printable(snapshot.writer()), printable(snapshot.policy()),
                        snapshot.objective().empty() ? "" : " for " + printable(snapshot.objective())));
   for (const BaseReference& base : snapshot.bases()) {
-    add_line(out, "base", fmt::format("{} {}", base.id.to_hex(), printable(base.name)));
+    const std::string name = base.name.empty() ? "" : fmt::format(" {}", printable(base.name));
+    add_line(out, "base", base.id.to_hex() + name);
   }
   add_line(out, "depth", fmt::format("{}{}", sizes.depth, snapshot.bases().empty() ? " (needs no base)" : ""));
   if (snapshot.has_tree()) {

@@ -95,7 +95,7 @@ struct SaveState {
   }
 };
 
-// A step that can be restored.
+// A step that can be restored, or that was dropped.
 struct RestorableStep {
   std::uint64_t step = 0;
   bool in_memory = false;   // the agent has this rank's state
@@ -104,6 +104,9 @@ struct RestorableStep {
   // Of a state in memory, if there are several ranks: the attempt that it belongs to. Only states of one attempt belong
   // together. If the step is in the store, it is the committed attempt.
   std::string attempt = {};
+  // Not 0: the newest step in the memory of an agent that served this number of ranks before. The memory was dropped,
+  // because it serves only restarts with as many ranks. The step can be restored only if the store has it.
+  std::uint32_t dropped_ranks = 0;
 
   friend bool operator==(const RestorableStep&, const RestorableStep&) = default;
 };

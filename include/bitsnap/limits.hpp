@@ -13,7 +13,8 @@ namespace bitsnap {
 // needed, or 1.
 [[nodiscard]] double max_cost() noexcept;
 
-// False, without effect, unless `factor` is finite and at least 1. Thread-safe; holds for what is opened later.
+// Below 1, files that bitsnap writes may be refused. False, without effect, unless `factor` is finite and above 0.
+// Thread-safe; holds for what is opened later.
 bool set_max_cost(double factor) noexcept;
 
 struct DecodeLimits {

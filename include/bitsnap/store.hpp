@@ -101,7 +101,7 @@ struct CheckpointInfo {
   std::uint64_t step = 0;
   std::int64_t time_unix_ms = 0;   // when it was committed
   std::uint64_t raw_bytes = 0;     // of the tensors of all shards; aliases are not counted again
-  std::uint64_t stored_bytes = 0;  // of all its files, with the commit record
+  std::uint64_t stored_bytes = 0;  // of all its files, shared ones once, with the commit record
   std::uint32_t shards = 0;
   std::optional<std::uint64_t> base;  // the step that it is coded against; nullopt: a keyframe
   std::uint32_t links = 0;            // length of its chain of checkpoints back to the keyframe; 0 for a keyframe

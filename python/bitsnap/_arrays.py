@@ -69,6 +69,13 @@ def _refuse(what: str, instead: str) -> NotStorableTensorError:
     return NotStorableTensorError(f"is {what} and cannot be stored: {instead}")
 
 
+def _in_transform() -> NotStorableTensorError:
+    return _refuse(
+        "a tensor inside a transform of torch.func (vmap, grad, ...), which has no memory of its own,",
+        "return it from the transformed function, and store the result",
+    )
+
+
 def _check_tensor(tensor: Tensor) -> str:
     """The name of the dtype. Raises NotStorableTensorError for a tensor that has no plain memory."""
     torch = _dtypes.import_torch()
@@ -129,10 +136,13 @@ def _tensor_source(tensor: Tensor) -> Source:
     shape = tuple(tensor.shape)
     item = tensor.element_size()
     size_bytes = tensor.numel() * item
+    try:
+        # Keeps the storage alive, not the tensor: a parameter may be assigned other memory while it is being read.
+        owner = tensor.untyped_storage()
+    except NotImplementedError:  # the wrappers of vmap, grad and jvp
+        raise _in_transform() from None
     if size_bytes == 0:
         return Source(name, _dtypes.stored_shape(name, shape), 0, 0, None, tensor)
-    # Keeps the storage alive, not the tensor: a parameter may be assigned other memory while it is being read.
-    owner = tensor.untyped_storage()
     is_contiguous, is_conj, is_neg = tensor.is_contiguous(), tensor.is_conj(), tensor.is_neg()
     extent = size_bytes
     if not is_contiguous:
@@ -140,6 +150,8 @@ def _tensor_source(tensor: Tensor) -> Source:
     if owner.nbytes() < tensor.storage_offset() * item + extent:
         raise _refuse("a tensor whose storage has been freed", "gather its shards first")
     address = tensor.data_ptr()
+    if address == 0:  # the wrappers of functionalize
+        raise _in_transform()
     stored = shape if item != 1 else _dtypes.stored_shape(name, shape)  # of packed dtypes, which are of single bytes
     is_plain = tensor.is_cpu and not is_on_gpu(tensor) and not is_conj and not is_neg
     if is_plain and is_contiguous:

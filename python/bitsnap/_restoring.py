@@ -110,12 +110,23 @@ class Restoring:
             _warn(f"the agent's memory cannot be read, only the store is used: {error}")
             return [(step, "") for step in self._steps_of_store()]
         if not any(each.in_store for each in found):
-            self._check_store(found)
+            self._check_store([each for each in found if not each.dropped_ranks])
+        self._warn_of_dropped(found)
         stored = [(each.step, "") for each in found if each.in_store]
         # Ranks that cannot communicate use only the steps that every rank has.
         sees_all = self._ranks.world_size == 1 or self._ranks.agree
         kept = [(each.step, each.attempt) for each in found if each.in_memory and (sees_all or each.everywhere)]
         return stored + kept
+
+    def _warn_of_dropped(self, found: list[RestorableStep]) -> None:
+        """Of a step in memory that is newer than all that can be restored, and that another number of ranks saved."""
+        for each in found:
+            if each.dropped_ranks and not any(other.in_store and other.step >= each.step for other in found):
+                _warn(
+                    f"step {each.step} was saved with world_size = {each.dropped_ranks} to the agent's memory, which "
+                    f"was dropped because world_size is {self._ranks.world_size} now: memory serves restarts with as "
+                    "many ranks only"
+                )
 
     def _check_store(self, found: list[RestorableStep]) -> None:
         """The engine leaves out a store that it cannot read, which must not be taken for an empty one."""

@@ -15,6 +15,7 @@ from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
 from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
+from bitsnap._overlaps import Filled, check_apart
 from bitsnap._packing import pack, write
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
 from bitsnap._tree import Path, Question, Reference, place_of, places, prune, rebuild, references
@@ -105,7 +106,8 @@ def load(
         into: a state to fill. Each of its tensors and arrays receives the tensor at the same place of the file, which
             must have the same dtype and shape; strides, device and requires_grad may differ. Its other values are not
             used: the returned state has those of the file. Every dtype and shape is checked before anything is
-            written; if the file turns out to be damaged, some tensors have been filled.
+            written, and that no two of the tensors share memory, unless they are tied in the file, too; if the file
+            turns out to be damaged, some tensors have been filled.
         keys: the part of the state to load: dotted names, each with all that is below it, such as "model" or
             "optimizer.state"; or a function of such a name. If two places have the same name, as in
             ``{"a.b": 1, "a": {"b": 2}}``, give the path of one as a tuple in the list: ``keys=[("a", "b")]``. Dicts are
@@ -252,6 +254,7 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
         raise InvalidArgumentError(_describe(missing, unexpected))
 
     jobs: list[Job] = []
+    all_filled: list[Filled] = []
     taken: dict[Hashable, tuple[int, Path]] = {}
     for path, reference in found.items():
         if path not in targets:
@@ -272,6 +275,8 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
         framework: _dtypes.Framework = "pt" if is_tensor(target.value) else "np"
         deliver = partial(copy_into, target, where=where)
         jobs.append(Job(index, infos[index], target.place, framework, deliver))
+        all_filled.append(Filled(index, target, where))
+    check_apart(all_filled)
     for job in jobs:
         loader.add(job)
     return filled

@@ -252,7 +252,9 @@ void bind_save_state(nb::module_& module) {
       .field("in_memory", &RestorableStep::in_memory, "The agent has the state of this rank.")
       .field("everywhere", &RestorableStep::everywhere, "The agent has the state of every rank.")
       .field("in_store", &RestorableStep::in_store)
-      .field("attempt", &RestorableStep::attempt, "The attempt that the state in memory is a part of.");
+      .field("attempt", &RestorableStep::attempt, "The attempt that the state in memory is a part of.")
+      .field("dropped_ranks", &RestorableStep::dropped_ranks,
+             "If not 0, the number of ranks of an earlier job whose memory had the step, which was dropped.");
   ReportClass<Engine::Restored>(module, "RestoredSnapshot", "An open snapshot of a restored step.")
       .field("snapshot", [](const Engine::Restored& self) { return PySnapshot{self.snapshot}; })
       .field("from_memory", &Engine::Restored::from_memory)

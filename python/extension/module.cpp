@@ -45,13 +45,14 @@ NB_MODULE(_bitsnap, module) {
       "set_max_cost",
       [](double factor) {
         if (!set_max_cost(factor)) {
-          python::raise(Error(ErrorKind::invalid_argument,
-                              fmt::format("max_cost must be finite and at least 1, got {}", factor)));
+          python::raise(
+              Error(ErrorKind::invalid_argument, fmt::format("max_cost must be finite and above 0, got {}", factor)));
         }
       },
       nb::arg("factor"),
-      "Multiplies the limits on what reading a file may cost, for all that this process opens from now on. For files "
-      "that are trusted. The environment variable BITSNAP_MAX_COST sets the initial factor; without it, it is 1.");
+      "Multiplies the limits on what reading a file may cost, for all that this process opens from now on. Above 1 for "
+      "files that are trusted; below 1 for a process that only reads, and must spend less. The environment variable "
+      "BITSNAP_MAX_COST sets the initial factor; without it, it is 1.");
   module.def("note_fork", &python::note_fork);
   module.def("warn_of_leaks", &nb::set_leak_warnings, nb::arg("warn"));
 

@@ -11,7 +11,7 @@
 namespace bitsnap {
 namespace {
 
-bool is_valid(double factor) noexcept { return std::isfinite(factor) && factor >= 1; }
+bool is_valid(double factor) noexcept { return std::isfinite(factor) && factor > 0; }
 
 double from_environment() noexcept {
   const char* const variable = std::getenv("BITSNAP_MAX_COST");  // NOLINT(concurrency-mt-unsafe): read once

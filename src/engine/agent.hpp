@@ -127,6 +127,7 @@ class Agent final : public ProgressSink {
   void set_urgency();
   // As JSON, for people and monitoring. docs/guide/engine.md lists the keys.
   [[nodiscard]] std::string report() const;
+  void note_dropped();
   [[nodiscard]] StepList step_list(std::uint32_t rank) const;
 
   void reply(const Request& request, MessageKind kind, std::string body,
@@ -168,6 +169,7 @@ class Agent final : public ProgressSink {
   std::optional<Hello> first_;
   std::unique_ptr<Job> job_;
   std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks_;
+  std::optional<MemoryStep> dropped_;  // the newest of the steps that a job of another world size had in memory
   StepDecisions decisions_;
 };
 

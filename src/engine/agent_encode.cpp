@@ -120,8 +120,9 @@ Result<AgentRank::Encoded> AgentRank::encode_for_store(const QueuedSave& queued,
   const os::Stopwatch stopwatch;
   BITSNAP_ASSIGN(const State state, read_state(queued));
   Store::Impl& impl = Store::Impl::of(*publication.store);
-  BITSNAP_ASSIGN(publication.save, impl.begin(step, place));
+  BITSNAP_ASSIGN(publication.save, impl.begin(step, place, job_.codings.find(step, queued.attempt)));
   store::PendingSave& save = *publication.save;
+  if (place) job_.codings.note(step, queued.attempt, save.coding);
   BITSNAP_TRY(impl.encode(save, state, run, store::Destination::memory));
   if (save.coding.damage) set_last_error(*save.coding.damage);
   event.raw_bytes = save.summary.raw_bytes;

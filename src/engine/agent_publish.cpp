@@ -28,6 +28,7 @@ void AgentRank::publish(Publication& publication) {
   const os::Stopwatch stopwatch;
   const Result<void> published = no_throw("publishing", [&]() -> Result<void> {
     if (is_in_store) return {};
+    const PublishTurns::Turn turn(job_.publish_turns, publication.save->file.id);
     return Store::Impl::of(*publication.store).publish(*publication.save);
   });
   publication.save.reset();  // releases the store's lock
@@ -88,8 +89,11 @@ void AgentRank::commit_complete_attempts() {
     }
     if (is_given_up || (!outcome && !was_committed(shard))) {
       // A later step was committed without this one, or never will this one be: not all ranks saved it.
-      const bool is_skip = is_given_up || !has_other_attempt(shard);
-      Error error = is_given_up ? Error(ErrorKind::busy, "not all ranks saved it") : std::move(outcome).error();
+      std::optional<Error> other_job = is_given_up ? std::nullopt : other_job_error(**store, shard);
+      const bool is_skip = is_given_up || (!other_job && !has_other_attempt(shard));
+      Error error = is_given_up ? Error(ErrorKind::busy, "not all ranks saved it")
+                    : other_job ? *std::move(other_job)
+                                : std::move(outcome).error();
       const std::lock_guard lock(mutex_);
       fail_save_locked(shard.event.ticket, std::move(error).within(fmt::format("committing step {}", shard.step)),
                        is_skip);
@@ -117,6 +121,20 @@ bool AgentRank::has_other_attempt(const Uncommitted& shard) const {
     return record || record.error().kind() != ErrorKind::not_found;
   };
   return has(false) || has(true);
+}
+
+std::optional<Error> AgentRank::other_job_error(const Store& store, const Uncommitted& shard) const {
+  const auto steps = store.steps();
+  if (!steps || steps->empty()) return std::nullopt;
+  const bool is_there = std::ranges::binary_search(*steps, shard.step);
+  const std::uint64_t step = is_there ? shard.step : steps->back();
+  const auto record = store::read_commit_record(job_.files, store::RunLayout(job_.store_path), step);
+  if (!record || job_.attempts.is_own(record->attempt)) return std::nullopt;
+  return Error(
+      ErrorKind::invalid_argument,
+      fmt::format("{}: another job, or an earlier start of this one, has committed step {} (attempt '{}', this "
+                  "is '{}'). Two jobs must not save to one store: give each its own path, or end one of them",
+                  job_.store_path, step, record->attempt, shard.attempt));
 }
 
 void AgentRank::finish(const ProgressEvent& event, std::uint64_t step) {
@@ -157,7 +175,13 @@ Result<std::shared_ptr<Store>> AgentRank::open_store() {
     options = store_options(settings_, rank_, job_.world_size);
   }
   options.lock_wait_ms = kLockWaitMs;
-  BITSNAP_ASSIGN(store_, store::open_store(job_.files, job_.store_path, options, cache_));
+  auto opened = store::open_store(job_.files, job_.store_path, options, cache_);
+  if (!opened && opened.error().kind() == ErrorKind::busy) {
+    return fail(ErrorKind::busy,
+                fmt::format("{}; if that is the agent of another job, give each job a store of its own, or stop it",
+                            opened.error().message()));
+  }
+  BITSNAP_ASSIGN(store_, std::move(opened));
   remember_settings(*store_);
   return store_;
 }

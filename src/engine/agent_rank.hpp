@@ -29,8 +29,10 @@
 #include <bitsnap/store.hpp>
 #include <bitsnap/writer.hpp>
 
+#include "engine/attempt_codings.hpp"
 #include "engine/attempts.hpp"
 #include "engine/messages.hpp"
+#include "engine/publish_turns.hpp"
 #include "engine/snapshot_frame.hpp"
 #include "exec/executor.hpp"
 #include "os/clock.hpp"
@@ -71,7 +73,9 @@ struct Job {
   const std::uint32_t world_size;
   const unsigned threads;
   Attempts attempts;
+  PublishTurns publish_turns;
   std::mutex encode_gate;  // held while encoding: one rank at a time, with all threads
+  AttemptCodings codings;  // used while `encode_gate` is held
 };
 
 [[nodiscard]] inline std::uint64_t elapsed_us(const os::Stopwatch& stopwatch) { return stopwatch.elapsed_ns() / 1000; }
@@ -262,6 +266,8 @@ class AgentRank {
   // Whether the store has, or had, the step by this attempt, or by another one.
   [[nodiscard]] bool was_committed(const Uncommitted& shard);
   [[nodiscard]] bool has_other_attempt(const Uncommitted& shard) const;
+  // The error of a shard that is not committed because another job commits to the same store; nullopt: none does.
+  [[nodiscard]] std::optional<Error> other_job_error(const Store& store, const Uncommitted& shard) const;
   void finish(const ProgressEvent& event, std::uint64_t step);
   void prune(std::uint64_t step);
   [[nodiscard]] Result<std::shared_ptr<Store>> open_store();

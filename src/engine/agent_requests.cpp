@@ -104,6 +104,7 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
   // A restarted job may have another world size, once nothing of the last one is under way.
   const bool is_other = first_ && hello.world_size != first_->world_size;
   if (is_other && hello.store == first_->store && !stopping_since_ns_ && is_idle_job()) {
+    note_dropped();
     ranks_.clear();
     job_.reset();
     first_.reset();
@@ -261,6 +262,15 @@ bool Agent::decide(std::uint32_t rank, const DecideRequest& request) {
   return decisions_.decide(rank, request.step, slots);
 }
 
+// Ranks of another number cannot restore what is in memory; a restoring trainer says so.
+void Agent::note_dropped() {
+  for (const auto& [number, rank] : ranks_) {
+    const auto kept = rank->memory_attempts();
+    if (kept.empty() || (dropped_ && dropped_->step >= kept.back().first)) continue;
+    dropped_ = MemoryStep{.step = kept.back().first, .dropped_ranks = first_->world_size};
+  }
+}
+
 StepList Agent::step_list(std::uint32_t rank) const {
   const auto own = ranks_.at(rank)->memory_attempts();
   // States of one step from before and after a restart are not one state of all ranks.
@@ -276,6 +286,7 @@ StepList Agent::step_list(std::uint32_t rank) const {
     const bool is_everywhere = std::ranges::binary_search(everywhere, each);
     list.steps.push_back({.step = each.first, .memory = true, .everywhere = is_everywhere, .attempt = each.second});
   }
+  if (dropped_ && (own.empty() || own.back().first < dropped_->step)) list.steps.push_back(*dropped_);
   return list;
 }
 

@@ -26,9 +26,20 @@ void forget_oldest(Map& map, std::deque<Key>& begun, const Key& key, std::size_t
 
 }  // namespace
 
+Attempts::Attempts(std::string session, std::string prefix)
+    : prefix_(std::move(prefix)), session_(std::move(session)), starts_{prefix_} {
+  if (!session_.empty()) starts_.insert(session_);
+}
+
+bool Attempts::is_own(const std::string& attempt) {
+  const std::lock_guard lock(mutex_);
+  return starts_.contains(attempt.substr(0, attempt.rfind('-')));
+}
+
 void Attempts::begin_restart(const std::string& session) {
   const std::lock_guard lock(mutex_);
   session_ = session;
+  if (!session_.empty()) starts_.insert(session_);
   saves_.clear();
   saves_begun_.clear();
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +17,10 @@ class Attempts {
  public:
   // `session`: the session that all ranks of the job share. If it is empty, the agent names the attempts, starting with
   // `prefix`, which no other agent uses.
-  Attempts(std::string session, std::string prefix) : prefix_(std::move(prefix)), session_(std::move(session)) {}
+  Attempts(std::string session, std::string prefix);
+
+  // Whether an attempt of this name belongs to this job since the agent serves it, also before a restart.
+  [[nodiscard]] bool is_own(const std::string& attempt);
 
   // The job is restarted. Precondition: no rank has said hello since the restart.
   void begin_restart(const std::string& session);
@@ -65,6 +69,7 @@ class Attempts {
   const std::string prefix_;
   std::mutex mutex_;
   std::string session_;
+  std::set<std::string> starts_;  // what the names of all attempts so far begin with
   std::uint64_t now_ = 0;
   std::uint64_t begun_ = 0;  // counts attempts, to make their names unique
   std::map<std::uint32_t, Trainer> trainers_;

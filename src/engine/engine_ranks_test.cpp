@@ -17,6 +17,8 @@
 #include "engine/agent_process_testing.hpp"
 #include "engine/engine_fixture_testing.hpp"
 #include "os/file_system_faulty.hpp"
+#include "store/commit_record.hpp"
+#include "store/run_layout.hpp"
 
 namespace bitsnap::engine {
 namespace {
@@ -68,6 +70,28 @@ class EngineRanksTest : public EngineFixture {
   static SaveStage stage(const Engine& engine, const SaveState& save) { return engine.look(save.ticket)->stage; }
 };
 
+TEST_F(EngineRanksTest, EqualStatesOfAllRanksAreOneFileOfTheStore) {
+  // The rank that writes does it slowly, so that the others are ready to write before it has finished.
+  os::FaultyFileSystem slow(os::real_file_system());
+  slow.watch([](const os::FaultyFileSystem::Step& step) {
+    if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(50'000);
+  });
+  const AgentThread agent(job_, slow);
+  const Engines engines = both();
+  // The saves do not wait for each other, so that checkpoints are committed between those of the ranks.
+  for (std::uint64_t step = 1; step <= 6; ++step) {
+    for (const auto& engine : engines) save(*engine, step);
+    trained_.step();
+  }
+  expect_no_failure(engines);
+  for (std::uint64_t step = 1; step <= 6; ++step) {
+    const auto record = store::read_commit_record(os::real_file_system(), store::RunLayout(engines[0]->path()), step);
+    ASSERT_TRUE(record.has_value()) << record.error().message();
+    EXPECT_NE(record->shards[0].is_link, record->shards[1].is_link) << step;
+    EXPECT_LT((*Store::open(engines[0]->path()))->info(step)->stored_bytes, 2 * record->shards[0].bytes);
+  }
+}
+
 TEST_F(EngineRanksTest, ABusyRankSkipsForAll) {
   std::vector<std::uint64_t> stored;
   for (const std::uint32_t first : {0U, 1U}) {
@@ -81,11 +105,19 @@ TEST_F(EngineRanksTest, ABusyRankSkipsForAll) {
     });
     const AgentThread agent(job_, slow);
     const Engines engines = both(WhenBusy::skip, 1);
+    // Ranks with equal states would wait for the file that rank 1 writes.
+    const auto save = [&](std::uint32_t rank, std::uint64_t step) {
+      State state = trained_.state();
+      state.metadata.emplace_back("rank", std::to_string(rank));
+      const auto saved = engines[rank]->save(step, state);
+      EXPECT_TRUE(saved.has_value()) << saved.error().message();
+      return saved.value_or(SaveState());
+    };
     const std::uint64_t begin = 10 * first;
     const std::array order = {first, 1 - first};
     for (std::uint64_t step = begin + 1; step <= begin + 2; ++step) {
       std::array<SaveState, 2> saves;
-      for (const std::uint32_t rank : order) saves[rank] = save(*engines[rank], step);
+      for (const std::uint32_t rank : order) saves[rank] = save(rank, step);
       for (const std::uint32_t rank : order) {
         EXPECT_EQ(saves[rank].stage, SaveStage::staged) << "rank " << rank << ", step " << step;
         // Rank 1 encodes its second state only when the first one is written.
@@ -95,12 +127,12 @@ TEST_F(EngineRanksTest, ABusyRankSkipsForAll) {
       trained_.step();
     }
     for (const std::uint32_t rank : order) {
-      EXPECT_EQ(save(*engines[rank], begin + 3).stage, SaveStage::skipped) << "rank " << rank;
+      EXPECT_EQ(save(rank, begin + 3).stage, SaveStage::skipped) << "rank " << rank;
     }
     is_held = false;
     expect_no_failure(engines);
     for (const std::uint32_t rank : order) {
-      EXPECT_EQ(save(*engines[rank], begin + 4).stage, SaveStage::staged) << "rank " << rank;
+      EXPECT_EQ(save(rank, begin + 4).stage, SaveStage::staged) << "rank " << rank;
     }
     expect_no_failure(engines);
     for (const std::uint64_t step : {begin + 1, begin + 2, begin + 4}) stored.push_back(step);

@@ -111,6 +111,46 @@ TEST_F(EngineRestartsTest, AnArenaAboveTheBudgetIsNotReusedAfterARestart) {
   }
 }
 
+TEST_F(EngineRestartsTest, RestoringWithAnotherWorldSizeSaysWhatToDo) {
+  const AgentThread agent(job_);
+  const auto save_with = [&](std::uint32_t world_size, std::uint64_t step, bool persist) {
+    std::vector<std::unique_ptr<Engine>> engines;
+    std::vector<std::uint64_t> tickets;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+      engines.push_back(Engine::attach(options(rank, world_size)).value());
+      tickets.push_back(engines.back()->save(step, trained_.state(), persist)->ticket);
+    }
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+      const SaveStage wanted = persist ? SaveStage::persisted : SaveStage::memory;
+      EXPECT_EQ(engines[rank]->wait(tickets[rank], wanted, kWaitMs)->stage, wanted);
+    }
+  };
+  const auto expect_refused = [&](std::uint32_t rank, std::uint32_t world_size, std::uint64_t step,
+                                  std::vector<std::string_view> texts) {
+    const auto engine = Engine::attach(options(rank, world_size));
+    ASSERT_TRUE(engine.has_value()) << engine.error().message();
+    const auto restored = (*engine)->restore(step);
+    ASSERT_FALSE(restored.has_value());
+    EXPECT_EQ(restored.error().kind(), ErrorKind::invalid_argument);
+    for (const std::string_view text : texts) EXPECT_THAT(restored.error().message(), HasSubstr(text));
+  };
+  save_with(2, 1, true);
+  expect_refused(0, 1, 1, {"saved by 2 ranks", "world_size = 1", "Start 2 ranks", "Store.load(1, shard=1)"});
+  expect_refused(1, 3, 1, {"saved by 2 ranks", "world_size = 3", "Start 2 ranks", "Store.load(1, shard=1)"});
+  save_with(2, 2, false);
+  expect_refused(0, 1, 2, {"world_size = 2", "world_size is 1 now", "as many ranks", "saved to the store"});
+  EXPECT_EQ((*Engine::attach(options()))->newest_common_step()->value(), 1U);
+  // The whole state of one rank serves any number of ranks, from the store.
+  save_with(1, 3, true);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    const auto restored = Engine::attach(options(rank, 2)).value()->restore(3);
+    ASSERT_TRUE(restored.has_value()) << restored.error().message();
+    EXPECT_EQ(trained_.difference(*restored->snapshot), "");
+  }
+  save_with(1, 4, false);
+  for (const std::uint32_t rank : {0U, 1U}) expect_refused(rank, 2, 4, {"world_size = 1 ", "world_size is 2 now"});
+}
+
 TEST_F(EngineRestartsTest, ARestartWithAnotherWorldSizeWaitsForEarlierSaves) {
   os::FaultyFileSystem slow(os::real_file_system());
   slow.watch([](const os::FaultyFileSystem::Step& step) {

@@ -227,7 +227,8 @@ struct MemoryStep {
   std::uint64_t step = 0;
   bool memory = false;
   bool everywhere = false;
-  std::string attempt = {};  // empty with one rank
+  std::string attempt = {};         // empty with one rank
+  std::uint32_t dropped_ranks = 0;  // of an earlier job with another world size, which had the step in memory
 
   friend bool operator==(const MemoryStep&, const MemoryStep&) = default;
 };
@@ -236,7 +237,8 @@ constexpr auto json_fields(std::type_identity<MemoryStep>) {
   return std::array{json_field<&MemoryStep::step>("step"),
                     json_field<&MemoryStep::memory>("memory", JsonNeed::defaulted),
                     json_field<&MemoryStep::everywhere>("everywhere", JsonNeed::defaulted),
-                    json_field<&MemoryStep::attempt>("attempt", JsonNeed::optional)};
+                    json_field<&MemoryStep::attempt>("attempt", JsonNeed::optional),
+                    json_field<&MemoryStep::dropped_ranks>("dropped_ranks", JsonNeed::optional)};
 }
 
 // In shared memory, not in a packet.

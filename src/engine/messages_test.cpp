@@ -140,7 +140,7 @@ TEST(Messages, SmallMessagesRoundTrip) {
   EXPECT_EQ(parse<FetchRequest>(sent(to_json(FetchRequest{1, false, "a-1"})))->attempt, "a-1");
   EXPECT_EQ(parse<TextSize>(sent(to_json(TextSize{5})))->bytes, 5u);
   EXPECT_TRUE(parse<StopRequest>(sent(to_json(StopRequest{true})))->abandon);
-  const StepList steps{{{1, true, false}, {kMost, false, true, "a-1"}}};
+  const StepList steps{{{1, true, false}, {kMost, false, true, "a-1", 3}}};
   EXPECT_EQ(parse<StepList>(sent(to_json(steps)))->steps, steps.steps);
 }
 
@@ -294,8 +294,9 @@ TEST(Messages, RejectsMissingKeysAndWrongTypesInRows) {
   const SnapshotId id = *SnapshotId::from_hex("00112233445566778899aabbccddeeff");
   const Json fetched = to_json(Fetched{{{id, 1, 2}}, std::nullopt});
   expect_strict(fetched["files"][0], {}, row_of(fetched, "files", check<Fetched>));
-  const Json steps = to_json(StepList{{{1, true, true, "a"}}});
-  expect_strict(steps["steps"][0], {"memory", "everywhere", "attempt"}, row_of(steps, "steps", check<StepList>));
+  const Json steps = to_json(StepList{{{1, true, true, "a", 2}}});
+  expect_strict(steps["steps"][0], {"memory", "everywhere", "attempt", "dropped_ranks"},
+                row_of(steps, "steps", check<StepList>));
   const Json welcome = to_json(Welcome{1, "1", 8192, {HeldSlot{true, 1}}});
   expect_strict(welcome["slots"][0], {}, row_of(welcome, "slots", check<Welcome>));
   for (const Json& row : {Json(), Json(1), Json("x"), Json::array()}) {

@@ -196,6 +196,8 @@ class Engine::Impl {
   [[nodiscard]] Result<std::string> wanted_attempt(std::uint64_t step, const std::string& agreed,
                                                    Clock::time_point deadline);
   [[nodiscard]] Result<engine::StepList> list(Clock::time_point deadline);
+  // An error if memory had the step, and was dropped because the job has another world size now.
+  Result<void> check_not_dropped(std::uint64_t step, Clock::time_point deadline);
   // Called before a slot is written: makes the snapshots that read from the slot independent of it.
   void send_readers_away(const Slot& slot);
 

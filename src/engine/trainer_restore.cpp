@@ -46,8 +46,11 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint6
       BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
       BITSNAP_ASSIGN(const engine::StepList list, this->list(deadline));
       for (const engine::MemoryStep& step : list.steps) {
-        found[step.step] = {
-            .step = step.step, .in_memory = step.memory, .everywhere = step.everywhere, .attempt = step.attempt};
+        found[step.step] = {.step = step.step,
+                            .in_memory = step.memory,
+                            .everywhere = step.everywhere,
+                            .attempt = step.attempt,
+                            .dropped_ranks = step.dropped_ranks};
       }
     }
     if (const auto store = read_store()) {
@@ -91,7 +94,10 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
     }
     if (!from_store) {
       // If the step is not in memory, the error of the store is the useful one.
-      if (from_memory.error().kind() == ErrorKind::not_found) return tl::unexpected(std::move(from_store).error());
+      if (from_memory.error().kind() == ErrorKind::not_found) {
+        if (from_store.error().kind() == ErrorKind::not_found) BITSNAP_TRY(check_not_dropped(step, deadline));
+        return tl::unexpected(std::move(from_store).error());
+      }
       return tl::unexpected(
           std::move(from_store)
               .error()
@@ -130,6 +136,20 @@ Result<void> Engine::Impl::give_back_for(std::uint64_t step, Clock::time_point d
   give_back_agents_memory(link, {.step = step, .attempt = attempt.value_or(""), .reads_store = true}, deadline);
   give_unused_arena_back();
   return {};
+}
+
+Result<void> Engine::Impl::check_not_dropped(std::uint64_t step, Clock::time_point deadline) {
+  BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
+  const auto known = list(deadline);
+  if (!known) return {};  // the error of the store says enough
+  const auto found = std::ranges::find(known->steps, step, &engine::MemoryStep::step);
+  if (found == known->steps.end() || found->dropped_ranks == 0) return {};
+  return fail(
+      ErrorKind::invalid_argument,
+      fmt::format("step {} was saved with world_size = {} to the memory of the agent, which was dropped because "
+                  "world_size is {} now: memory serves restarts with as many ranks only. Steps that other "
+                  "numbers of ranks read must be saved to the store {}",
+                  step, found->dropped_ranks, options_.world_size, options_.path));
 }
 
 Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const std::string& body, MessageKind expected,

@@ -45,8 +45,10 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) c
   if (info.damage) return tl::unexpected(*info.damage);
   if (info.shards != 1 && info.shards != options_.world_size) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: step {} was saved by {} ranks, expected 1 or world_size = {}", options_.path, step,
-                            info.shards, options_.world_size));
+                fmt::format("{0}: step {1} was saved by {2} ranks, expected 1 or world_size = {3}. Start {2} ranks to "
+                            "restore it; or read its {2} shards, from Store.load({1}, shard=0) to Store.load({1}, "
+                            "shard={4}), and give each rank its part of the state",
+                            options_.path, step, info.shards, options_.world_size, info.shards - 1));
   }
   return store->snapshot(step, info.shards == 1 ? 0 : options_.rank);
 }

@@ -102,6 +102,21 @@ TEST(RandomCrash, MayLoseChangesAfterASync) {
               UnorderedElementsAre("/a=1", "/b=1"));
 }
 
+TEST(RandomCrash, KeepsAnySubsetOfTheNamesOfALinkedFile) {
+  EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
+                write(fs, "/a", "1");
+                ASSERT_TRUE(fs.link("/a", "/b"));
+              }),
+              UnorderedElementsAre("", "/a=1", "/b=1", "/a=1 /b=1"));
+  EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
+                write(fs, "/a", "1");
+                ASSERT_TRUE(fs.link("/a", "/b"));
+                ASSERT_TRUE(fs.sync_directory("/"));
+                ASSERT_TRUE(fs.remove("/a"));
+              }),
+              UnorderedElementsAre("/b=1", "/a=1 /b=1"));
+}
+
 TEST(RandomCrash, TruncatesOrZeroesUnsyncedBytes) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 write(fs, "/f", "ab", "cd");

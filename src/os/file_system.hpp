@@ -34,7 +34,7 @@ struct FileInfo {
   // When the contents, or the names in a directory, last changed, since the Unix epoch. Two changes within a few
   // milliseconds may have the same time.
   std::int64_t modified_ns = 0;
-  // Unique on its file system now; may be reused later.
+  // Unique on its file system now, and the same for all names of a file; may be reused later.
   std::uint64_t file_id = 0;
 };
 
@@ -123,7 +123,11 @@ class FileSystem {
   // The same, but fails with invalid_argument, and changes nothing, if `to` exists.
   [[nodiscard]] virtual Result<void> rename_no_replace(const std::string& from, const std::string& to) = 0;
 
-  // Removes a file or an empty directory.
+  // Gives a file a second name on the same file system (a hard link). invalid_argument, changing nothing, if `to`
+  // exists; unsupported if the file cannot have a second name there.
+  [[nodiscard]] virtual Result<void> link(const std::string& from, const std::string& to) = 0;
+
+  // Removes a name of a file, or an empty directory.
   [[nodiscard]] virtual Result<void> remove(const std::string& path) = 0;
 
   // Creates one directory; invalid_argument if the path exists.

@@ -2,8 +2,8 @@
 //
 // Each file has the contents that programs see and those that would survive a crash; each directory has its entries in
 // the same two forms. sync() makes a file's contents survive, sync_directory() a directory's entries; neither implies
-// the other, so no real machine is stricter. There are no links, permissions or working directory: relative paths start
-// at the root. Its time is a count of changes. Thread-safe.
+// the other, so no real machine is stricter. There are no symbolic links, permissions or working directory: relative
+// paths start at the root. Its time is a count of changes. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -36,6 +36,9 @@ class FakeFileSystem final : public FileSystem {
   // From now on sync_directory() returns `unsupported`, as on some network file systems.
   void refuse_directory_sync();
 
+  // From now on link() fails with unsupported, as on some network file systems.
+  void refuse_links();
+
   // From now on all files together hold at most `size_bytes`; an append beyond that writes what fits and fails with io.
   void limit_space(std::uint64_t size_bytes);
 
@@ -50,6 +53,7 @@ class FakeFileSystem final : public FileSystem {
   Result<std::unique_ptr<WritableFile>> create(const std::string& path, FileMode mode = kDefaultFileMode) override;
   Result<void> rename(const std::string& from, const std::string& to) override;
   Result<void> rename_no_replace(const std::string& from, const std::string& to) override;
+  Result<void> link(const std::string& from, const std::string& to) override;
   Result<void> remove(const std::string& path) override;
   Result<void> create_directory(const std::string& path, FileMode mode = kDefaultDirectoryMode) override;
   Result<std::vector<std::string>> list_directory(const std::string& path) override;

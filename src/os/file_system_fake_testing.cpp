@@ -29,9 +29,11 @@ std::vector<std::string> path_parts(std::string_view path) {
   return parts;
 }
 
-std::uint64_t total_bytes(const Node& node) {
+// A file with several names counts once.
+std::uint64_t total_bytes(const Node& node, std::set<const Node*>& seen) {
+  if (!seen.insert(&node).second) return 0;
   std::uint64_t total = node.contents.size();
-  for (const auto& [name, child] : node.entries) total += total_bytes(*child);
+  for (const auto& [name, child] : node.entries) total += total_bytes(*child, seen);
   return total;
 }
 
@@ -92,6 +94,7 @@ struct FakeFileSystem::State {
   };
   std::map<const Node*, HeldFile> locks;
   bool has_directory_sync = true;
+  bool has_links = true;
   std::uint64_t space_bytes = std::numeric_limits<std::uint64_t>::max();
 
   std::shared_ptr<Node> make_node(bool is_directory) {
@@ -225,7 +228,8 @@ class FakeFileSystem::Writer final : public WritableFile {
     size_bytes_ += bytes.size();
     std::size_t fits = bytes.size();
     if (state_->space_bytes != std::numeric_limits<std::uint64_t>::max()) {
-      const std::uint64_t used = total_bytes(*state_->root);
+      std::set<const Node*> seen;
+      const std::uint64_t used = total_bytes(*state_->root, seen);
       const std::uint64_t left = used < state_->space_bytes ? state_->space_bytes - used : 0;
       fits = static_cast<std::size_t>(std::min<std::uint64_t>(fits, left));
     }
@@ -308,6 +312,7 @@ std::unique_ptr<FakeFileSystem> FakeFileSystem::copy() const {
   state.root = copies.of(state_->root);
   state.unsynced = state_->unsynced.copy(copies);
   state.has_directory_sync = state_->has_directory_sync;
+  state.has_links = state_->has_links;
   state.space_bytes = state_->space_bytes;
   return copied;
 }
@@ -330,6 +335,11 @@ void FakeFileSystem::crash_at_random(std::uint64_t seed) {
 void FakeFileSystem::refuse_directory_sync() {
   const std::lock_guard lock(state_->mutex);
   state_->has_directory_sync = false;
+}
+
+void FakeFileSystem::refuse_links() {
+  const std::lock_guard lock(state_->mutex);
+  state_->has_links = false;
 }
 
 void FakeFileSystem::limit_space(std::uint64_t size_bytes) {
@@ -392,6 +402,20 @@ Result<void> FakeFileSystem::rename_no_replace(const std::string& from, const st
   return state_->rename(from, to, false);
 }
 
+Result<void> FakeFileSystem::link(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(state_->mutex);
+  const std::string operation = "link " + from + " to";
+  BITSNAP_ASSIGN(const State::Place source, state_->place("link", from));
+  if (source.node == nullptr) return fail_errno(ENOENT, operation, to);
+  BITSNAP_ASSIGN(const State::Place target, state_->place(operation, to));
+  if (target.node != nullptr) return fail_errno(EEXIST, operation, to);
+  if (!state_->has_links || source.node->is_directory) {
+    return fail(ErrorKind::unsupported, operation + " " + to + ": no links here");
+  }
+  state_->set_entry(target.directory, target.name, source.node);
+  return {};
+}
+
 Result<void> FakeFileSystem::remove(const std::string& path) {
   const std::lock_guard lock(state_->mutex);
   BITSNAP_ASSIGN(const State::Place place, state_->place("remove", path));
@@ -425,14 +449,12 @@ Result<FileInfo> FakeFileSystem::stat(const std::string& path) {
   const std::lock_guard lock(state_->mutex);
   const auto [node, error] = state_->find(path_parts(path));
   if (error != 0) return FileInfo{};
-  FileInfo info;
-  info.exists = true;
-  info.is_directory = node->is_directory;
-  info.is_regular = !node->is_directory;
-  info.size_bytes = node->contents.size();
-  info.modified_ns = node->modified;
-  info.file_id = node->id;
-  return info;
+  return FileInfo{.exists = true,
+                  .is_directory = node->is_directory,
+                  .is_regular = !node->is_directory,
+                  .size_bytes = node->contents.size(),
+                  .modified_ns = node->modified,
+                  .file_id = node->id};
 }
 
 Result<void> FakeFileSystem::check_writable(const std::string& path) {

@@ -25,6 +25,7 @@ enum class FileOperation : std::uint8_t {
   sync,
   close,
   rename,  // both kinds
+  link,
   remove,
   create_directory,
   list_directory,
@@ -33,7 +34,7 @@ enum class FileOperation : std::uint8_t {
   sync_directory,
   lock,
 };
-inline constexpr std::size_t kFileOperations = 14;
+inline constexpr std::size_t kFileOperations = 15;
 
 // "sync directory"
 [[nodiscard]] std::string_view file_operation_name(FileOperation operation) noexcept;
@@ -53,8 +54,8 @@ class FaultyFileSystem final : public FileSystem {
   // One requested operation, whether or not it failed.
   struct Step {
     FileOperation operation;
-    std::string path;  // for a rename: the old path
-    std::string to;    // for a rename: the new path
+    std::string path;  // for a rename or a link: the old path
+    std::string to;    // for a rename or a link: the new path
   };
 
   // `inner` must outlive this and the files opened through it.
@@ -87,6 +88,7 @@ class FaultyFileSystem final : public FileSystem {
   Result<std::unique_ptr<WritableFile>> create(const std::string& path, FileMode mode = kDefaultFileMode) override;
   Result<void> rename(const std::string& from, const std::string& to) override;
   Result<void> rename_no_replace(const std::string& from, const std::string& to) override;
+  Result<void> link(const std::string& from, const std::string& to) override;
   Result<void> remove(const std::string& path) override;
   Result<void> create_directory(const std::string& path, FileMode mode = kDefaultDirectoryMode) override;
   Result<std::vector<std::string>> list_directory(const std::string& path) override;

@@ -12,9 +12,9 @@ namespace bitsnap::os {
 namespace {
 
 constexpr std::array<std::string_view, kFileOperations> kOperationNames = {
-    "open",           "read",   "create",           "append",         "sync", "close",
-    "rename",         "remove", "create directory", "list directory", "stat", "check writable",
-    "sync directory", "lock"};
+    "open",           "read",   "create",         "append",         "sync",
+    "close",          "rename", "link",           "remove",         "create directory",
+    "list directory", "stat",   "check writable", "sync directory", "lock"};
 
 }  // namespace
 
@@ -246,6 +246,10 @@ Result<void> FaultyFileSystem::rename(const std::string& from, const std::string
 
 Result<void> FaultyFileSystem::rename_no_replace(const std::string& from, const std::string& to) {
   return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_->rename_no_replace(from, to); });
+}
+
+Result<void> FaultyFileSystem::link(const std::string& from, const std::string& to) {
+  return obey(plan_->next(FileOperation::link, from, to), [&] { return inner_->link(from, to); });
 }
 
 Result<void> FaultyFileSystem::remove(const std::string& path) {

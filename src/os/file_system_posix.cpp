@@ -235,6 +235,22 @@ class PosixFileSystem final : public FileSystem {
     return {};
   }
 
+  Result<void> link(const std::string& from, const std::string& to) override {
+    BITSNAP_ASSIGN(const PathAt source, PathAt::find("link from", from, root_));
+    BITSNAP_ASSIGN(const PathAt target, PathAt::find("link to", to, root_));
+    const auto link = [&] { return ::linkat(source.directory(), source.name(), target.directory(), target.name(), 0); };
+    if (call_again(link) == 0) return {};
+    Error error = errno_error(errno, "link " + from + " to", to);
+    switch (errno) {
+      case EPERM:
+      case EXDEV:
+      case EMLINK:
+      case EOPNOTSUPP:
+      case ENOSYS: return fail(ErrorKind::unsupported, error.message());
+      default: return tl::unexpected(std::move(error));
+    }
+  }
+
   Result<void> remove(const std::string& path) override {
     BITSNAP_ASSIGN(const PathAt at, PathAt::find("remove", path, root_));
     const auto unlink = [&](int flags) {

@@ -210,6 +210,23 @@ TEST_P(FileSystemTest, RenameNoReplaceKeepsAnExistingTarget) {
   EXPECT_THAT(*fs_->list_directory(root_), ElementsAre("b", "c"));
 }
 
+TEST_P(FileSystemTest, LinkGivesAFileASecondName) {
+  write("a", "text");
+  write("b", "other");
+  expect_error(fs_->link(at("a"), at("b")), ErrorKind::invalid_argument, "exists");
+  expect_error(fs_->link(at("none"), at("c")), ErrorKind::not_found, at("c"));
+  EXPECT_EQ(read("b"), "other");
+  ASSERT_TRUE(fs_->link(at("a"), at("c")));
+  EXPECT_EQ(fs_->stat(at("c"))->file_id, fs_->stat(at("a"))->file_id);
+  ASSERT_TRUE(fs_->remove(at("a")));
+  EXPECT_EQ(read("c"), "text");
+  ASSERT_TRUE(fs_->rename(at("b"), at("c")));
+  EXPECT_EQ(read("c"), "other");
+  ASSERT_TRUE(fs_->create_directory(at("d")));
+  expect_error(fs_->link(at("d"), at("e")), ErrorKind::unsupported, at("e"));
+  EXPECT_THAT(*fs_->list_directory(root_), ElementsAre("c", "d"));
+}
+
 TEST_P(FileSystemTest, RemovesFilesAndEmptyDirectories) {
   ASSERT_TRUE(fs_->create_directory(at("d")));
   write("d/f", "x");

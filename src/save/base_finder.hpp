@@ -37,6 +37,8 @@ class BaseFinder {
 
   // The base of a tensor, whose bytes are in `stream`; nullopt if there is none.
   [[nodiscard]] virtual Result<std::optional<BaseStream>> find(const TensorInfo& tensor, const StreamInfo& stream) = 0;
+  // Whether the file names its bases. Ranks with equal states write equal files only if they do not.
+  [[nodiscard]] virtual bool names_bases() const noexcept { return true; }
   // The base of the pool.
   [[nodiscard]] virtual Result<std::optional<BaseStream>> find_pool(const StreamInfo& stream) = 0;
 
@@ -89,6 +91,7 @@ class ShardedBases final : public BaseFinder {
       : base_shards_(base_shards), own_(own), open_(std::move(open)) {}
 
   void begin(std::span<const TensorInfo> tensors) override { tensors_ = tensors; }
+  bool names_bases() const noexcept override { return own_.shards == 1; }
   Result<std::optional<BaseStream>> find(const TensorInfo& tensor, const StreamInfo& stream) override;
   Result<std::optional<BaseStream>> find_pool(const StreamInfo& stream) override;
   void end() noexcept override {

@@ -9,7 +9,7 @@
 
 namespace bitsnap::save {
 
-InputTable::InputTable(container::Encoding& encoding) : encoding_(encoding) {
+InputTable::InputTable(container::Encoding& encoding, bool with_names) : encoding_(encoding), with_names_(with_names) {
   for (const BaseReference& base : encoding.bases) {
     numbers_.emplace(base.id, static_cast<std::uint32_t>(numbers_.size()));
     references_.push_back({base.id, {}});
@@ -65,7 +65,7 @@ void InputTable::note_reference(std::size_t stream, std::uint8_t input, std::uin
 std::uint32_t InputTable::base_number(const Base& base) {
   const auto [position, is_new] = numbers_.emplace(base.id(), static_cast<std::uint32_t>(encoding_.bases.size()));
   if (is_new) {
-    encoding_.bases.push_back({base.id(), std::string(os::file_name(base.name()))});
+    encoding_.bases.push_back({base.id(), with_names_ ? std::string(os::file_name(base.name())) : ""});
     references_.push_back({base.id(), base.name()});
     kept_.erase(base.id());
   }

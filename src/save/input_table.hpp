@@ -24,7 +24,8 @@ namespace bitsnap::save {
 class InputTable {
  public:
   // Writes into `encoding`, which has its streams and outlives the table. Its bases and inputs keep their numbers.
-  explicit InputTable(container::Encoding& encoding);
+  // `with_names`: the names of further bases are written, too.
+  InputTable(container::Encoding& encoding, bool with_names);
 
   // Keeps a place in the table of bases for a stream's own base. Returns false if the table is full, or if another file
   // with the same id is in it: a reader would find only one of the two, and they may be coded in different ways.
@@ -48,6 +49,7 @@ class InputTable {
   std::uint32_t base_number(const Base& base);
 
   container::Encoding& encoding_;
+  const bool with_names_;
   std::map<SnapshotId, std::uint32_t> numbers_;
   std::map<SnapshotId, std::string> kept_;  // names of the bases that have a place and no reference yet
   std::vector<Reference> references_;       // like the table of bases

@@ -49,7 +49,7 @@ class Pipeline {
   // Finds the bases, peers and candidates of each stream, and the order in which chunks are encoded.
   Result<void> plan_streams() {
     index_.encoding.streams.resize(index_.streams.streams.size());
-    inputs_.emplace(index_.encoding);
+    inputs_.emplace(index_.encoding, parts_.bases == nullptr || parts_.bases->names_bases());
     BITSNAP_ASSIGN(made_, make_stream_jobs(index_, parts_, *inputs_));
     lost_.resize(made_.jobs.size());
     for (const StreamJob& job : made_.jobs) total_bytes_ += job.elements * element_size(job.dtype);

@@ -77,7 +77,8 @@ static constexpr auto json_fields(std::type_identity<ShardFile>) {
                     json_field<&ShardFile::bytes>("bytes"),
                     json_field<&ShardFile::raw_bytes>("raw_bytes"),
                     json_field<&ShardFile::depth>("depth"),
-                    json_field<&ShardFile::references>("references")};
+                    json_field<&ShardFile::references>("references"),
+                    json_field<&ShardFile::is_link>("link", JsonNeed::optional)};
 }
 
 static constexpr auto json_fields(std::type_identity<CommitRecord>) {
@@ -235,16 +236,30 @@ std::uint64_t raw_bytes(const CommitRecord& record) {
   return bytes;
 }
 
+std::uint64_t stored_bytes(const CommitRecord& record) {
+  std::uint64_t bytes = 0;
+  for (const ShardFile& file : record.shards) bytes += file.is_link ? 0 : file.bytes;
+  return bytes;
+}
+
+void settle_links(CommitRecord& record) {
+  const auto content_of = [](const ShardFile& file) { return std::pair(file.id, file.bytes); };
+  std::set<std::pair<SnapshotId, std::uint64_t>> counted;
+  for (const ShardFile& file : record.shards) {
+    if (!file.is_link) counted.insert(content_of(file));
+  }
+  for (ShardFile& file : record.shards) {
+    if (file.is_link && counted.insert(content_of(file)).second) file.is_link = false;
+  }
+}
+
 CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes) {
   CheckpointInfo info;
   info.step = record.step;
   info.time_unix_ms = record.time_unix_ms;
   info.raw_bytes = raw_bytes(record);
-  info.stored_bytes = record_bytes;
-  for (const ShardFile& file : record.shards) {
-    info.stored_bytes += file.bytes;
-    info.depth = std::max(info.depth, file.depth);
-  }
+  info.stored_bytes = record_bytes + stored_bytes(record);
+  for (const ShardFile& file : record.shards) info.depth = std::max(info.depth, file.depth);
   info.shards = static_cast<std::uint32_t>(record.shards.size());
   info.base = record.base;
   info.links = record.links;

@@ -35,6 +35,7 @@ struct ShardFile {
   std::uint64_t raw_bytes = 0;
   std::uint32_t depth = 0;
   std::vector<StepReference> references;
+  bool is_link = false;  // another name of the file of an equal shard of the same checkpoint, which counts the bytes
 
   friend bool operator==(const ShardFile&, const ShardFile&) = default;
 };
@@ -106,6 +107,10 @@ struct RunRecord {
 
 // The sum over all shards.
 [[nodiscard]] std::uint64_t raw_bytes(const CommitRecord& record);
+// The sum over all files. A file with several names counts once.
+[[nodiscard]] std::uint64_t stored_bytes(const CommitRecord& record);
+// Makes one of several equal shards count the bytes of their file, if all of them were written as links to others.
+void settle_links(CommitRecord& record);
 // The summary of a checkpoint for users; `record_bytes` is the size of its commit.json.
 [[nodiscard]] CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes);
 

@@ -187,6 +187,7 @@ TEST(CommitRecord, RoundTripsAtTheLimits) {
 
 TEST(CommitRecord, UsesTheSpecifiedDefaults) {
   Json body = body_of(full_record());
+  EXPECT_FALSE(body["shards"][0].contains("link"));
   body.erase("base");
   body.erase("attempt");
   body.erase("directory_sync");
@@ -210,7 +211,9 @@ TEST(CommitRecord, IgnoresKeysOfALaterVersion) {
 }
 
 TEST(CommitRecord, RejectsMissingKeysAndWrongTypes) {
-  const Json body = body_of(full_record());
+  CommitRecord linked = full_record();
+  linked.shards[0].is_link = true;
+  const Json body = body_of(linked);
   ASSERT_TRUE(read_body(body));
   for (const char* place :
        {"/step", "/time_unix_ms", "/policy", "/links", "/shards", "/shards/0/file", "/shards/0/id", "/shards/0/bytes",
@@ -223,7 +226,8 @@ TEST(CommitRecord, RejectsMissingKeysAndWrongTypes) {
       expect_refused(read_body(changed(body, {place, value, ""})), ErrorKind::corrupt, "'" + key + "'");
     }
   }
-  for (const char* place : {"/attempt", "/base", "/directory_sync", "/shards/0/references/1/standalone"}) {
+  for (const char* place :
+       {"/attempt", "/base", "/directory_sync", "/shards/0/references/1/standalone", "/shards/0/link"}) {
     const std::string key = Json::json_pointer(place).back();
     for (const Json& value : {Json(nullptr), Json(1.5), Json::array(), Json::object()}) {
       expect_refused(read_body(changed(body, {place, value, ""})), ErrorKind::corrupt, "'" + key + "'");
@@ -298,6 +302,23 @@ TEST(CommitRecord, ProvidesTheCheckpointInfo) {
   EXPECT_EQ(info.base, 30U);
   EXPECT_EQ(info.links, 3U);
   EXPECT_EQ(info.depth, 3U);
+}
+
+TEST(CommitRecord, CountsAFileThatEqualShardsShareOnce) {
+  CommitRecord record = full_record();
+  record.shards[1] = record.shards[0];
+  record.shards[1].file = shard_file_name(1, 2, "a1");
+  record.shards[1].is_link = true;
+  EXPECT_EQ(checkpoint_info(record, 500).stored_bytes, 600U);
+  EXPECT_EQ(checkpoint_info(record, 500).raw_bytes, 2000U);
+  EXPECT_EQ(*read_text(serialize_commit_record(record)), record);
+  record.shards[0].is_link = true;
+  settle_links(record);
+  EXPECT_EQ(checkpoint_info(record, 500).stored_bytes, 600U);
+  EXPECT_FALSE(record.shards[0].is_link);
+  EXPECT_TRUE(record.shards[1].is_link);
+  EXPECT_EQ(body_of(record)["shards"][1]["link"], true);
+  EXPECT_FALSE(body_of(record)["shards"][0].contains("link"));
 }
 
 TEST(CommitRecord, IsNotFoundIfAbsent) {

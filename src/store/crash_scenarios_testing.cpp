@@ -80,12 +80,12 @@ OnStore one_after_another(std::vector<OnStore> calls) {
 }
 
 Calls two_ranks(std::uint32_t max_depth, std::uint64_t first, std::uint64_t last,
-                Destination destination = Destination::disk) {
+                Destination destination = Destination::disk, std::uint64_t seed = 0) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
     BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, shared(max_depth)));
     for (std::uint64_t step = first; step <= last; ++step) {
-      BITSNAP_TRY(save_two_shards(*a, *b, journal, step, 0, "a1", destination));
+      BITSNAP_TRY(save_two_shards(*a, *b, journal, step, seed, "a1", destination));
     }
     return {};
   };
@@ -152,6 +152,23 @@ Calls rank_prunes(std::uint32_t max_depth, const Retention& retention) {
     }
     return prune_steps(*a, journal, retention, Reencode::never);
   };
+}
+
+// Two ranks with equal shards.
+std::vector<CrashScenario> replica_scenarios() {
+  const StoreOptions depth_2 = writing(2);
+  const auto replicas = [](std::uint64_t first, std::uint64_t last, Destination destination) {
+    return two_ranks(2, first, last, destination, kReplicaSeed);
+  };
+  std::vector<CrashScenario> scenarios;
+  scenarios.push_back({"TwoRanksPublishReplicas", depth_2, replicas(1, 1, Destination::memory),
+                       replicas(2, 3, Destination::memory), two_ranks_go_on(2, keep(1))});
+  scenarios.push_back({"TwoRanksSaveReplicas", depth_2, replicas(1, 1, Destination::disk),
+                       replicas(2, 2, Destination::disk), two_ranks_go_on(2, keep(1))});
+  scenarios.push_back({"PruningReplicas", depth_2, replicas(1, 4, Destination::memory),
+                       with_store(depth_2, prunes(keep({}, {2}), Reencode::always)),
+                       with_store(depth_2, prunes(keep(2), Reencode::never), true)});
+  return scenarios;
 }
 
 std::vector<CrashScenario> make_scenarios() {
@@ -222,6 +239,7 @@ std::vector<CrashScenario> make_scenarios() {
                                                                 return save_step(store, journal, 3, 5);
                                                               }})),
                        going_on(depth_2, prune_some)});
+  std::ranges::move(replica_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(crash_repairs(), std::back_inserter(scenarios));
   return scenarios;
 }

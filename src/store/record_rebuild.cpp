@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <ranges>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,6 +103,7 @@ Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const Ru
     return fail(ErrorKind::corrupt,
                 fmt::format("invalid attempt '{}' in the names of the shard files", record.attempt));
   }
+  std::set<std::uint64_t> seen;  // files that an earlier shard has as well
   for (const auto& candidates : groups.begin()->second) {
     Result<Rebuilt> rebuilt = fail(ErrorKind::corrupt, "no file");
     for (const auto& [rewriting, name] : std::views::reverse(candidates)) {
@@ -110,7 +112,10 @@ Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const Ru
     }
     if (!rebuilt) return tl::unexpected(std::move(rebuilt).error());
     const auto info = file_system.stat(layout.step_file(step, rebuilt->file.file));
-    if (info) record.time_unix_ms = std::max(record.time_unix_ms, info->modified_ns / 1'000'000);
+    if (info) {
+      record.time_unix_ms = std::max(record.time_unix_ms, info->modified_ns / 1'000'000);
+      rebuilt->file.is_link = !seen.insert(info->file_id).second;
+    }
     if (rebuilt->base) {
       record.base = std::max(record.base.value_or(0), *rebuilt->base);
       record.links = std::max(record.links, rebuilt->file.depth);

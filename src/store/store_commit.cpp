@@ -189,6 +189,8 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
     record.shards.push_back(std::move(part->file));
   }
 
+  store::settle_links(record);
+
   BITSNAP_TRY(directories_.sync_step(step));
   BITSNAP_TRY(directories_.sync_checkpoints());
   auto written = store::write_commit_record(file_system_, layout_, record);

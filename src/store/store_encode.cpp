@@ -63,6 +63,20 @@ store::Coding Store::Impl::choose_coding() {
   return coding;
 }
 
+bool Store::Impl::should_code_like(const store::Coding& other, const ShardPlace& place) {
+  if (other.damage) return false;
+  if (const std::optional<std::uint64_t> last = newest()) {
+    const Result<store::CommitRecord>& record = record_of(*last, known_[*last]);
+    if (!record || record->shards.size() != place.shards) return false;
+    const SnapshotId& own = record->shards[place.shard].id;
+    if (std::ranges::count(record->shards, own, &store::ShardFile::id) < 2) return false;
+  }
+  if (!other.finder) return true;
+  const Result<Known*> known = find_known(*other.finder);
+  return known && *known != nullptr && (*known)->state == store::StepState::committed &&
+         record_of(*other.finder, **known).has_value();
+}
+
 std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSave& save,
                                                           store::CheckpointReader& reader,
                                                           const std::shared_ptr<store::BaseWatch>& watch) {

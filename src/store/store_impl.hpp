@@ -2,8 +2,8 @@
 // checkpoints.
 //
 // The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_save.cpp, store_encode.cpp,
-// store_commit.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Any thread may call a
-// handle. Reading calls use nothing that writing calls change. Writing calls hold the write turn.
+// store_commit.cpp, store_replica.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Any
+// thread may call a handle. Reading calls use nothing that writing calls change. Writing calls hold the write turn.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,10 @@ class Store::Impl {
                                                                  std::uint32_t shard) const;
   // store_save.cpp. A save is three calls, each of which may run on another thread. An error in one of them ends the
   // save and removes what the save has written.
-  // Takes the lock and chooses the base. `place` is given if there are several ranks.
-  [[nodiscard]] Result<store::PendingSave> begin(std::uint64_t step, const std::optional<ShardPlace>& place);
+  // Takes the lock and chooses the base. `place` is given if there are several ranks, and `like` if another one of them
+  // has chosen before: this one chooses the same if their shards may be equal.
+  [[nodiscard]] Result<store::PendingSave> begin(std::uint64_t step, const std::optional<ShardPlace>& place,
+                                                 const store::Coding* like = nullptr);
   // Encodes the snapshot file; as a keyframe if the base turns out to be damaged.
   [[nodiscard]] Result<void> encode(store::PendingSave& save, const State& state, const RunOptions& options,
                                     store::Destination destination);
@@ -143,8 +145,22 @@ class Store::Impl {
   // Removes the files that an unfinished save has written.
   void take_back(const store::PendingSave& save);
 
+  // store_replica.cpp
+  // Some other shards of the attempt that are published, those first that are most likely equal; none if there are
+  // none.
+  [[nodiscard]] Result<std::vector<std::uint32_t>> published_shards(const store::PendingSave& save);
+  // Uses the file of one of these shards, if it is equal, instead of the file that would be written, or was.
+  Result<void> link_replica(store::PendingSave& save, const std::vector<std::uint32_t>& published);
+  // Gives the step's file `other` a second name `name`, which is free, if it equals `file`. Otherwise, or if the file
+  // system refuses, returns false.
+  [[nodiscard]] bool link_if_equal(std::uint64_t step, const os::RandomAccessFile& file, const std::string& other,
+                                   const std::string& name);
+
   // store_encode.cpp
   [[nodiscard]] store::Coding choose_coding();
+  // Whether to code against the same checkpoint as another rank of the attempt: if it is still there, and if this shard
+  // may be equal to others, because it was in the newest checkpoint or there is none.
+  [[nodiscard]] bool should_code_like(const store::Coding& other, const ShardPlace& place);
   // Whether the next save is coded against this one.
   [[nodiscard]] bool is_next_base(const store::PendingSave& save) const;
   [[nodiscard]] std::unique_ptr<save::BaseFinder> find_bases(const store::PendingSave& save,

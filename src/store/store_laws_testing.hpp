@@ -25,12 +25,17 @@ namespace bitsnap::store {
 inline constexpr const char* kTestRun = "/run";
 inline const RunOptions kOneThread{1, nullptr};
 
+// The shards of a step with this seed are equal.
+inline constexpr std::uint64_t kReplicaSeed = 9;
+
 // The content of one saved step.
 struct TestStep {
   std::uint64_t seed = 0;
   std::uint32_t shards = 1;
 
-  [[nodiscard]] std::uint64_t shard_seed(std::uint32_t shard) const noexcept { return seed * 100 + shard; }
+  [[nodiscard]] std::uint64_t shard_seed(std::uint32_t shard) const noexcept {
+    return seed * 100 + (seed == kReplicaSeed ? 0 : shard);
+  }
   friend auto operator<=>(const TestStep&, const TestStep&) = default;
 };
 using TestRun = std::map<std::uint64_t, TestStep>;

@@ -266,9 +266,15 @@ Result<void> Store::Impl::check_new_step(std::uint64_t step) {
   for (const auto& [there, known] : std::views::reverse(known_)) {
     if (known.state == store::StepState::uncommitted || step > there) continue;
     if (has_lost_newest_ && known.state == store::StepState::retired && step < there) continue;
+    const Result<store::CommitRecord>& record = record_of(there, known_[there]);
+    const std::string others =
+        record && !record->attempt.empty()
+            ? fmt::format("; if another job committed step {} (attempt '{}'), give each job a store of its own", there,
+                          record->attempt)
+            : "";
     return fail(ErrorKind::invalid_argument, fmt::format("{}: step must be greater than {}, the newest step, got {}; "
-                                                         "to save it again, roll back to an earlier step first",
-                                                         layout_.root(), there, step));
+                                                         "to save it again, roll back to an earlier step first{}",
+                                                         layout_.root(), there, step, others));
   }
   return {};
 }

@@ -81,11 +81,8 @@ Result<void> Store::Impl::Pruner::look() {
       node.is_damaged = true;
       continue;
     }
-    node.bytes = known.record_bytes;
-    for (const store::ShardFile& file : record->shards) {
-      node.bytes += file.bytes;
-      add_references(file);
-    }
+    node.bytes = known.record_bytes + store::stored_bytes(*record);
+    std::ranges::for_each(record->shards, add_references);
   }
   return note_missing_files();
 }
@@ -151,6 +148,7 @@ Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
     std::uint64_t live_bytes = 0;
     const store::CommitRecord& record = *record_of(node);
     for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
+      if (record.shards[shard].is_link) continue;  // equal shards have equal live chunks
       BITSNAP_ASSIGN(const auto snapshot, store_.reader_->open_file(node.step, record.shards[shard], true));
       live_bytes += live.bytes(node.step, shard, *snapshot);
     }

@@ -33,6 +33,8 @@ class Store::Impl::Rewriter {
   Result<void> rewrite_files(store::CommitRecord& record, const Progress& progress);
   Result<void> rewrite_file(const store::CommitRecord& record, std::uint32_t shard, store::ShardFile& file,
                             const Progress& progress);
+  // Makes the rewritten file another name of an earlier shard's file, if both are equal.
+  Result<void> link_to_earlier(store::CommitRecord& record, std::uint32_t shard);
   // The shards of the previous checkpoint, where chunks of dropped steps are searched. Returns nullptr if there is
   // none.
   Result<std::unique_ptr<save::ShardedBases>> bases_for(std::uint32_t shard, std::uint32_t shards);
@@ -105,6 +107,23 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   return {};
 }
 
+Result<void> Store::Impl::Rewriter::link_to_earlier(store::CommitRecord& record, std::uint32_t shard) {
+  store::ShardFile& file = record.shards[shard];
+  file.is_link = false;
+  for (std::uint32_t earlier = 0; earlier < shard; ++earlier) {
+    const store::ShardFile& other = record.shards[earlier];
+    if (other.id != file.id || other.bytes != file.bytes) continue;
+    BITSNAP_ASSIGN(const auto opened, store_.file_system_.open(store_.layout_.step_file(record.step, file.file)));
+    BITSNAP_ASSIGN(std::string name, store_.free_file_name(record.step, store::rewritten_file_name(file.file)));
+    written_.push_back(name);
+    file.is_link = store_.link_if_equal(record.step, *opened, other.file, name);
+    if (!file.is_link) continue;
+    replaced_.push_back(std::exchange(file.file, std::move(name)));
+    return {};
+  }
+  return {};
+}
+
 Result<void> Store::Impl::Rewriter::rewrite_files(store::CommitRecord& record, const Progress& progress) {
   std::uint64_t total = 0;
   for (const store::ShardFile& file : record.shards) total += store::refers_to(file, dropped_) ? file.raw_bytes : 0;
@@ -113,7 +132,9 @@ Result<void> Store::Impl::Rewriter::rewrite_files(store::CommitRecord& record, c
     store::ShardFile& file = record.shards[shard];
     if (!store::refers_to(file, dropped_)) continue;
     BITSNAP_TRY(rewrite_file(record, shard, file, summed.next(file.raw_bytes)));
+    BITSNAP_TRY(link_to_earlier(record, shard));
   }
+  store::settle_links(record);
   // A checkpoint whose base was dropped is a keyframe now. Any other is as many links from its keyframe as before.
   if (record.base && dropped_.contains(*record.base)) {
     record.base.reset();

@@ -1,5 +1,6 @@
 // Saving: begin, encode (store_encode.cpp) and publish.
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -27,7 +28,8 @@ Result<store::PendingSave> Store::Impl::save(std::uint64_t step, const std::opti
   return save;
 }
 
-Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::optional<ShardPlace>& place) {
+Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::optional<ShardPlace>& place,
+                                              const store::Coding* like) {
   if (place) BITSNAP_TRY(check_place(*place));
   BITSNAP_ASSIGN(store::WriteGuard guard, begin_writing(place ? os::LockKind::shared : os::LockKind::exclusive));
   BITSNAP_TRY(refresh_newest());
@@ -46,7 +48,7 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
   save.step = step;
   save.place = place;
   save.file_name = std::move(name);
-  save.coding = choose_coding();
+  save.coding = like != nullptr && place && should_code_like(*like, *place) ? *like : choose_coding();
   // Another process may have committed the base and been killed before it synced the name.
   if (place && save.coding.finder) BITSNAP_TRY(directories_.sync_step(*save.coding.finder));
   return save;
@@ -62,9 +64,15 @@ Result<std::string> Store::Impl::free_file_name(std::uint64_t step, std::string 
 
 Result<void> Store::Impl::publish(store::PendingSave& save) {
   const auto write_durably = [&]() -> Result<void> {
-    if (save.blob != nullptr) BITSNAP_TRY(write_blob(save));
+    std::vector<std::uint32_t> published;
+    if (save.place && save.place->shards > 1) {
+      BITSNAP_ASSIGN(published, published_shards(save));
+      BITSNAP_TRY(link_replica(save, published));
+    }
+    if (save.blob != nullptr && !save.file.is_link) BITSNAP_TRY(write_blob(save));
     if (!save.place) BITSNAP_TRY(directories_.sync_step(save.step));
-    BITSNAP_TRY(directories_.sync_checkpoints());
+    // A rank that has published its shard has synced the name of the step before.
+    if (published.empty()) BITSNAP_TRY(directories_.sync_checkpoints());
     return save.place ? write_shard_record(save) : Result<void>();
   };
   if (Result<void> written = write_durably(); !written) {

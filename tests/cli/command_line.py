@@ -19,6 +19,7 @@ UNSUPPORTED = 13
 TRUNCATED = 14
 CORRUPT = 15
 IO = 16
+RESOURCE_EXHAUSTED = 17
 BUSY = 18
 DAMAGED = {TRUNCATED, CORRUPT, UNSUPPORTED}
 
@@ -27,9 +28,18 @@ def executable() -> str:
     return os.environ.get("BITSNAP_CLI") or str(ROOT / ".venv" / "bin" / "bitsnap")
 
 
-def run(*arguments: object, status: int = OK, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Runs the command and holds it to its exit status."""
-    done = subprocess.run([executable(), *map(str, arguments)], capture_output=True, check=False, cwd=cwd, timeout=280)
+def run(
+    *arguments: object, status: int = OK, cwd: Path | None = None, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs the command, with more variables in its environment, and holds it to its exit status."""
+    done = subprocess.run(
+        [executable(), *map(str, arguments)],
+        capture_output=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, **(environment or {})},
+        timeout=280,
+    )
     assert done.returncode == status, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     return done
 

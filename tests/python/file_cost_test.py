@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import bitsnap
+from cli.command_line import RESOURCE_EXHAUSTED, run
 from python.processes import run_script
 from python.same_bits import assert_same
 from second_reader.bsnap_builder import Parts, build
@@ -58,6 +60,32 @@ def test_a_factor_raises_the_limits(tmp_path: Path) -> None:
         assert bitsnap.load(path) == [None] * 100_000
     finally:
         bitsnap.set_max_cost(before)
+
+
+def test_a_factor_lowers_the_limits(tmp_path: Path) -> None:
+    path = tmp_path / "a.bsnap"
+    bitsnap.save_file({f"w{i}": torch.zeros(2) for i in range(200)}, path)
+    refused = r"more tensors than the limit of 164; .* BITSNAP_MAX_COST or --max-cost, now 0.01, raises"
+    before = bitsnap.max_cost()
+    bitsnap.set_max_cost(0.01)
+    try:
+        with pytest.raises(bitsnap.ResourceExhaustedError, match=refused):
+            bitsnap.load(path)
+    finally:
+        bitsnap.set_max_cost(before)
+    assert len(bitsnap.load(path)) == 200
+    lowered = run("inspect", path, "--max-cost", "0.01", status=RESOURCE_EXHAUSTED)
+    in_environment = run("inspect", path, status=RESOURCE_EXHAUSTED, environment={"BITSNAP_MAX_COST": "0.01"})
+    for command in (lowered, in_environment):
+        assert re.search(refused, command.stderr.decode())
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_factor_that_is_not_above_0_and_finite_is_refused(factor: float) -> None:
+    before = bitsnap.max_cost()
+    with pytest.raises(bitsnap.InvalidArgumentError, match="max_cost must be finite and above 0, got"):
+        bitsnap.set_max_cost(factor)
+    assert bitsnap.max_cost() == before
 
 
 def test_no_small_file_takes_much_memory() -> None:

@@ -184,6 +184,52 @@ def test_tied_targets_are_filled_together(tmp_path: Path) -> None:
         bitsnap.load(tmp_path / "apart.bsnap", into={"a": target, "b": target})
 
 
+def overlapping() -> dict[str, tuple[Any, Any]]:
+    """Two places to fill with tensors of 4 x 6, which share memory without being one tensor."""
+    memory = torch.zeros(100)
+    array = np.zeros(100, np.float32)
+    return {
+        "shifted": (memory[:24].view(4, 6), memory[10:34].view(4, 6)),
+        "contained": (memory[:24].view(4, 6), memory[:96].view(4, 24)[:, :6]),
+        "crossing": (memory[:48].view(4, 12)[:, :6], memory[:48].view(4, 12)[:, 5:11]),
+        "transposed": (memory[:24].view(4, 6), memory[:24].view(6, 4).t()),
+        "array": (array[:24].reshape(4, 6), torch.from_numpy(array)[20:44].view(4, 6)),
+        "backwards": (array[23::-1].reshape(4, 6), torch.from_numpy(array)[:24].view(4, 6)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["shifted", "contained", "crossing", "transposed", "array", "backwards"])
+def test_targets_that_share_memory_are_named_and_nothing_is_written(tmp_path: Path, kind: str) -> None:
+    state = {"a": {"x": torch.randn(4, 6)}, "between": torch.randn(4, 6), "b": [torch.randn(4, 6)]}
+    bitsnap.save(tmp_path / "a.bsnap", state)
+    first, second = overlapping()[kind]
+    into = {"a": {"x": first}, "between": torch.zeros(4, 6), "b": [second]}
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"into\['a'\]\['x'\] and into\['b'\]\[0\] share a part of"):
+        bitsnap.load(tmp_path / "a.bsnap", into=into)
+    assert not any(leaf.any() for leaf in leaves(into))
+    assert_same(bitsnap.load(tmp_path / "a.bsnap", keys="b", into={"b": [second]}), {"b": state["b"]})
+
+
+def test_targets_between_each_other_that_share_no_memory_are_filled(tmp_path: Path) -> None:
+    state = {str(i): torch.randn(4, 6) for i in range(6)}
+    state["tied"] = state["5"]
+    bitsnap.save(tmp_path / "a.bsnap", state)
+    columns, rows = torch.zeros(4, 18), torch.zeros(8, 6)
+    mixed = np.zeros((4, 6), np.float32)
+    into: dict[str, Any] = {
+        "0": columns[:, 0::3],
+        "1": columns[:, 1::3],
+        "2": columns[:, 2::3],
+        "3": rows[::2],
+        "4": rows[1::2],
+        "5": torch.from_numpy(mixed),
+        "tied": mixed,
+    }
+    bitsnap.load(tmp_path / "a.bsnap", into=into)
+    for name, target in into.items():
+        assert_same(torch.as_tensor(target), state[name])
+
+
 def test_a_module_is_restored_in_place(tmp_path: Path) -> None:
     first, second = torch.nn.Linear(30, 40), torch.nn.Linear(30, 40)
     bitsnap.save(tmp_path / "a.bsnap", {"model": first.state_dict(), "step": 3})

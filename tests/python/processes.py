@@ -30,11 +30,12 @@ path = Path(sys.argv[1])
 _TESTS = Path(__file__).resolve().parents[1]
 
 
-def start_script(script: str, *arguments: object) -> subprocess.Popen[str]:
+def start_script(script: str, *arguments: object, stdin: int | None = None) -> subprocess.Popen[str]:
     """Starts Python in a process of its own, which can import what tests import."""
     paths = [str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

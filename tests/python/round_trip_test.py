@@ -263,6 +263,21 @@ def test_tensors_without_plain_data_are_refused_by_name(tmp_path: Path, kind: st
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("transform", "rows"), [("vmap", 3), ("vmap", 0), ("grad", 3), ("functionalize", 3)])
+def test_tensors_inside_a_transform_are_refused_by_name(tmp_path: Path, transform: str, rows: int) -> None:
+    def transformed(inner: torch.Tensor) -> torch.Tensor:
+        weights = {"model": [0, {"w": inner[:rows]}]}
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"state\['model'\]\[1\]\['w'\] is a tensor inside a tr"):
+            bitsnap.save(tmp_path / "a.bsnap", weights)
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"into\['model'\]\[1\]\['w'\] is a tensor inside a tra"):
+            bitsnap.load(tmp_path / "sound.bsnap", into=weights)
+        return (inner * inner).sum()
+
+    bitsnap.save(tmp_path / "sound.bsnap", {"model": [0, {"w": torch.zeros(rows)}]})
+    getattr(torch.func, transform)(transformed)(torch.ones(4, 5) if transform == "vmap" else torch.ones(5))
+    assert not (tmp_path / "a.bsnap").exists()
+
+
 def test_wrapped_tensors_are_refused_by_the_name_of_their_class(tmp_path: Path) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -335,6 +336,74 @@ print([save and save.stage for save in saves], [str(each.message) for each in to
         store.verify()
         for rank in (0, 1):
             assert_same(store.load(6, shard=rank), state_of(6, rank))
+
+
+TWO_RANKS = (
+    IMPORTS
+    + """
+ranks = [attach(job=bitsnap.JobOptions(job, rank, 2)) for rank in (0, 1)]
+def save(rank, step):
+    return ranks[rank].save(step, state_of(step, rank))
+def error_of(wait):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bitsnap.BackgroundSaveWarning)
+        try:
+            return f"no error, but {wait()}"
+        except bitsnap.BitsnapError as error:
+            return f"{type(error).__name__}: {error}"
+def go(what):
+    print(what, flush=True)
+    sys.stdin.readline()
+"""
+)
+
+
+def test_two_jobs_on_one_store_hear_of_each_other(jobs: Jobs) -> None:
+    late = (
+        TWO_RANKS
+        + """
+waiting = save(0, 5)
+while ranks[0].agent_status()["ranks"][0]["uncommitted"] == 0:
+    time.sleep(0.01)
+go("step 5 waits for its other shard")
+print(error_of(waiting.wait_persisted))
+print(error_of(ranks[0].wait))
+too_late = save(1, 5)
+print(error_of(too_late.result))
+print(error_of(ranks[1].close))
+"""
+    )
+    first = TWO_RANKS + "for save in [save(rank, 6) for rank in (0, 1)]: print(save.wait_persisted(), flush=True)"
+    with start_script(late, jobs.path, jobs.job, stdin=subprocess.PIPE) as process:
+        assert line_of(process) == "step 5 waits for its other shard"
+        assert run_script(first, jobs.path, jobs.new_job()).splitlines() == ["True", "True"]
+        assert process.stdin is not None
+        print(file=process.stdin, flush=True)
+        errors = finish_script(process, 60).splitlines()
+    with bitsnap.Store(jobs.path, read_only=True) as store:
+        assert store.steps() == [6]
+        store.verify()
+    begun = rf"InvalidArgumentError: committing step 5: {re.escape(str(jobs.path))}: another job, or an earlier start"
+    assert all(
+        re.match(rf"{begun} of this one, has committed step 6 \(attempt '.*give each its", each) for each in errors[:2]
+    )
+    late = "step must be greater than 6, .* another job committed step 6 .* give each job a store of its own"
+    assert all(re.match(rf"InvalidArgumentError: step 5: .*{late}", each) for each in errors[2:])
+    assert len(errors) == 4
+
+
+@pytest.mark.slow  # An agent waits 10 seconds for the lock of a store.
+def test_two_jobs_of_one_rank_on_one_store_hear_of_each_other(jobs: Jobs) -> None:
+    with jobs() as first, jobs(job=bitsnap.JobOptions(jobs.new_job())) as second:
+        save = first.save(6, state_of(6))
+        assert save is not None
+        assert save.wait_persisted()
+        late = second.save(7, state_of(7))
+        assert late is not None
+        holder = f"process {first.agent_process} holds it.* give each job a store of its own, or stop it"
+        for wait in (late.wait_persisted, second.wait):
+            with pytest.raises(bitsnap.BusyError, match=rf"step 7: .*{holder}"):
+                wait()
 
 
 @pytest.mark.slow

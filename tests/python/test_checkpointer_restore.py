@@ -164,3 +164,52 @@ def test_a_state_that_is_damaged_in_memory_is_read_from_the_store(jobs: Jobs, mo
         assert restored is not None
         assert restored.source == "store"
         assert_same(restored.state, state_of(1))
+
+
+def test_a_restart_with_another_number_of_ranks_says_how_to_read_the_shards(jobs: Jobs) -> None:
+    def ranks(world_size: int) -> list[bitsnap.Checkpointer]:
+        places = [bitsnap.JobOptions(jobs.job, rank=rank, world_size=world_size) for rank in range(world_size)]
+        return [jobs(job=place, every=2, every_memory=1) for place in places]
+
+    def save_all(checkpointers: list[bitsnap.Checkpointer], step: int) -> None:
+        for save in [saved(each, step, {"rank": each.rank, "step": step}) for each in checkpointers]:
+            save.result()
+        for each in checkpointers:
+            each.close()
+
+    save_all(ranks(2), 2)
+    (alone,) = ranks(1)
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"saved by 2 ranks.*Store.load\(2, shard=1\)"):
+        alone.restore()
+    alone.close()
+    with bitsnap.Store(jobs.path, read_only=True) as store:
+        assert [store.load(2, shard=rank)["rank"] for rank in (0, 1)] == [0, 1]
+    # A state of one rank serves any number of them.
+    bitsnap.stop_agent(job=jobs.job, timeout=20)
+    save_all(ranks(1), 4)
+    for each in ranks(2):
+        restored = each.restore()
+        assert restored is not None
+        assert (restored.step, restored.source, restored.state) == (4, "store", {"rank": 0, "step": 4})
+        each.close()
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_memory_of_another_number_of_ranks_is_not_dropped_in_silence(jobs: Jobs, before: int) -> None:
+    def ranks(world_size: int) -> list[bitsnap.Checkpointer]:
+        places = [bitsnap.JobOptions(jobs.job, rank=rank, world_size=world_size) for rank in range(world_size)]
+        return [jobs(job=place, every=1000, every_memory=1) for place in places]
+
+    earlier = ranks(before)
+    for save in [saved(each, 7, {"rank": each.rank}) for each in earlier]:
+        save.wait_memory()
+    for each in earlier:
+        each.close()
+    lost = f"step 7 was saved with world_size = {before} to .* dropped because world_size is {3 - before} now"
+    for each in ranks(3 - before):
+        with pytest.warns(bitsnap.RestoreWarning, match=lost):
+            assert each.restore() is None
+        with pytest.raises(bitsnap.InvalidArgumentError, match=lost):
+            each.restore(7)
+        assert each.steps() == []
+        each.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from second_reader.container_format import hash64
@@ -66,6 +66,7 @@ class ShardFile:
     raw_size: int
     depth: int
     references: list[Reference]
+    is_link: bool
 
 
 @dataclass(frozen=True)
@@ -213,8 +214,19 @@ def commit_of(records: list[ShardRecord]) -> CommitRecord:
         max(record.links for record in records),
         first.attempt,
         all(record.directory_sync for record in records),
-        [record.file for record in records],
+        _settled([record.file for record in records]),
     )
+
+
+def _settled(files: list[ShardFile]) -> list[ShardFile]:
+    """Of equal shards that are all links, the first counts the bytes."""
+    counted = {(file.snapshot_id, file.size) for file in files if not file.is_link}
+    settled = []
+    for file in files:
+        is_link = file.is_link and (file.snapshot_id, file.size) in counted
+        counted.add((file.snapshot_id, file.size))
+        settled.append(replace(file, is_link=is_link))
+    return settled
 
 
 def parse_catalog(data: bytes) -> list[CatalogEntry] | None:
@@ -242,7 +254,7 @@ def _parse_catalog(data: bytes) -> list[CatalogEntry]:
 
 def _shard_file(value: Any, step: int, where: str) -> ShardFile:
     required = {"file", "id", "bytes", "raw_bytes", "depth", "references"}
-    body = members(value, where, required, set(), closed=False)
+    body = members(value, where, required, {"link"}, closed=False)
     file = check_type(body["file"], str, where)
     require(_FILE.fullmatch(file) is not None, f"{where}: file {file!r}")
     references = [
@@ -256,6 +268,7 @@ def _shard_file(value: Any, step: int, where: str) -> ShardFile:
         count(body["raw_bytes"], where),
         count(body["depth"], where, _MAX_U32),
         references,
+        check_type(body.get("link", False), bool, where),
     )
 
 
