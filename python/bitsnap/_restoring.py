@@ -149,7 +149,8 @@ class Restoring:
         if self._is_agent_silent:
             return Restored(step, "store", load(self._from_store(step), **options))
         # On a device, tensors take no memory of this machine.
-        in_place = options["into"] is not None or options["map_location"] is not None
+        place = str(options["map_location"] or "cpu").partition(":")[0]
+        in_place = options["into"] is not None or place != "cpu"
         found = self._native.restore(step, attempt, self._left_ms, in_place=in_place)
         if found.memory_error is not None:
             _warn(f"step {step} is read from the store, not from memory: {found.memory_error}")

@@ -218,7 +218,6 @@ Result<void> AgentRank::keep(const QueuedSave& queued, const Encoded& encoded, P
                 fmt::format("the compressed state has {} bytes, but the budget leaves only {} bytes for snapshots",
                             encoded.blob->size_bytes(), cache_->limits().bytes));
   }
-  cache_->set_restorable(frame != nullptr ? std::optional(snapshot.id()) : std::nullopt);
   cache_->set_decoded(snapshot.id(), chunks);
   // One critical section: as soon as no slot is queued, the trainer may offer another arena.
   const std::lock_guard lock(mutex_);
@@ -233,6 +232,7 @@ Result<void> AgentRank::keep(const QueuedSave& queued, const Encoded& encoded, P
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     if (i != queued.staged.slot && slots_[i].state == SlotState::held) free_slot_locked(i);
   }
+  cache_->set_restorable(frame != nullptr ? std::optional(snapshot.id()) : std::nullopt);
   // With two slots, the slot is held until the next state is encoded. It may be the base of the next save. If
   // this agent dies before publishing, the trainer stages the slot again with the next agent.
   if (slots_.size() < 2) {

@@ -1,20 +1,14 @@
 // Giving memory back while a trainer restores and has too little. The encoder thread calls all of this.
 #include "engine/agent_rank.hpp"
-#include "engine/slot_layout.hpp"
 #include "store/commit_record.hpp"
 #include "store/run_layout.hpp"
 
 namespace bitsnap::engine {
 
-// If the system refuses to take pages back, the trainer measures that nothing has changed.
+// Free slots are the trainer's, which gives their pages back itself.
 
 void AgentRank::give_back_beside(std::uint64_t step) {
   cache_->give_back(slot_of(step) ? std::nullopt : std::optional(step));
-  const std::lock_guard lock(mutex_);
-  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].state != SlotState::free) continue;
-    static_cast<void>(arena_->memory.give_back(kSlotUnit + i * arena_->slot_bytes, arena_->slot_bytes));
-  }
 }
 
 void AgentRank::give_back_stored(std::uint64_t step, const std::string& attempt) {
@@ -27,7 +21,8 @@ void AgentRank::give_back_stored(std::uint64_t step, const std::string& attempt)
     }
     for (const std::uint32_t slot : unneeded) free_slot_locked(slot);
   }
-  give_back_beside(step);
+  // The trainer may replace the arena now, so a slot is no place where a state is safe.
+  cache_->set_restorable(std::nullopt);
   cache_->give_back(std::nullopt);
 }
 

@@ -92,6 +92,7 @@ Result<void> AgentRank::set_arena(os::SharedMemory memory, const ArenaOffer& off
   }
   arena_ = Arena{std::move(memory), offer.slot_bytes, std::make_shared<const os::MappedMemory>(std::move(mapping))};
   slots_.assign(offer.slots, {});
+  cache_->set_restorable(std::nullopt);
   cache_->set_limits(memory_limits());
   return {};
 }
@@ -296,6 +297,7 @@ void AgentRank::free_slot(std::uint32_t slot) {
 void AgentRank::free_slot_locked(std::uint32_t slot) {
   if (slot >= slots_.size()) return;
   if (slots_[slot].chunks != nullptr) slots_[slot].chunks->release();
+  if (slots_[slot].frame != nullptr) cache_->set_restorable(std::nullopt);
   slots_[slot] = {};
   ProgressEvent event;
   event.free = slot;

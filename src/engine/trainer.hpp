@@ -149,6 +149,7 @@ class Engine::Impl {
                                           Clock::time_point deadline);
   [[nodiscard]] Result<void> await_encoded(Clock::time_point deadline);
   [[nodiscard]] static std::unique_ptr<engine::PageTaker> pages_of(const std::shared_ptr<Arena>& arena);
+  [[nodiscard]] Result<void> take_pages_of(const Arena& arena, engine::PageTaker& taker, Pages pages);
   // Makes the pages of a slot present.
   [[nodiscard]] Result<void> take_pages(std::uint32_t slot);
   // Tells the agent whether this trainer waits for it, if it knows that message. A lost agent forgets it.
@@ -165,12 +166,14 @@ class Engine::Impl {
   // one.
   [[nodiscard]] Result<void> choose_slots(const engine::SlotPlan& plan);
   static constexpr std::uint64_t kNoStep = UINT64_MAX;
-  // Lets the agent give back what it keeps of states that are in the store.
-  void give_back_agents_memory(const Link& link, const engine::FetchRequest& request, Clock::time_point deadline);
-  // Pages of the arena may have been given back.
-  void forget_pages();
-  // Gives back the pages of an arena that the present agent does not have, unless a save is still in it.
-  void give_unused_arena_back();
+  // Lets the agent give back what it keeps of states that are in the store, and gives back the pages of free slots.
+  // Fails only if the caller was interrupted.
+  [[nodiscard]] Result<void> give_back_agents_memory(const Link& link, const engine::FetchRequest& request,
+                                                     Clock::time_point deadline);
+  // Only this trainer writes to free slots, and nobody reads them, except restored snapshots, whose slots stay.
+  void give_free_slots_back();
+  // Lets go of an arena that the present agent does not have, unless a save is still in it.
+  void drop_unused_arena();
   // `more_bytes` beside what is available now. `note`: why it is fewer than the options say.
   [[nodiscard]] Result<std::uint32_t> affordable_slots(const engine::SlotPlan& plan, std::uint64_t more_bytes,
                                                        std::string& note) const;
@@ -224,9 +227,9 @@ class Engine::Impl {
   std::shared_ptr<Arena> arena_;
   std::unique_ptr<engine::PageTaker> pages_;  // of `arena_`; guarded by `save_mutex_`
   // Guarded by `save_mutex_`.
-  std::uint32_t wanted_slots_;         // of the arena
-  bool is_arena_checked_ = false;      // the system has memory for all pages of the present arena
-  bool must_give_arena_back_ = false;  // before another arena is made
+  std::uint32_t wanted_slots_;       // of the arena
+  bool is_arena_checked_ = false;    // the system has memory for all pages of the present arena
+  bool must_replace_arena_ = false;  // there is memory for another arena only without the present one
 
   std::string memory_note_;  // Engine::memory_note()
   std::vector<Slot> slots_;

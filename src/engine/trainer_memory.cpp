@@ -55,23 +55,23 @@ bool Engine::Impl::is_arena_fit(const engine::SlotPlan& plan) {
 }
 
 Result<void> Engine::Impl::choose_slots(const engine::SlotPlan& plan) {
-  // The memory of the present arena can be given back before the new one is made, but then what its slots still hold is
-  // lost to restores.
+  // The present arena can go before the new one takes its memory. Otherwise it goes afterwards, so that a failure
+  // changes nothing.
   std::string note;
   auto slots = affordable_slots(plan, 0, note);
-  must_give_arena_back_ = false;
+  must_replace_arena_ = false;
   if (arena_ != nullptr && (!slots || *slots < options_.slots)) {
     std::string other_note;
     auto others = affordable_slots(plan, arena_->memory.present_bytes(), other_note);
     if (others && (!slots || *slots < *others)) {
-      must_give_arena_back_ = true;
+      must_replace_arena_ = true;
       slots = std::move(others);
       note = std::move(other_note);
     }
   }
   if (!slots) return tl::unexpected(std::move(slots).error());
   wanted_slots_ = *slots;
-  is_arena_checked_ = !must_give_arena_back_;
+  is_arena_checked_ = false;
   const std::lock_guard lock(mutex_);
   memory_note_ = std::move(note);
   return {};
@@ -104,29 +104,45 @@ Result<std::uint32_t> Engine::Impl::affordable_slots(const engine::SlotPlan& pla
   return fail(ErrorKind::resource_exhausted, std::move(reason));
 }
 
-void Engine::Impl::give_back_agents_memory(const Link& link, const engine::FetchRequest& request,
-                                           Clock::time_point deadline) {
-  // The answer is always `refused`. The caller measures what came of it.
-  static_cast<void>(link->call(engine::MessageKind::fetch, serialize_body(request), engine::MessageKind::fetched,
-                               engine::milliseconds_until(deadline), {}, options_.interrupted));
+Result<void> Engine::Impl::give_back_agents_memory(const Link& link, const engine::FetchRequest& request,
+                                                   Clock::time_point deadline) {
+  // The answer is always an error. The caller measures what came of it.
+  const auto answer = link->call(engine::MessageKind::fetch, serialize_body(request), engine::MessageKind::fetched,
+                                 engine::milliseconds_until(deadline), {}, options_.interrupted);
+  if (!answer && answer.error().kind() == ErrorKind::cancelled) return tl::unexpected(answer.error());
+  give_free_slots_back();
+  return {};
 }
 
-void Engine::Impl::forget_pages() {
+void Engine::Impl::give_free_slots_back() {
+  if (arena_ == nullptr) return;
   is_arena_checked_ = false;
-  if (arena_ != nullptr) pages_ = pages_of(arena_);
+  pages_ = pages_of(arena_);  // ends the threads that take pages
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].state != SlotState::free || !slots_[i].chunks.expired()) continue;
+    // If the system refuses, the next measurement tells.
+    static_cast<void>(arena_->memory.give_back(engine::kSlotUnit + i * arena_->slot_bytes, arena_->slot_bytes));
+  }
 }
 
-void Engine::Impl::give_unused_arena_back() {
+void Engine::Impl::drop_unused_arena() {
+  const auto is_unused = [&] {
+    const auto is_in_slot = [](const auto& save) { return save.second.slot && !save.second.state.is_over(); };
+    return arena_ != nullptr && arena_link_ != link_number_ && std::ranges::none_of(saves_, is_in_slot);
+  };
+  std::vector<Slot> before;
   {
     const std::lock_guard lock(mutex_);
-    const auto is_in_use = [&](const auto& save) { return save.second.slot && !save.second.state.is_over(); };
-    const bool is_unused = arena_link_ != link_number_ && std::ranges::none_of(saves_, is_in_use);
-    // If the system refuses, the next measurement tells.
-    if (arena_ != nullptr && is_unused) {
-      static_cast<void>(arena_->memory.give_back(0, arena_->memory.size_bytes()));
-    }
+    if (!is_unused()) return;
+    before = slots_;
   }
-  forget_pages();
+  for (const Slot& slot : before) send_readers_away(slot);
+  pages_.reset();
+  const std::lock_guard lock(mutex_);
+  for (auto& [ticket, save] : saves_) save.slot.reset();
+  arena_.reset();
+  slots_.clear();
 }
 
 Result<std::shared_ptr<Engine::Impl::Arena>> Engine::Impl::make_arena(const engine::SlotPlan& plan,

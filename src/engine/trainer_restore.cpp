@@ -88,10 +88,8 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
     if (from_memory) return Restored{.snapshot = std::move(*from_memory), .from_memory = true};
     const bool lacks_memory = from_memory.error().kind() == ErrorKind::resource_exhausted;
     auto from_store = load_in_memory_left(step, in_place, deadline);
-    // An earlier step must not take the place of one that another try can restore.
-    if (!from_store && lacks_memory && from_store.error().kind() == ErrorKind::not_found) {
-      return tl::unexpected(std::move(from_memory).error());
-    }
+    // An earlier step must not take the place of one that another try can restore, even if the store's copy is damaged.
+    if (!from_store && lacks_memory) return tl::unexpected(std::move(from_memory).error());
     if (!from_store) {
       // If the step is not in memory, the error of the store is the useful one.
       if (from_memory.error().kind() == ErrorKind::not_found) {
@@ -120,7 +118,9 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::load_in_memory_left(std::u
     return !available || available->available_bytes >= needed;
   };
   if (is_enough(os::available_memory_for(needed))) return snapshot;
-  BITSNAP_TRY(give_back_for(step, deadline));
+  // Without an agent, or without its answer in time, there may be enough memory nevertheless.
+  const Result<void> given_back = give_back_for(step, deadline);
+  if (!given_back && given_back.error().kind() == ErrorKind::cancelled) return tl::unexpected(given_back.error());
   const auto available = os::available_memory();
   if (is_enough(available)) return snapshot;
   return fail(ErrorKind::resource_exhausted,
@@ -132,9 +132,14 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::load_in_memory_left(std::u
 Result<void> Engine::Impl::give_back_for(std::uint64_t step, Clock::time_point deadline) {
   BITSNAP_ASSIGN(const std::optional<std::string> attempt, committed_attempt(step));
   BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
-  BITSNAP_ASSIGN(const Link link, connected(deadline));
-  give_back_agents_memory(link, {.step = step, .attempt = attempt.value_or(""), .reads_store = true}, deadline);
-  give_unused_arena_back();
+  const auto link = connected(deadline);
+  if (!link && link.error().kind() == ErrorKind::cancelled) return tl::unexpected(link.error());
+  if (link) {
+    engine::FetchRequest request{.step = step, .attempt = attempt.value_or("")};
+    request.reads_store = true;
+    BITSNAP_TRY(give_back_agents_memory(*link, request, deadline));
+  }
+  drop_unused_arena();
   return {};
 }
 
@@ -190,7 +195,7 @@ Result<engine::AgentLink::Answer> Engine::Impl::fetch_files(engine::FetchRequest
     request.available_bytes = available ? std::max<std::uint64_t>(1, available->available_bytes) : 0;
     auto answer = ask(MessageKind::fetch, serialize_body(request), MessageKind::fetched, deadline);
     if (answer || answer.error().kind() != ErrorKind::resource_exhausted) return answer;
-    forget_pages();
+    give_free_slots_back();
     if (!is_first) return answer;
   }
 }

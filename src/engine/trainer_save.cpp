@@ -246,7 +246,7 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
   if (!is_arena_fit(plan)) {
     Result<void> chosen = choose_slots(plan);
     if (!chosen || wanted_slots_ < options_.slots) {
-      give_back_agents_memory(link, {.step = kNoStep, .reads_store = true}, deadline);
+      BITSNAP_TRY(give_back_agents_memory(link, {.step = kNoStep, .reads_store = true}, deadline));
       chosen = choose_slots(plan);
     }
     if (!chosen) return chosen;
@@ -258,14 +258,11 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
   }
   if (!fits) {
     BITSNAP_TRY(await_encoded(deadline));
-    if (must_give_arena_back_) BITSNAP_TRY(arena_->memory.give_back(0, arena_->memory.size_bytes()));
-    must_give_arena_back_ = false;
     BITSNAP_ASSIGN(arena, make_arena(plan, wanted_slots_));
-    is_arena_checked_ = true;
-    // Before the agent has the arena: if there is not enough memory, nothing of it remains allocated.
     taker = pages_of(arena);
-    const std::uint64_t slots = pages == Pages::all ? arena->slots : 1;
-    BITSNAP_TRY(taker->take(0, engine::kSlotUnit + slots * arena->slot_bytes, *executor_));
+    // Before the agent has the arena: if there is not enough memory, nothing of it remains allocated. If there is not
+    // enough beside the present arena, that one goes first, which the agent allows once it has encoded what is in it.
+    if (!must_replace_arena_) BITSNAP_TRY(take_pages_of(*arena, *taker, pages));
   }
   for (;;) {
     auto offered = offer_arena(link, arena, deadline);
@@ -279,14 +276,27 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
   std::vector<Slot> before;
   if (arena != arena_) before = slots_;
   for (const Slot& slot : before) send_readers_away(slot);
-  if (taker != nullptr) pages_ = std::move(taker);
-  const std::lock_guard lock(mutex_);
-  for (Slot& slot : slots_) {
-    if (slot.ticket && saves_.contains(*slot.ticket)) saves_.at(*slot.ticket).slot.reset();
+  if (taker != nullptr) {
+    pages_ = std::move(taker);
+    is_arena_checked_ = !must_replace_arena_;
   }
-  arena_ = std::move(arena);
-  slots_.assign(arena_->slots, {});
+  {
+    const std::lock_guard lock(mutex_);
+    for (Slot& slot : slots_) {
+      if (slot.ticket && saves_.contains(*slot.ticket)) saves_.at(*slot.ticket).slot.reset();
+    }
+    arena_ = std::move(arena);
+    slots_.assign(arena_->slots, {});
+  }
+  if (is_arena_checked_) return {};
+  BITSNAP_TRY(take_pages_of(*arena_, *pages_, pages));
+  is_arena_checked_ = true;
   return {};
+}
+
+Result<void> Engine::Impl::take_pages_of(const Arena& arena, engine::PageTaker& taker, Pages pages) {
+  const std::uint64_t slots = pages == Pages::all ? arena.slots : 1;
+  return taker.take(0, engine::kSlotUnit + slots * arena.slot_bytes, *executor_);
 }
 
 std::unique_ptr<engine::PageTaker> Engine::Impl::pages_of(const std::shared_ptr<Arena>& arena) {

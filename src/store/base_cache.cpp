@@ -109,6 +109,8 @@ bool BaseCache::put(CachedSnapshot snapshot) {
                                         .raw_bytes = snapshot.raw_bytes,
                                         .age = ++ages_});
   }
+  // Published is the step of an earlier save with this content, which may be pruned.
+  entries_.at(id).files = nullptr;
   entries_.at(id).persisted |= snapshot.persisted;
   trim();
   return order(id, nullptr).has_value();
@@ -369,7 +371,10 @@ bool BaseCache::drop_one(const std::optional<SnapshotId>& wanted) {
   const SnapshotId newest = records_.back().id;
   const auto found = entries_.find(newest);
   std::set<SnapshotId> kept;
-  if (found != entries_.end() && found->second.files == nullptr && restorable_ != newest) reach(newest, kept);
+  // A shard is published before its checkpoint is committed, so it may have to be restored from memory.
+  const bool is_published =
+      found != entries_.end() && found->second.files != nullptr && records_.back().attempt.empty();
+  if (found != entries_.end() && !is_published && restorable_ != newest) reach(newest, kept);
   if (wanted) reach(*wanted, kept);
   const std::optional<SnapshotId> id = next_to_go(kept, true);
   if (!id) return false;
