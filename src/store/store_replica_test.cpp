@@ -89,10 +89,11 @@ TEST_P(ReplicaTest, EqualShardsHaveOneFileInTheWholeChain) {
     expect_counted_once(step);
   }
   // Each rank is coded against its own shard of the step before.
+  const CommitRecord third = record(3);
   for (std::uint32_t rank = 0; rank < kReplicas; ++rank) {
-    for (const StepReference& reference : record(3).shards[rank].references) EXPECT_EQ(reference.shard, rank);
+    for (const StepReference& reference : third.shards[rank].references) EXPECT_EQ(reference.shard, rank);
   }
-  EXPECT_EQ(record(3).base, 2U);
+  EXPECT_EQ(third.base, 2U);
   expect_sound({1, 2, 3, 4, 5, 6});
   const auto listed = open()->list().value();
   for (const CheckpointInfo& info : listed) {
