@@ -7,10 +7,21 @@
 
 namespace bitsnap::engine {
 
-Result<std::unique_ptr<Engine>> attach_on(os::FileSystem& files, const EngineOptions& options) {
-  auto impl = Engine::Impl::attach(options, files);
+namespace {
+
+Result<std::unique_ptr<Engine>> engine_of(Result<std::unique_ptr<Engine::Impl>> impl) {
   if (!impl) return tl::unexpected(std::move(impl).error());
   return std::make_unique<Engine>(std::move(*impl));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> attach_on(os::FileSystem& files, const EngineOptions& options) {
+  return engine_of(Engine::Impl::attach(options, files));
+}
+
+Result<std::unique_ptr<Engine>> attach_within(os::MemoryProbe memory, const EngineOptions& options) {
+  return engine_of(Engine::Impl::attach(options, os::real_file_system(), std::move(memory)));
 }
 
 void play_agent(const os::LocalConnection& connection,

@@ -16,6 +16,7 @@
 #include "engine/agent_thread_testing.hpp"
 #include "engine/packet.hpp"
 #include "os/local_socket.hpp"
+#include "os/memory_limit.hpp"
 #include "os/temporary_directory_testing.hpp"
 #include "store/training_testing.hpp"
 
@@ -40,8 +41,9 @@ class EngineFixture : public ::testing::Test {
     return engine ? std::move(*engine) : nullptr;
   }
 
-  void expect_sound(const std::vector<std::uint64_t>& steps) {
-    const auto store = Store::open(directory_.path() + "/run");
+  void expect_sound(const std::vector<std::uint64_t>& steps) { expect_sound(directory_.path() + "/run", steps); }
+  static void expect_sound(const std::string& path, const std::vector<std::uint64_t>& steps) {
+    const auto store = Store::open(path);
     ASSERT_TRUE(store.has_value()) << store.error().message();
     EXPECT_EQ((*store)->steps().value(), steps);
     const auto report = (*store)->verify({});
@@ -56,6 +58,9 @@ class EngineFixture : public ::testing::Test {
 
 // Engine::attach() of a trainer whose store is on another file system.
 [[nodiscard]] Result<std::unique_ptr<Engine>> attach_on(os::FileSystem& files, const EngineOptions& options);
+
+// Engine::attach() of a trainer for which `memory` says how much memory is available.
+[[nodiscard]] Result<std::unique_ptr<Engine>> attach_within(os::MemoryProbe memory, const EngineOptions& options);
 
 // Plays an agent: answers `hello` itself and all else with `answer`. Returns when the connection closes or `answer`
 // returns nullopt.

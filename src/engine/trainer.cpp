@@ -94,9 +94,10 @@ ByteSpan Engine::Impl::Arena::slot(std::uint32_t number) const noexcept {
                                           static_cast<std::size_t>(slot_bytes));
 }
 
-Engine::Impl::Impl(const EngineOptions& options, os::FileSystem& files)
+Engine::Impl::Impl(const EngineOptions& options, os::FileSystem& files, os::MemoryProbe memory)
     : options_(options),
       files_(files),
+      memory_(std::move(memory)),
       process_(os::process_id()),
       executor_(exec::make_executor(options.threads)),
       wanted_slots_(options.slots),
@@ -105,13 +106,14 @@ Engine::Impl::Impl(const EngineOptions& options, os::FileSystem& files)
   self_->impl = this;
 }
 
-Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& options, os::FileSystem& files) {
+Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& options, os::FileSystem& files,
+                                                           os::MemoryProbe memory) {
   EngineOptions complete = options;
   complete.path = os::canonical_path(options.path);
   if (complete.job.empty()) complete.job = default_job(complete.path);
   BITSNAP_TRY(check_options(complete));
   const Clock::time_point deadline = engine::deadline_in(complete.wait_ms);
-  std::unique_ptr<Impl> impl(new Impl(complete, files));
+  std::unique_ptr<Impl> impl(new Impl(complete, files, std::move(memory)));
   BITSNAP_TRY(impl->check_store());
   if (const auto store = impl->read_store()) {
     const auto steps = (*store)->steps();

@@ -28,6 +28,7 @@
 #include "engine/slot_layout.hpp"
 #include "exec/executor.hpp"
 #include "os/file_system.hpp"
+#include "os/memory_limit.hpp"
 #include "os/shared_memory.hpp"
 #include "restore/decoded_state.hpp"
 
@@ -37,7 +38,8 @@ class Engine::Impl {
  public:
   // `files` must outlive the Impl and everything that it restores.
   [[nodiscard]] static Result<std::unique_ptr<Impl>> attach(const EngineOptions& options,
-                                                            os::FileSystem& files = os::real_file_system());
+                                                            os::FileSystem& files = os::real_file_system(),
+                                                            os::MemoryProbe memory = os::available_memory);
   ~Impl();
 
   [[nodiscard]] Result<SaveState> save(std::uint64_t step, const State& state, bool persist);
@@ -96,7 +98,7 @@ class Engine::Impl {
     Impl* impl = nullptr;  // nullptr after the Impl is destroyed
   };
 
-  Impl(const EngineOptions& options, os::FileSystem& files);
+  Impl(const EngineOptions& options, os::FileSystem& files, os::MemoryProbe memory);
 
   // invalid_argument in a forked child.
   [[nodiscard]] Result<void> check_process() const;
@@ -215,6 +217,7 @@ class Engine::Impl {
 
   const EngineOptions options_;
   os::FileSystem& files_;
+  const os::MemoryProbe memory_;
   const std::shared_ptr<Self> self_ = std::make_shared<Self>();
   const std::int64_t process_;
   const std::unique_ptr<exec::Executor> executor_;

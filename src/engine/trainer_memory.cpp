@@ -8,7 +8,6 @@
 #include "base/checked.hpp"
 #include "base/try.hpp"
 #include "engine/trainer.hpp"
-#include "os/memory_limit.hpp"
 
 namespace bitsnap {
 namespace {
@@ -49,7 +48,7 @@ bool Engine::Impl::is_arena_fit(const engine::SlotPlan& plan) {
   // An arena that an earlier trainer made. Some of its pages may be absent.
   const std::uint64_t absent = arena_->memory.size_bytes() - arena_->memory.present_bytes();
   const std::uint64_t needed = absent + agent_bytes(plan, agent_threads()) + spare_bytes(plan, arena_->slots);
-  const auto available = os::available_memory_for(needed);
+  const auto available = os::available_memory_for(needed, memory_);
   is_arena_checked_ = !available || available->available_bytes >= needed;
   return is_arena_checked_;
 }
@@ -82,7 +81,7 @@ Result<std::uint32_t> Engine::Impl::affordable_slots(const engine::SlotPlan& pla
   const std::uint64_t names = engine::kTensorBytes * plan.offsets.size();
   const std::uint64_t agent = agent_bytes(plan, agent_threads());
   const std::uint64_t most = arena_size(plan, options_.slots).value_or(0) + agent + spare_bytes(plan, options_.slots);
-  const auto available = os::available_memory_for(most);
+  const auto available = os::available_memory_for(most, memory_);
   std::string reason;
   for (std::uint32_t slots = options_.slots; slots > 0; --slots) {
     const auto size = arena_size(plan, slots);

@@ -13,7 +13,6 @@
 #include "engine/fetched_snapshots.hpp"
 #include "engine/shared_text.hpp"
 #include "engine/trainer.hpp"
-#include "os/memory_limit.hpp"
 #include "restore/open_snapshot.hpp"
 
 namespace bitsnap {
@@ -117,11 +116,11 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::load_in_memory_left(std::u
   const auto is_enough = [needed](const Result<os::AvailableMemory>& available) {
     return !available || available->available_bytes >= needed;
   };
-  if (is_enough(os::available_memory_for(needed))) return snapshot;
+  if (is_enough(os::available_memory_for(needed, memory_))) return snapshot;
   // Without an agent, or without its answer in time, there may be enough memory nevertheless.
   const Result<void> given_back = give_back_for(step, deadline);
   if (!given_back && given_back.error().kind() == ErrorKind::cancelled) return tl::unexpected(given_back.error());
-  const auto available = os::available_memory();
+  const auto available = memory_();
   if (is_enough(available)) return snapshot;
   return fail(ErrorKind::resource_exhausted,
               fmt::format("restoring step {} from the store needs {} bytes, but only {} bytes of memory are available "
@@ -191,7 +190,7 @@ Result<std::shared_ptr<const engine::FetchedSnapshots>> Engine::Impl::accept_fil
 Result<engine::AgentLink::Answer> Engine::Impl::fetch_files(engine::FetchRequest request, Clock::time_point deadline) {
   request.threads = executor_->threads();
   for (bool is_first = true;; is_first = false) {
-    const auto available = is_first ? os::available_memory() : os::available_memory_for(UINT64_MAX);
+    const auto available = is_first ? memory_() : os::available_memory_for(UINT64_MAX, memory_);
     request.available_bytes = available ? std::max<std::uint64_t>(1, available->available_bytes) : 0;
     auto answer = ask(MessageKind::fetch, serialize_body(request), MessageKind::fetched, deadline);
     if (answer || answer.error().kind() != ErrorKind::resource_exhausted) return answer;

@@ -98,11 +98,11 @@ Result<AvailableMemory> available_memory_by(TextReader read) {
 
 Result<AvailableMemory> available_memory() { return available_memory_by(read_text_file); }
 
-Result<AvailableMemory> available_memory_for(std::uint64_t bytes) {
-  auto available = available_memory();
+Result<AvailableMemory> available_memory_for(std::uint64_t bytes, const MemoryProbe& probe) {
+  auto available = probe();
   if (!available || available->available_bytes >= bytes) return available;
   return_free_memory();
-  return available_memory();
+  return probe();
 }
 
 }  // namespace bitsnap::os

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include <bitsnap/error.hpp>
@@ -20,9 +21,13 @@ struct AvailableMemory {
 // processes allocate, too. unsupported if the system does not report it.
 [[nodiscard]] Result<AvailableMemory> available_memory();
 
+// available_memory(), or a test's stand-in for it.
+using MemoryProbe = std::function<Result<AvailableMemory>()>;
+
 // The same for a caller that needs `bytes`: if there are fewer, returns free memory that the allocator of this process
 // keeps to the system first.
-[[nodiscard]] Result<AvailableMemory> available_memory_for(std::uint64_t bytes);
+[[nodiscard]] Result<AvailableMemory> available_memory_for(std::uint64_t bytes,
+                                                           const MemoryProbe& probe = available_memory);
 
 // The same from the texts that `read` returns. Used by src/os only.
 [[nodiscard]] Result<AvailableMemory> available_memory_by(TextReader read);

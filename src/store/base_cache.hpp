@@ -56,11 +56,10 @@ class BaseCache final : public BaseProvider {
   };
 
   // Returns how much memory the system has left.
-  using MemoryProbe = std::function<Result<os::AvailableMemory>()>;
 
   BaseCache() : BaseCache(Limits()) {}
   explicit BaseCache(const Limits& limits, const DecodeLimits& decode_limits = {},
-                     MemoryProbe probe = os::available_memory)
+                     os::MemoryProbe probe = os::available_memory)
       : decode_limits_(decode_limits), probe_(std::move(probe)), limits_(limits) {}
 
   // Adds the newest snapshot, and removes all steps at or above its step, because the training has gone back. Files of
@@ -191,7 +190,7 @@ class BaseCache final : public BaseProvider {
   void drop_with_dependants(const SnapshotId& id);
 
   const DecodeLimits decode_limits_;
-  const MemoryProbe probe_;
+  const os::MemoryProbe probe_;
   mutable std::mutex mutex_;
   Limits limits_;
   std::uint64_t writing_bytes_ = 0;              // of the file that is being written

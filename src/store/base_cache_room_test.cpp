@@ -94,6 +94,25 @@ TEST_F(BaseCacheRoomTest, OnlyASnapshotThatIsElsewhereGoesAsTheNewest) {
   EXPECT_EQ(steps(), Steps{});
 }
 
+TEST_F(BaseCacheRoomTest, AShardOfAnotherCommitIsNoReplacementForTheNewest) {
+  put(1, 40, {}, true);
+  // The same content again. The file of step 1 may be pruned before this one is published.
+  cache_.put({2, {1, 0}, to_blob(save::random_bytes(40, 1)), {}, false});
+  {
+    BaseCache::Room room(cache_);
+    EXPECT_FALSE(room.take(100));
+  }
+  // One of several shards, whose checkpoint is not committed yet.
+  CachedSnapshot shard{3, {3, 0}, to_blob(save::random_bytes(40, 3)), {}, true};
+  shard.attempt = "attempt";
+  std::shared_ptr<const Blob> blob = shard.blob;
+  cache_.put(std::move(shard));
+  cache_.note_published(unowned(disk_), path(3), *blob);
+  blob.reset();
+  BaseCache::Room room(cache_);
+  EXPECT_FALSE(room.take(100));
+}
+
 TEST_F(BaseCacheRoomTest, FilesInUseStayAsTheirMemoryWouldNotReturn) {
   const std::shared_ptr<const Blob> in_use = put(1, 40);
   put(2, 40);
