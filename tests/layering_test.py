@@ -25,7 +25,7 @@ VALID = {
     "src/codec/decoder.hpp": "",
     "src/save/save.cpp": '#include "codec/encoder.hpp"\n#include "restore/read.hpp"\n',
     "src/restore/read.hpp": "",
-    "interop/safetensors.cpp": '#include "save/save.hpp"\n',
+    "interop/safetensors/safetensors.cpp": '#include "save/save.hpp"\n',
     "cli/main.cpp": '#include <unistd.h>\n#include <bitsnap/error.hpp>\n#include "cli/options.hpp"\n',
     "python/extension/module.cpp": '#include <bitsnap/error.hpp>\n#include "errors.hpp"\n',
     "python/extension/errors.hpp": "",

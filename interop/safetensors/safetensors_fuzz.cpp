@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "interop/safetensors_header.hpp"
+#include "interop/safetensors/safetensors_header.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The header is read and written tensor by tensor; nothing but the tensors is ever built in memory.
-#include "interop/safetensors_header.hpp"
+#include "interop/safetensors/safetensors_header.hpp"
 
 #include <algorithm>
 #include <array>

@@ -8,7 +8,7 @@
 #include <bitsnap/safetensors.hpp>
 
 #include "base/bytes.hpp"
-#include "interop/safetensors_header.hpp"
+#include "interop/safetensors/safetensors_header.hpp"
 #include "os/file_system.hpp"
 #include "os/temporary_directory_testing.hpp"
 

@@ -12,7 +12,7 @@
 #include "base/bytes.hpp"
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
-#include "interop/safetensors_header.hpp"
+#include "interop/safetensors/safetensors_header.hpp"
 #include "os/atomic_file.hpp"
 #include "os/file_system.hpp"
 
