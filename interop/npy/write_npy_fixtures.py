@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -48,7 +49,7 @@ def main() -> None:
     write_with_version("version2.npy", counting(np.dtype("<f4")), (2, 0))
     write_with_version("version3.npy", counting(np.dtype("<f4")), (3, 0))
 
-    arrays = {
+    arrays: dict[str, Any] = {
         "weight": counting(np.dtype("<f4")),
         "layer/bias": counting(np.dtype("<f2"), (5,)),
         "fortran": np.asfortranarray(counting(np.dtype("<i4"))),

@@ -52,7 +52,7 @@ def write_with_zipfile() -> None:
         archive.comment = b"a comment with PK\5\6 in it"
     for name, force_zip64 in {"descriptors.zip": False, "descriptors64.zip": True}.items():
         stream = Unseekable()
-        with zipfile.ZipFile(stream, "w") as archive:  # type: ignore[type-var]
+        with zipfile.ZipFile(stream, "w") as archive:
             add_all(archive, force_zip64=force_zip64)
         (FOLDER / name).write_bytes(stream.written)
     with zipfile.ZipFile(FOLDER / "none.zip", "w"):
@@ -93,7 +93,7 @@ def write_huge() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "huge.zip"
         stream = Sparse(path)
-        with zipfile.ZipFile(stream, "w") as archive:  # type: ignore[type-var]
+        with zipfile.ZipFile(stream, "w") as archive:
             with archive.open(zipfile.ZipInfo("zeros"), "w", force_zip64=True) as entry:
                 for _ in range(80):
                     entry.write(bytes(1 << 26))
