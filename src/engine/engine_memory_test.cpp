@@ -32,7 +32,7 @@ class EngineMemoryTest : public EngineFixture {
     wanted.job = job;
     wanted.path = directory_.path() + "/" + job;
     auto engine = attach_within(
-        [this]() -> Result<os::AvailableMemory> { return os::AvailableMemory{available_, "a limit"}; }, wanted);
+        [this]() -> Result<os::AvailableMemory> { return os::AvailableMemory{available_, 0, "a limit"}; }, wanted);
     EXPECT_TRUE(engine.has_value()) << engine.error().message();
     return engine ? std::move(*engine) : nullptr;
   }

@@ -36,8 +36,10 @@ std::uint64_t agent_bytes(const engine::SlotPlan& plan, unsigned threads) {
 }
 
 // An arena of several slots leaves the training some room to grow. With one slot, the alternative is not to save.
-std::uint64_t spare_bytes(const engine::SlotPlan& plan, std::uint32_t slots) {
-  return slots > 1 ? kSpareMemory + plan.raw_bytes / kSpareMemoryShare : 0;
+std::uint64_t spare_bytes(const engine::SlotPlan& plan, std::uint32_t slots,
+                          const Result<os::AvailableMemory>& available) {
+  if (slots == 1) return 0;
+  return kSpareMemory + plan.raw_bytes / kSpareMemoryShare + (available ? available->free_bytes() : 0);
 }
 
 }  // namespace
@@ -47,9 +49,9 @@ bool Engine::Impl::is_arena_fit(const engine::SlotPlan& plan) {
   if (is_arena_checked_) return true;
   // An arena that an earlier trainer made. Some of its pages may be absent.
   const std::uint64_t absent = arena_->memory.size_bytes() - arena_->memory.present_bytes();
-  const std::uint64_t needed = absent + agent_bytes(plan, agent_threads()) + spare_bytes(plan, arena_->slots);
-  const auto available = os::available_memory_for(needed, memory_);
-  is_arena_checked_ = !available || available->available_bytes >= needed;
+  const std::uint64_t needed = absent + agent_bytes(plan, agent_threads());
+  const auto available = os::available_memory_for(needed + spare_bytes(plan, arena_->slots, memory_()), memory_);
+  is_arena_checked_ = !available || available->available_bytes >= needed + spare_bytes(plan, arena_->slots, available);
   return is_arena_checked_;
 }
 
@@ -80,7 +82,8 @@ Result<std::uint32_t> Engine::Impl::affordable_slots(const engine::SlotPlan& pla
                                                      std::string& note) const {
   const std::uint64_t names = engine::kTensorBytes * plan.offsets.size();
   const std::uint64_t agent = agent_bytes(plan, agent_threads());
-  const std::uint64_t most = arena_size(plan, options_.slots).value_or(0) + agent + spare_bytes(plan, options_.slots);
+  const std::uint64_t most =
+      arena_size(plan, options_.slots).value_or(0) + agent + spare_bytes(plan, options_.slots, memory_());
   const auto available = os::available_memory_for(most, memory_);
   std::string reason;
   for (std::uint32_t slots = options_.slots; slots > 0; --slots) {
@@ -91,9 +94,10 @@ Result<std::uint32_t> Engine::Impl::affordable_slots(const engine::SlotPlan& pla
     if (options_.budget_bytes != 0 && *size + names > options_.budget_bytes) {
       reason = fmt::format("{} and {} for the names and shapes of its tensors, but the budget is {}", needs,
                            megabytes(names), megabytes(options_.budget_bytes));
-    } else if (available && available->available_bytes + more_bytes < *size + agent + spare_bytes(plan, slots)) {
+    } else if (available &&
+               available->available_bytes + more_bytes < *size + agent + spare_bytes(plan, slots, available)) {
       reason = fmt::format("{} and {} for compressing, but only {} are available ({})", needs,
-                           megabytes(agent + spare_bytes(plan, slots)),
+                           megabytes(agent + spare_bytes(plan, slots, available)),
                            megabytes(available->available_bytes + more_bytes), available->limit);
     } else {
       if (!reason.empty()) note = fmt::format("the arena has {} slot: {}", slots, reason);

@@ -35,9 +35,9 @@ constexpr GroupFiles kFirst{
 
 class Least {
  public:
-  void take(std::uint64_t available_bytes, std::string limit) {
+  void take(std::uint64_t available_bytes, std::uint64_t limit_bytes, std::string limit) {
     if (least_ && least_->available_bytes <= available_bytes) return;
-    least_ = AvailableMemory{available_bytes, std::move(limit)};
+    least_ = AvailableMemory{available_bytes, limit_bytes, std::move(limit)};
   }
 
   void take_group(const std::string& directory, const GroupFiles& files, TextReader read) {
@@ -57,7 +57,7 @@ class Least {
     for (const std::string_view file : files.limits) {
       const std::optional<std::uint64_t> limit_bytes = number(file);
       if (!limit_bytes || *limit_bytes >= kUnlimitedBytes) continue;
-      take(*limit_bytes - std::min(*limit_bytes, kept_bytes),
+      take(*limit_bytes - std::min(*limit_bytes, kept_bytes), *limit_bytes,
            std::string(file) + " of " + directory + " is " + std::to_string(*limit_bytes) + " bytes");
     }
   }
@@ -67,7 +67,7 @@ class Least {
     const std::optional<std::uint64_t> limit_bytes = field_bytes(meminfo, "CommitLimit");
     const std::optional<std::uint64_t> promised_bytes = field_bytes(meminfo, "Committed_AS");
     if (!limit_bytes || !promised_bytes) return;
-    take(*limit_bytes - std::min(*limit_bytes, *promised_bytes),
+    take(*limit_bytes - std::min(*limit_bytes, *promised_bytes), *limit_bytes,
          "CommitLimit of /proc/meminfo is " + std::to_string(*limit_bytes) + " bytes");
   }
 
@@ -83,7 +83,8 @@ Result<AvailableMemory> available_memory_by(TextReader read) {
   Least least;
   if (const std::optional<std::string> meminfo = read("/proc/meminfo")) {
     if (const std::optional<std::uint64_t> bytes = field_bytes(*meminfo, "MemAvailable")) {
-      least.take(*bytes, "MemAvailable of /proc/meminfo is " + std::to_string(*bytes) + " bytes");
+      least.take(*bytes, field_bytes(*meminfo, "MemTotal").value_or(0),
+                 "MemAvailable of /proc/meminfo is " + std::to_string(*bytes) + " bytes");
     }
     const std::optional<std::string> overcommit = read("/proc/sys/vm/overcommit_memory");
     if (overcommit && parse_number<std::uint64_t>(*overcommit) == 2) least.take_promises(*meminfo);

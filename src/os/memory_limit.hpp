@@ -12,8 +12,15 @@
 namespace bitsnap::os {
 
 struct AvailableMemory {
+  // What is useful, but not needed, leaves this part of the limit free: what a training needs varies from moment to
+  // moment.
+  static constexpr std::uint64_t kFreeShare = 8;
+
   std::uint64_t available_bytes = 0;
-  std::string limit;  // the tightest limit, for messages: "memory.max of /sys/fs/cgroup/job is 1048576 bytes"
+  std::uint64_t limit_bytes = 0;  // what the machine or the control group has in all
+  std::string limit = {};  // the tightest limit, for messages: "memory.max of /sys/fs/cgroup/job is 1048576 bytes"
+
+  [[nodiscard]] std::uint64_t free_bytes() const noexcept { return limit_bytes / kFreeShare; }
 };
 
 // The minimum of what the machine has without swapping and of what remains in this process's control groups and those

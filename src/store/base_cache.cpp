@@ -57,13 +57,14 @@ Result<void> BaseCache::Room::take(std::uint64_t bytes) {
   const std::uint64_t needed = bytes - checked_bytes_ + Blob::kPieceBytes + cache_.limits_.free_bytes;
   for (;;) {
     const auto available = cache_.probe_();
-    if (!available || available->available_bytes >= needed) break;
+    if (!available || available->available_bytes >= needed + available->free_bytes()) break;
     if (cache_.drop_one()) continue;
     return fail(
         ErrorKind::resource_exhausted,
         fmt::format("the compressed state needs {} bytes or more, but only {} bytes of memory are available ({}), "
                     "of which {} stay free",
-                    bytes, available->available_bytes, available->limit, cache_.limits_.free_bytes));
+                    bytes, available->available_bytes, available->limit,
+                    cache_.limits_.free_bytes + available->free_bytes()));
   }
   checked_bytes_ = bytes + Blob::kPieceBytes;
   return {};

@@ -40,7 +40,7 @@ class BaseCacheRoomTest : public ::testing::Test {
   std::uint64_t available_ = UINT64_MAX;
   os::FakeFileSystem disk_;
   BaseCache cache_{{.snapshots = 8, .bytes = 100}, {}, [this]() -> Result<os::AvailableMemory> {
-                     return os::AvailableMemory{available_, "a limit"};
+                     return os::AvailableMemory{available_, 0, "a limit"};
                    }};
 };
 
