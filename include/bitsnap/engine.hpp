@@ -133,8 +133,10 @@ class Engine {
 
   // The present state of a save; not_found for an unknown ticket, or for a save that ended long ago.
   [[nodiscard]] Result<SaveState> look(std::uint64_t ticket) const;
-  // Waits until the save reaches `stage` or ends; busy after the timeout.
-  [[nodiscard]] Result<SaveState> wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms) const;
+  // Waits until the save reaches `stage` or ends; busy after the timeout. Meanwhile the agent compresses with the
+  // priority of the training, unless `is_urgent` is false, as for a thread that only watches.
+  [[nodiscard]] Result<SaveState> wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms,
+                                       bool is_urgent = true) const;
   // Waits until all saves have ended; busy after the timeout.
   [[nodiscard]] Result<void> wait_all(std::uint64_t timeout_ms) const;
   // The saves that failed since the last call, oldest first.

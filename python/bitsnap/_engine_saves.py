@@ -266,7 +266,7 @@ class Saves:
                 continue
             try:
                 stage = "memory" if oldest.stage == "staged" else "persisted"
-                self.native.wait(oldest._state.ticket, stage, _WATCH_MS)
+                self.native.wait(oldest._state.ticket, stage, _WATCH_MS, is_urgent=False)
             except BitsnapError:  # the time is over; the next look sees other errors
                 time.sleep(0.001)
 

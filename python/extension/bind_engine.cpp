@@ -186,10 +186,11 @@ SaveState look(const PyEngine& self, std::uint64_t ticket) {
   return self.call(context, false, [&](Engine& engine) { return engine.look(ticket); });
 }
 
-SaveState wait(const PyEngine& self, std::uint64_t ticket, std::string_view stage, std::uint64_t timeout_ms) {
+SaveState wait(const PyEngine& self, std::uint64_t ticket, std::string_view stage, std::uint64_t timeout_ms,
+               bool is_urgent) {
   const SaveStage wanted = to_stage(stage);
   RunContext context{nb::none()};
-  return self.call(context, false, [&](Engine& engine) { return engine.wait(ticket, wanted, timeout_ms); });
+  return self.call(context, false, [&](Engine& engine) { return engine.wait(ticket, wanted, timeout_ms, is_urgent); });
 }
 
 void wait_all(const PyEngine& self, std::uint64_t timeout_ms) {
@@ -287,7 +288,8 @@ void bind_engine(nb::module_& module) {
            nb::arg("metadata"), nb::arg("persist"))
       .def("reserve", &reserve, nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(), nb::arg("metadata"))
       .def("look", &look, nb::arg("ticket"))
-      .def("wait", &wait, nb::arg("ticket"), nb::arg("stage"), nb::arg("timeout_ms"))
+      .def("wait", &wait, nb::arg("ticket"), nb::arg("stage"), nb::arg("timeout_ms"), nb::kw_only(),
+           nb::arg("is_urgent") = true)
       .def("wait_all", &wait_all, nb::arg("timeout_ms"))
       .def("steps", &steps, nb::arg("timeout_ms"))
       .def("restore", &restore, nb::arg("step"), nb::arg("attempt"), nb::arg("timeout_ms"), nb::kw_only(),

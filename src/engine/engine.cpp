@@ -31,8 +31,8 @@ Result<void> Engine::reserve(const State& state) { return impl_->reserve(state);
 
 Result<SaveState> Engine::look(std::uint64_t ticket) const { return impl_->look(ticket); }
 
-Result<SaveState> Engine::wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms) const {
-  return no_throw("wait", [&] { return impl_->wait(ticket, stage, timeout_ms); });
+Result<SaveState> Engine::wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms, bool is_urgent) const {
+  return no_throw("wait", [&] { return impl_->wait(ticket, stage, timeout_ms, is_urgent); });
 }
 
 Result<void> Engine::wait_all(std::uint64_t timeout_ms) const {

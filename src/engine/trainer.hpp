@@ -45,7 +45,7 @@ class Engine::Impl {
   [[nodiscard]] Result<SaveState> save(std::uint64_t step, const State& state, bool persist);
   [[nodiscard]] Result<void> reserve(const State& state);
   [[nodiscard]] Result<SaveState> look(std::uint64_t ticket) const;
-  [[nodiscard]] Result<SaveState> wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms);
+  [[nodiscard]] Result<SaveState> wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms, bool is_urgent);
   [[nodiscard]] Result<void> wait_all(std::uint64_t timeout_ms);
   [[nodiscard]] std::vector<SaveState> take_failures();
 
@@ -128,6 +128,9 @@ class Engine::Impl {
   void on_lost(std::uint64_t link, const Error& error);
   // Handles the agent's answer to a `staged` message.
   void on_taken(std::uint64_t link, std::uint64_t ticket, const Result<engine::AgentLink::Answer>& answer);
+  [[nodiscard]] Result<SaveState> wait_until(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms,
+                                             bool is_urgent);
+  [[nodiscard]] Result<void> wait_until_all_over(std::uint64_t timeout_ms);
   [[nodiscard]] Result<void> wait_for_change(Clock::time_point deadline);
   // Whether a checkpoint of this step in the store can only come from a save of this object.
   [[nodiscard]] bool is_new_step(std::uint64_t step) const { return !newest_before_ || step > *newest_before_; }

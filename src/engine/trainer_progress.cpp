@@ -127,7 +127,14 @@ Result<SaveState> Engine::Impl::look(std::uint64_t ticket) const {
   return found->second.state;
 }
 
-Result<SaveState> Engine::Impl::wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms) {
+Result<SaveState> Engine::Impl::wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms, bool is_urgent) {
+  auto waited = wait_until(ticket, stage, timeout_ms, is_urgent);
+  if (is_urgent) hurry_agent(false);
+  return waited;
+}
+
+Result<SaveState> Engine::Impl::wait_until(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms,
+                                           bool is_urgent) {
   const Clock::time_point deadline = engine::deadline_in(timeout_ms);
   for (;;) {
     BITSNAP_ASSIGN(SaveState state, look(ticket));
@@ -137,11 +144,18 @@ Result<SaveState> Engine::Impl::wait(std::uint64_t ticket, SaveStage stage, std:
       return fail(ErrorKind::busy, fmt::format("step {} is still '{}' after {} ms, expected '{}'", state.step,
                                                save_stage_name(state.stage), timeout_ms, save_stage_name(stage)));
     }
+    if (is_urgent) hurry_agent(true);
     BITSNAP_TRY(wait_for_change(deadline));
   }
 }
 
 Result<void> Engine::Impl::wait_all(std::uint64_t timeout_ms) {
+  auto waited = wait_until_all_over(timeout_ms);
+  hurry_agent(false);
+  return waited;
+}
+
+Result<void> Engine::Impl::wait_until_all_over(std::uint64_t timeout_ms) {
   BITSNAP_TRY(check_process());
   const Clock::time_point deadline = engine::deadline_in(timeout_ms);
   for (;;) {
@@ -156,6 +170,7 @@ Result<void> Engine::Impl::wait_all(std::uint64_t timeout_ms) {
     if (Clock::now() >= deadline) {
       return fail(ErrorKind::busy, fmt::format("{} saves are still unfinished after {} ms", left, timeout_ms));
     }
+    hurry_agent(true);
     BITSNAP_TRY(wait_for_change(deadline));
   }
 }

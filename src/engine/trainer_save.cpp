@@ -161,6 +161,7 @@ void Engine::Impl::on_taken(std::uint64_t link, std::uint64_t ticket, const Resu
 }
 
 void Engine::Impl::hurry_agent(bool waits) {
+  if (is_forked()) return;
   Link link;
   {
     const std::lock_guard lock(mutex_);

@@ -121,14 +121,16 @@ def test_a_killed_agent_costs_no_save_that_is_still_staged(jobs: Jobs) -> None:
 
 def test_whoever_waits_for_a_killed_agent_starts_the_next_one(jobs: Jobs) -> None:
     with jobs() as checkpointer:
-        save = checkpointer.save(1, state_of(1, size=3_000_000))
-        os.kill(jobs.agent(), signal.SIGKILL)
-        assert save is not None
+        assert saved(checkpointer, 1, state_of(1, size=3_000_000)).wait_persisted()
+        agent = jobs.agent()
+        os.kill(agent, signal.SIGSTOP)  # so that it cannot store the next state before it is killed
+        save = saved(checkpointer, 2, state_of(2, size=3_000_000))
+        os.kill(agent, signal.SIGKILL)
         assert save.wait_persisted()
         os.kill(jobs.agent(), signal.SIGKILL)
         restored = checkpointer.restore()
         assert restored is not None
-        assert (restored.step, restored.source) == (1, "store")
+        assert (restored.step, restored.source) == (2, "store")
 
 
 def test_a_process_that_ends_without_closing_is_not_held_up(jobs: Jobs) -> None:
