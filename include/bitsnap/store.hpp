@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -212,8 +213,11 @@ class Store {
                                                                  std::uint32_t shard = 0) const;
 
   // Saves a checkpoint of one shard; it is committed and durable when the call returns. invalid_argument unless `step`
-  // is above all steps of the store.
-  [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options = {});
+  // is above all steps of the store. `check` is called with what was written, before it is committed; after its error,
+  // which save() returns, the checkpoint does not exist.
+  using SaveCheck = std::function<Result<void>(const Snapshot& written)>;
+  [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options = {},
+                                            const SaveCheck& check = nullptr);
 
   // Writes one shard durably; commit() makes it part of a checkpoint. Different shards may be written at the same time,
   // from any process. Writing a shard of an attempt again replaces the first one, unless that is committed.

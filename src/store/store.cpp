@@ -63,9 +63,12 @@ Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint6
   return no_throw("store", [&] { return impl_->snapshot(step, shard); });
 }
 
-Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options) {
+Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options,
+                                   const SaveCheck& check) {
   auto saved = no_throw("saving", [&] {
-    return impl_->save(step, std::nullopt, state, options).map([](store::PendingSave save) { return save.info; });
+    return impl_->save(step, std::nullopt, state, options, check).map([](store::PendingSave save) {
+      return save.info;
+    });
   });
   if (saved) impl_->apply_retention(*saved, options);
   return saved;

@@ -63,9 +63,10 @@ class Store::Impl {
   // Writes the file, if it is in memory, and then the commit record or shard record. Everything is durable when it
   // returns.
   [[nodiscard]] Result<void> publish(store::PendingSave& save);
-  // begin(), encode() and publish().
+  // begin(), encode(), `check` if there is one, and publish().
   [[nodiscard]] Result<store::PendingSave> save(std::uint64_t step, const std::optional<ShardPlace>& place,
-                                                const State& state, const RunOptions& options);
+                                                const State& state, const RunOptions& options,
+                                                const SaveCheck& check = nullptr);
   // store_commit.cpp
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
   // store_prune.cpp

@@ -21,9 +21,15 @@ std::string record_name(const ShardPlace& place) {
 }  // namespace
 
 Result<store::PendingSave> Store::Impl::save(std::uint64_t step, const std::optional<ShardPlace>& place,
-                                             const State& state, const RunOptions& options) {
+                                             const State& state, const RunOptions& options, const SaveCheck& check) {
   BITSNAP_ASSIGN(store::PendingSave save, begin(step, place));
   BITSNAP_TRY(encode(save, state, options, store::Destination::disk));
+  if (check) {
+    if (Result<void> checked = check(*save.snapshot); !checked) {
+      take_back(save);
+      return tl::unexpected(std::move(checked).error());
+    }
+  }
   BITSNAP_TRY(publish(save));
   return save;
 }
