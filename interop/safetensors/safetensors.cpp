@@ -12,6 +12,7 @@
 #include "base/bytes.hpp"
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "interop/safetensors/safetensors_contents.hpp"
 #include "interop/safetensors/safetensors_header.hpp"
 #include "os/atomic_file.hpp"
 #include "os/file_system.hpp"
@@ -39,34 +40,16 @@ std::invoke_result_t<Body> guarded(const std::string& file, Body&& body) {
 Result<State> open_state(const std::string& path, const DecodeLimits& limits) {
   BITSNAP_ASSIGN(std::shared_ptr<const os::RandomAccessFile> file,
                  os::real_file_system().open(path, os::AccessPattern::sequential));
-  const std::uint64_t file_bytes = file->size_bytes();
-  if (file_bytes < kLengthBytes) {
-    return fail(ErrorKind::truncated, fmt::format("{} bytes, but a safetensors file has at least 8", file_bytes));
-  }
-  std::array<std::byte, kLengthBytes> length{};
-  BITSNAP_TRY(file->read_at(0, length));
-  const auto header_bytes = load_le<std::uint64_t>(length.data());
-  if (header_bytes > kMaxHeaderBytes) {
-    return fail(ErrorKind::corrupt,
-                fmt::format("not a safetensors file, or damaged: the header size is {} bytes, the limit is {} bytes",
-                            header_bytes, kMaxHeaderBytes));
-  }
-  if (header_bytes > file_bytes - kLengthBytes) {
-    return fail(ErrorKind::truncated, fmt::format("the header has {} bytes, but the file ends after {} of them",
-                                                  header_bytes, file_bytes - kLengthBytes));
-  }
-  std::string header(static_cast<std::size_t>(header_bytes), '\0');
-  BITSNAP_TRY(file->read_at(kLengthBytes, std::as_writable_bytes(std::span(header))));
-  const std::uint64_t data_offset = kLengthBytes + header_bytes;
-  BITSNAP_ASSIGN(interop::SafetensorsHeader parsed,
-                 interop::parse_safetensors_header(header, file_bytes - data_offset, limits));
+  const interop::FileBytes bytes(file->size_bytes(),
+                                 [file](std::uint64_t offset, ByteSpan out) { return file->read_at(offset, out); });
+  BITSNAP_ASSIGN(interop::SafetensorsParts parts, interop::read_safetensors_parts(bytes, limits));
 
   State state;
-  state.metadata = std::move(parsed.metadata);
-  state.safetensors_header = std::move(header);
-  state.tensors.reserve(parsed.tensors.size());
-  std::uint64_t offset = data_offset;
-  for (TensorInfo& info : parsed.tensors) {
+  state.metadata = std::move(parts.header.metadata);
+  state.safetensors_header = std::move(parts.text);
+  state.tensors.reserve(parts.header.tensors.size());
+  std::uint64_t offset = parts.data_offset;
+  for (TensorInfo& info : parts.header.tensors) {
     const std::uint64_t begin = offset;
     offset += info.size_bytes;
     state.tensors.push_back({std::move(info), nullptr, [file, begin](std::uint64_t at, std::span<std::byte> out) {

@@ -8,7 +8,7 @@
 #include <bitsnap/safetensors.hpp>
 
 #include "base/bytes.hpp"
-#include "interop/safetensors/safetensors_header.hpp"
+#include "interop/safetensors/safetensors_contents.hpp"
 #include "os/file_system.hpp"
 #include "os/temporary_directory_testing.hpp"
 
@@ -143,6 +143,29 @@ TEST_F(SafetensorsTest, RejectsEveryTruncation) {
     const auto state = open_safetensors(path("cut.safetensors"));
     ASSERT_FALSE(state.has_value()) << size;
     EXPECT_EQ(state.error().kind(), ErrorKind::truncated) << size << state.error().message();
+  }
+}
+
+TEST_F(SafetensorsTest, FindsTheTensorsWithBytesInAFile) {
+  const std::string header =
+      R"({"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]},"e":{"dtype":"F32","shape":[0],"data_offsets":[2,2]},)"
+      R"("a":{"dtype":"BF16","shape":[1,1],"data_offsets":[0,2]},"__metadata__":{"format":"pt"}})";
+  write("a.safetensors", header, "aabbbb");
+  const std::string file = contents("a.safetensors");
+  const auto found = interop::read_safetensors(interop::bytes_in_memory(as_byte_span(file)), {});
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  EXPECT_TRUE(found->views.empty());
+  ASSERT_EQ(found->tensors.size(), 2U);
+  EXPECT_EQ(found->tensors[0].info.name, "a");
+  EXPECT_EQ(found->tensors[0].info.dtype, DType::bf16);
+  EXPECT_EQ(found->tensors[0].offset, 8 + header.size());
+  EXPECT_EQ(found->tensors[1].info.name, "b");
+  EXPECT_EQ(found->tensors[1].info.shape, std::vector<std::uint64_t>{4});
+  EXPECT_EQ(found->tensors[1].offset, 8 + header.size() + 2);
+  for (std::size_t size = 0; size < file.size(); ++size) {
+    const auto cut = interop::read_safetensors(interop::bytes_in_memory(as_byte_span(file).first(size)), {});
+    ASSERT_FALSE(cut.has_value()) << size;
+    EXPECT_EQ(cut.error().kind(), ErrorKind::truncated) << size;
   }
 }
 

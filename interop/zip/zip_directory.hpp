@@ -19,13 +19,15 @@ struct ZipEntry {
   std::uint64_t bytes = 0;   // of its data as stored
   bool is_stored = false;    // neither compressed nor encrypted: the data are the file
   std::uint32_t crc32 = 0;   // as stated
-  // Where the archive states the checksum: offsets of 4 bytes each.
+  // Where the archive states the checksum: offsets of 4 bytes each, in the directory, and in the local header, in the
+  // data descriptor or in both.
   std::vector<std::uint64_t> crc32_at;
 };
 
 // All of `bytes` must be one archive on one disk. corrupt if entries overlap each other or the directory, if a local
 // header disagrees with the directory, if there are bytes before the first entry or after the end record, or if two
-// entries have the same name. resource_exhausted if the directory exceeds `limits.index_bytes`. Entries by offset.
+// entries have the same name. Bytes between entries are allowed, because writers align data with them.
+// resource_exhausted if the directory exceeds `limits.index_bytes`. Entries by offset.
 [[nodiscard]] Result<std::vector<ZipEntry>> read_zip_directory(const FileBytes& bytes, const DecodeLimits& limits);
 
 // Where the archive that ends at the end of `bytes` begins, from its end record: a file may be several archives in a

@@ -1,0 +1,17 @@
+// Files of numpy with one array, .npy of versions 1, 2 and 3. interop/npy/spec.md
+#pragma once
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+
+#include "interop/container/contents.hpp"
+#include "interop/container/file_bytes.hpp"
+
+namespace bitsnap::interop {
+
+// The one tensor "array"; none if the array has no bytes. An array in Fortran order is a tensor of one dimension, and a
+// view of the same name. Fails with corrupt or truncated unless `bytes` is one array and nothing else, and with
+// unsupported for a newer version, or if the elements are Python objects, which such a file holds as a pickle.
+[[nodiscard]] Result<Contents> read_npy(const FileBytes& bytes, const DecodeLimits& limits);
+
+}  // namespace bitsnap::interop
