@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import collections
 import io
+import os
 import pickle
 import sys
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -269,6 +271,55 @@ def write_torch_zips(write: Write) -> None:
     write(f"{folder}/script.txt", lambda: listing(flatten(dict(small_model().state_dict()))))
 
 
+def save_single(folder: str) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    state = {
+        "model": {"w": torch.arange(12.0).view(3, 4), "t": torch.arange(6.0).view(2, 3).t(), "part": torch.arange(10)[2:5]},
+        "step": 3,
+        "extra": {"list": [torch.ones(2), 5], "set": ({torch.tensor([7.0])},)},
+    }
+    dcp.save(state, checkpoint_id=folder, no_dist=True)
+
+
+def save_rank(rank: int, ranks: int, folder: str) -> None:
+    import torch.distributed
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29557", RANK=str(rank), WORLD_SIZE=str(ranks))
+    torch.distributed.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (ranks,))
+    state = {
+        "rows": distribute_tensor(torch.arange(48.0).view(8, 6), mesh, [Shard(0)]),
+        "columns": distribute_tensor(torch.arange(10.0).view(2, 5), mesh, [Shard(1)]),
+        "replica": distribute_tensor(torch.arange(4.0), mesh, [Replicate()]),
+        "plain": torch.ones(3, dtype=torch.bfloat16),
+        "step": 3,
+    }
+    dcp.save(state, checkpoint_id=folder)
+    torch.distributed.destroy_process_group()
+
+
+def save_ranks(folder: str) -> None:
+    torch.multiprocessing.spawn(save_rank, (2, folder), nprocs=2)
+
+
+def write_dcp(write: Write) -> None:
+    for name, save in (("single", save_single), ("ranks", save_ranks)):
+        if (INTEROP / "dcp/fixtures" / name).exists():
+            continue
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory() as temporary:
+            os.chdir(temporary)  # the metadata contains the path
+            try:
+                save(name)
+            finally:
+                os.chdir(before)
+            for path in sorted((Path(temporary) / name).iterdir()):
+                write(f"dcp/fixtures/{name}/{path.name}", path.read_bytes)
+
+
 def main() -> None:
     wanted = sys.argv[1:]
 
@@ -280,6 +331,7 @@ def main() -> None:
         path.write_bytes(make())
 
     write_pickles(write)
+    write_dcp(write)
     write_torch_zips(write)
     write_torch_files(write, "torch_legacy/fixtures", _use_new_zipfile_serialization=False)
 

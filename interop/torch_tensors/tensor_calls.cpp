@@ -57,6 +57,8 @@ std::optional<TensorCall> read_tensor_call(const PickleGraph& graph, std::string
   return call;
 }
 
+}  // namespace
+
 Result<std::optional<std::vector<std::uint64_t>>> read_extents(const PickleGraph& graph, NodeId node,
                                                                const DecodeLimits& limits) {
   const PickleNode* tuple = graph.find(node, PickleKind::tuple);
@@ -81,13 +83,19 @@ Result<std::optional<std::vector<std::uint64_t>>> read_extents(const PickleGraph
   return extents;
 }
 
-}  // namespace
-
 std::string_view torch_function(const PickleGraph& graph, NodeId node) {
   const PickleNode* global = graph.find(node, PickleKind::global);
   if (global == nullptr) return {};
   const std::string_view module = graph.at(global->items[0]).text;
   return module == "torch" || module.starts_with("torch.") ? graph.at(global->items[1]).text : std::string_view();
+}
+
+std::string_view python_function(const PickleGraph& graph, NodeId node) {
+  const PickleNode* global = graph.find(node, PickleKind::global);
+  if (global == nullptr) return {};
+  const std::string_view module = graph.at(global->items[0]).text;
+  const bool is_standard = module == "builtins" || module == "__builtin__" || module == "collections";
+  return is_standard ? graph.at(global->items[1]).text : std::string_view();
 }
 
 Result<std::optional<StorageId>> read_storage_id(const PickleGraph& graph, NodeId node) {

@@ -20,6 +20,14 @@ namespace bitsnap::interop {
 // The name of a function or class of torch: "_rebuild_tensor_v2" of torch._utils. Empty if the node is none.
 [[nodiscard]] std::string_view torch_function(const PickleGraph& graph, NodeId node);
 
+// The same for the modules builtins and collections.
+[[nodiscard]] std::string_view python_function(const PickleGraph& graph, NodeId node);
+
+// The numbers of a tuple or a torch.Size; nullopt if the node is something else; corrupt if one is negative or if there
+// are more than `limits.dimensions`.
+[[nodiscard]] Result<std::optional<std::vector<std::uint64_t>>> read_extents(const PickleGraph& graph, NodeId node,
+                                                                             const DecodeLimits& limits);
+
 // The persistent id ('storage', class, key, location, elements).
 struct StorageId {
   std::string_view key;

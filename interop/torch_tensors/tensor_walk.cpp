@@ -35,6 +35,7 @@ class TensorWalk {
   void expand(const Step& step);
   void expand_pairs(const PickleNode& node, const Step& step);
   void expand_call(const PickleNode& node, Place place);
+  bool expand_container_call(const PickleNode& node, Place place);
   void plan(NodeId node, Place parent, NamePart part, bool is_state = false);
   bool has_parts(NodeId node) const;
 
@@ -96,7 +97,28 @@ void TensorWalk::expand_pairs(const PickleNode& node, const Step& step) {
   }
 }
 
+// The containers of Python that are made from a list. False if the call makes something else.
+bool TensorWalk::expand_container_call(const PickleNode& node, Place place) {
+  const std::string_view function = python_function(graph_, node.callable);
+  const PickleNode* arguments = graph_.find(node.arguments, PickleKind::tuple);
+  if (arguments == nullptr || arguments->items.size() != 1) return false;
+  if (function == "set" || function == "frozenset") {
+    plan(arguments->items[0], place, {});
+    return true;
+  }
+  // Python 2 makes an OrderedDict from a list of keys and values.
+  const PickleNode* pairs = graph_.find(arguments->items[0], PickleKind::list);
+  if (function != "OrderedDict" || pairs == nullptr) return false;
+  for (std::size_t i = 0; i < pairs->items.size(); ++i) {
+    const PickleNode& pair = graph_.at(pairs->items[i]);
+    if ((pair.kind != PickleKind::list && pair.kind != PickleKind::tuple) || pair.items.size() != 2) continue;
+    plan(pair.items[1], place, tree_.part_of(pair.items[0], i));
+  }
+  return true;
+}
+
 void TensorWalk::expand_call(const PickleNode& node, Place place) {
+  if (expand_container_call(node, place)) return;
   const std::string_view function = torch_function(graph_, node.callable);
   const PickleNode* arguments = graph_.find(node.arguments, PickleKind::tuple);
   if (arguments == nullptr) return;

@@ -67,7 +67,15 @@ TEST(TorchZip, GivesSharedBytesToOneTensor) {
             "embed F32 [6, 4], | head F32 [6, 4] [4, 1], | same F32 [6, 4] [4, 1], | flat F32 [24] [1]");
 }
 
-TEST(TorchZip, SplitsStoragesAmongTheirTensors) { EXPECT_EQ(described_torch_zip("views"), ""); }
+TEST(TorchZip, SplitsStoragesAmongTheirTensors) {
+  EXPECT_EQ(described_torch_zip("views"),
+            "split.a F32 [4, 4], split.b F32 [24], split.c F32 [8], "
+            "data/1 F32 [4], gaps.a F32 [4], data/1#2 F32 [12], gaps.b F32 [10], data/1#3 F32 [18], "
+            "column F32 [48], overlap.a F32 [48], base.whole F32 [48], transposed F32 [15], expanded F32 [3], "
+            "| gaps.tied F32 [10] [1], | column#2 F32 [6] [8], | overlap.a#2 F32 [30] [1], "
+            "| overlap.b F32 [28] [1], | base.matrix F32 [8, 6] [1, 8], | base.part F32 [6] [1], "
+            "| transposed#2 F32 [5, 3] [1, 5], | expanded#2 F32 [3, 4] [1, 0]");
+}
 
 TEST(TorchZip, MakesTensorsOfTheOtherByteOrderOpaque) {
   EXPECT_EQ(described_torch_zip("big_endian"), "a I32_BE [4], b U8 [3]");
@@ -127,6 +135,16 @@ TEST(TorchZip, NamesTensorsBelowDeepAndLongKeys) {
   const std::string long_key = "}X\x00\x10\x00\x00"s + std::string(4096, 'k');
   EXPECT_EQ(describe_contents(contents_of_pickle(long_key + call + "s.").value()), "data/0 F32 [2]");
   EXPECT_EQ(describe_contents(contents_of_pickle("}U\x02\xff." + call + "s.").value()), "\\xff. F32 [2]");
+}
+
+TEST(TorchZip, NamesTensorsInContainersOfPython2) {
+  const std::string call = tensor_call(std::string("K\0", 2), "K\x02\x85", "K\x01\x85");
+  EXPECT_EQ(describe_contents(contents_of_pickle("ccollections\nOrderedDict\n](]U\x01"
+                                                 "a"
+                                                 "a" +
+                                                 call + "ae\x85R.")
+                                  .value()),
+            "a F32 [2]");
 }
 
 TEST(TorchZip, TakesLinearTimeForHostileGraphs) {
