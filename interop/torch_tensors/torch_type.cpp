@@ -28,6 +28,8 @@ constexpr std::array kTorchStorages{
     NamedTorchType{"qint8", "QInt8Storage", 0},
     NamedTorchType{"qint32", "QInt32Storage", 0},
     NamedTorchType{"quint8", "QUInt8Storage", 0},
+    NamedTorchType{"quint4x2", "QUInt4x2Storage", 0},
+    NamedTorchType{"quint2x4", "QUInt2x4Storage", 0},
 };
 
 // Types that safetensors names have their dtype; the others are opaque.
@@ -66,6 +68,8 @@ constexpr std::array kTorchTypes{
     NamedTorchType{"quint8", "QUINT8", 1},
     NamedTorchType{"qint8", "QINT8", 1},
     NamedTorchType{"qint32", "QINT32", 4},
+    NamedTorchType{"quint4x2", "QUINT4X2", 0},
+    NamedTorchType{"quint2x4", "QUINT2X4", 0},
     NamedTorchType{"bits8", "BITS8", 1},
     NamedTorchType{"bits16", "BITS16", 2},
 };
