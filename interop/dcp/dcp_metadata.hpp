@@ -1,0 +1,19 @@
+// The file .metadata of a checkpoint of torch.distributed.checkpoint. Executes nothing. Pure function.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+
+#include "interop/dcp/dcp_item.hpp"
+
+namespace bitsnap::interop {
+
+// The items of all files, in the order of the metadata. corrupt if the pickle does not describe a checkpoint, or an
+// item has no valid place; resource_exhausted if there are more items than `limits.tensors`, or if their names and
+// boxes take more than `limits.index_bytes`.
+[[nodiscard]] Result<std::vector<DcpItem>> read_dcp_metadata(std::string_view text, const DecodeLimits& limits);
+
+}  // namespace bitsnap::interop

@@ -1,0 +1,150 @@
+#include "interop/dcp/distcp.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/try.hpp"
+#include "container/json_text.hpp"
+#include "interop/torch_tensors/tensor_names.hpp"
+#include "interop/torch_tensors/tensor_walk.hpp"
+#include "interop/torch_zip/torch_zip.hpp"
+#include "interop/zip/zip_directory.hpp"
+
+namespace bitsnap::interop {
+namespace {
+
+Result<std::vector<const DcpItem*>> sort_items(std::span<const DcpItem> items, std::uint64_t file_bytes) {
+  std::vector<const DcpItem*> sorted;
+  for (const DcpItem& item : items) {
+    if (item.offset > file_bytes || item.bytes > file_bytes - item.offset) {
+      return fail(ErrorKind::corrupt,
+                  fmt::format("item {} has {} bytes at {}, but the file has {} bytes", container::quote_name(item.name),
+                              item.bytes, item.offset, file_bytes));
+    }
+    if (item.bytes > 0) sorted.push_back(&item);
+  }
+  std::ranges::sort(sorted, {}, &DcpItem::offset);
+  for (std::size_t i = 1; i < sorted.size(); ++i) {
+    if (sorted[i - 1]->offset + sorted[i - 1]->bytes > sorted[i]->offset) {
+      return fail(ErrorKind::corrupt, fmt::format("items {} and {} overlap", container::quote_name(sorted[i - 1]->name),
+                                                  container::quote_name(sorted[i]->name)));
+    }
+  }
+  return sorted;
+}
+
+// Whether the tensor is a part of the global tensor, and not all of it.
+bool is_shard(const std::vector<std::uint64_t>& shape, const ShardBox& box) {
+  if (shape.size() != box.global_shape.size() || shape.size() != box.offset.size()) return false;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (box.offset[i] > box.global_shape[i] || shape[i] > box.global_shape[i] - box.offset[i]) return false;
+  }
+  return shape != box.global_shape;
+}
+
+class DistcpReader {
+ public:
+  DistcpReader(const FileBytes& bytes, const DecodeLimits& limits) : bytes_(bytes), limits_(limits) {}
+
+  Result<Contents> run(std::span<const DcpItem> items);
+
+ private:
+  Result<void> read_item(const DcpItem& item, const std::string& name);
+  Result<void> add(const DcpItem& item, const std::string& name, Contents contents);
+  std::string name_in_file(const DcpItem& item, const std::string& base, std::string_view inner);
+
+  const FileBytes& bytes_;
+  const DecodeLimits& limits_;
+  UniqueNames names_;
+  Contents contents_;
+};
+
+// A tensor has the name of its item; "tensor#2" is the same tensor in another order.
+std::string DistcpReader::name_in_file(const DcpItem& item, const std::string& base, std::string_view inner) {
+  const bool is_root = item.is_tensor && inner.starts_with(kRootTensorName) &&
+                       (inner.size() == kRootTensorName.size() || inner[kRootTensorName.size()] == '#');
+  if (is_root) return names_.add(base);
+  return names_.add(fmt::format("{}.{}", base, inner));
+}
+
+Result<void> DistcpReader::add(const DcpItem& item, const std::string& name, Contents contents) {
+  if (contents.tensors.size() > limits_.tensors - contents_.tensors.size()) {
+    return fail(ErrorKind::resource_exhausted, fmt::format("more than {} tensors", limits_.tensors));
+  }
+  for (FoundTensor& found : contents.tensors) {
+    const bool is_whole = item.is_tensor && found.info.name == kRootTensorName;
+    found.info.name = name_in_file(item, name, found.info.name);
+    found.info.role = guess_role(found.info.name, found.info.dtype);
+    found.offset += item.offset;
+    if (is_whole && item.box && is_shard(found.info.shape, *item.box)) found.info.shard = item.box;
+    contents_.tensors.push_back(std::move(found));
+  }
+  for (TensorView& view : contents.views) {
+    view.name = name_in_file(item, name, view.name);
+    view.offset += item.offset;
+    contents_.views.push_back(std::move(view));
+  }
+  return {};
+}
+
+Result<void> DistcpReader::read_item(const DcpItem& item, const std::string& name) {
+  BITSNAP_ASSIGN(const FileBytes part, bytes_.part(item.offset, item.bytes));
+  Result<Contents> contents = read_torch_zip(part, limits_);
+  if (contents) return add(item, name, std::move(*contents));
+  switch (contents.error().kind()) {
+    case ErrorKind::corrupt:
+    case ErrorKind::truncated:
+    case ErrorKind::unsupported:
+    case ErrorKind::resource_exhausted: return {};
+    default: return tl::unexpected(std::move(contents).error().within(container::quote_name(item.name)));
+  }
+}
+
+Result<Contents> DistcpReader::run(std::span<const DcpItem> items) {
+  BITSNAP_ASSIGN(const std::vector<const DcpItem*> sorted, sort_items(items, bytes_.size()));
+  std::map<std::string_view, std::size_t> counts;
+  for (const DcpItem* item : sorted) ++counts[item->name];
+  for (const DcpItem* item : sorted) {
+    const bool is_part = counts[item->name] > 1 && item->box.has_value();
+    BITSNAP_TRY(
+        read_item(*item, is_part ? fmt::format("{}[{}]", item->name, fmt::join(item->box->offset, ",")) : item->name));
+  }
+  return std::move(contents_);
+}
+
+}  // namespace
+
+Result<Contents> read_distcp(const FileBytes& bytes, std::span<const DcpItem> items, const DecodeLimits& limits) {
+  return DistcpReader(bytes, limits).run(items);
+}
+
+Result<std::vector<DcpItem>> find_dcp_items(const FileBytes& bytes, const DecodeLimits& limits) {
+  std::vector<DcpItem> items;
+  std::uint64_t end = bytes.size();
+  while (end > 0) {
+    if (items.size() >= limits.tensors) {
+      return fail(ErrorKind::resource_exhausted, fmt::format("more than {} items", limits.tensors));
+    }
+    BITSNAP_ASSIGN(const FileBytes part, bytes.part(0, end));
+    const Result<std::uint64_t> start = find_zip_start(part);
+    if (!start && start.error().kind() == ErrorKind::io) return tl::unexpected(start.error());
+    if (!start || *start >= end) break;
+    DcpItem& item = items.emplace_back();
+    item.offset = *start;
+    item.bytes = end - *start;
+    item.is_tensor = true;
+    end = *start;
+  }
+  if (items.empty()) return fail(ErrorKind::unsupported, "the file does not end with a ZIP archive");
+  std::ranges::reverse(items);
+  for (std::size_t i = 0; i < items.size(); ++i) items[i].name = std::to_string(i);
+  return items;
+}
+
+}  // namespace bitsnap::interop

@@ -1,0 +1,16 @@
+// The files of torch.save before torch 1.6, and with _use_new_zipfile_serialization=False (spec.md). Executes nothing.
+// Pure function.
+#pragma once
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+
+#include "interop/container/contents.hpp"
+#include "interop/container/file_bytes.hpp"
+
+namespace bitsnap::interop {
+
+// unsupported if the file does not begin with the magic number, or if the size of an element is not known.
+[[nodiscard]] Result<Contents> read_torch_legacy(const FileBytes& bytes, const DecodeLimits& limits);
+
+}  // namespace bitsnap::interop

@@ -1,0 +1,121 @@
+#include "interop/torch_tensors/listing_testing.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/bytes.hpp"
+#include "interop/zip/crc32.hpp"
+
+namespace bitsnap::interop {
+namespace {
+
+struct ListedTensor {
+  std::string dtype_name;
+  std::vector<std::uint64_t> shape;
+  std::uint32_t crc = 0;
+};
+
+std::uint32_t crc_of(std::string_view bytes) { return crc32(as_byte_span(bytes)); }
+
+// The elements of a view in row-major order.
+std::string gather(std::string_view file, const TensorView& view) {
+  std::string bytes;
+  std::vector<std::uint64_t> at(view.shape.size());
+  for (;;) {
+    std::uint64_t element = 0;
+    for (std::size_t i = 0; i < at.size(); ++i) element += at[i] * view.stride[i];
+    bytes += file.substr(view.offset + element * view.element_bytes, view.element_bytes);
+    std::size_t dimension = at.size();
+    while (dimension > 0 && ++at[dimension - 1] == view.shape[dimension - 1]) at[--dimension] = 0;
+    if (dimension == 0) return bytes;
+  }
+}
+
+// A tensor whose elements are in another order is a view behind the bytes that have its name.
+std::optional<ListedTensor> find_listed(std::string_view file, const Contents& contents, const std::string& name) {
+  for (const TensorView& view : contents.views) {
+    if (view.name != name && view.name != name + "#2") continue;
+    return ListedTensor{view.dtype_name, view.shape, crc_of(gather(file, view))};
+  }
+  for (const FoundTensor& tensor : contents.tensors) {
+    if (tensor.info.name != name) continue;
+    const std::string_view bytes = file.substr(tensor.offset, tensor.info.size_bytes);
+    return ListedTensor{tensor.info.dtype_name, tensor.info.shape, crc_of(bytes)};
+  }
+  return std::nullopt;
+}
+
+// The bytes from the first to the last element.
+std::uint64_t view_bytes(const TensorView& view) {
+  std::uint64_t elements = 1;
+  for (std::size_t i = 0; i < view.shape.size(); ++i) elements += (view.shape[i] - 1) * view.stride[i];
+  return elements * view.element_bytes;
+}
+
+}  // namespace
+
+std::string read_interop_file(const std::string& tests_folder, const std::string& path) {
+  std::ifstream file(tests_folder + "/../interop/" + path, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return std::move(bytes).str();
+}
+
+std::string compare_with_listing(std::string_view file, const Contents& contents, const std::string& listing) {
+  if (listing.empty()) return "the listing is empty";
+  std::istringstream lines(listing);
+  std::string line;
+  while (std::getline(lines, line)) {
+    const std::string name = line.substr(0, line.find('\t'));
+    const std::optional<ListedTensor> found = find_listed(file, contents, name);
+    if (!found) return fmt::format("there is no {}: {}", name, describe_contents(contents));
+    const std::string shape = found->shape.empty() ? "scalar" : fmt::format("{}", fmt::join(found->shape, "x"));
+    const std::string expected = fmt::format("{}\t{}\t{}\t{:08x}", name, found->dtype_name, shape, found->crc);
+    if (expected != line) return fmt::format("expected {}, found {}", line, expected);
+  }
+  return "";
+}
+
+std::string find_misplaced(const Contents& contents, std::uint64_t file_bytes) {
+  std::set<std::string> names;
+  std::uint64_t end = 0;
+  for (const FoundTensor& tensor : contents.tensors) {
+    const std::string& name = tensor.info.name;
+    if (!names.insert(name).second) return name + " is there twice";
+    if (tensor.offset < end) return name + " overlaps";
+    if (tensor.info.size_bytes == 0) return name + " is empty";
+    if (tensor.offset > file_bytes || tensor.info.size_bytes > file_bytes - tensor.offset) return name + " is outside";
+    end = tensor.offset + tensor.info.size_bytes;
+  }
+  for (const TensorView& view : contents.views) {
+    if (!names.insert(view.name).second) return view.name + " is there twice";
+    const auto after = std::ranges::upper_bound(contents.tensors, view.offset, {}, &FoundTensor::offset);
+    if (after == contents.tensors.begin()) return view.name + " is in no tensor";
+    const FoundTensor& owner = *std::prev(after);
+    if (view.offset + view_bytes(view) > owner.offset + owner.info.size_bytes) return view.name + " exceeds its tensor";
+  }
+  return "";
+}
+
+std::string describe_contents(const Contents& contents) {
+  std::string text;
+  for (const FoundTensor& tensor : contents.tensors) {
+    text += fmt::format("{} {} {}, ", tensor.info.name, tensor.info.dtype_name, tensor.info.shape);
+  }
+  for (const TensorView& view : contents.views) {
+    text += fmt::format("| {} {} {} {}, ", view.name, view.dtype_name, view.shape, view.stride);
+  }
+  return text.substr(0, text.size() - std::min<std::size_t>(text.size(), 2));
+}
+
+}  // namespace bitsnap::interop

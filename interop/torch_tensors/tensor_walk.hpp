@@ -1,0 +1,53 @@
+// Finds the tensors of torch in the graph of a pickle: each is a call that rebuilds a tensor from a part of a storage,
+// and a storage is a persistent id. Pure function.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+
+#include "interop/pickle/pickle_reader.hpp"
+#include "interop/torch_tensors/tensor_names.hpp"
+#include "interop/torch_tensors/torch_type.hpp"
+
+namespace bitsnap::interop {
+
+struct TorchStorage {
+  std::string_view key;        // at most kMaxStorageKeyBytes, in the text of the pickle
+  TorchType type;              // of its class
+  std::uint64_t elements = 0;  // of its class
+};
+
+inline constexpr std::size_t kMaxStorageKeyBytes = 256;
+
+struct TorchTensor {
+  std::string name;         // unique
+  std::size_t storage = 0;  // index
+  TorchType type;
+  std::uint64_t offset = 0;  // in the storage, elements
+  std::vector<std::uint64_t> shape;
+  std::vector<std::uint64_t> stride;  // elements, as many as dimensions
+};
+
+struct TorchObjects {
+  std::vector<TorchStorage> storages;  // in the order in which the walk meets them
+  std::vector<TorchTensor> tensors;    // likewise; a tensor that the pickle names twice is there twice
+  UniqueNames names;                   // that are taken
+};
+
+// The name of a tensor that is the root of its pickle.
+inline constexpr std::string_view kRootTensorName = "tensor";
+
+// The name of what has none: "data/KEY".
+[[nodiscard]] std::string storage_name(std::string_view key);
+
+// corrupt if a storage or tensor has a negative size, or sizes and strides of different length; resource_exhausted if
+// there are more tensors than `limits.tensors`, or if their names and shapes take more than `limits.index_bytes`.
+// `graph` and its text must outlive the result.
+[[nodiscard]] Result<TorchObjects> find_torch_objects(const PickleGraph& graph, const DecodeLimits& limits);
+
+}  // namespace bitsnap::interop

@@ -1,0 +1,94 @@
+#include "interop/torch_tensors/torch_type.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace bitsnap::interop {
+namespace {
+
+struct NamedTorchType {
+  std::string_view torch;
+  std::string_view name;
+  std::uint8_t bytes;
+};
+
+constexpr std::array kTorchStorages{
+    NamedTorchType{"double", "DoubleStorage", 0},
+    NamedTorchType{"float", "FloatStorage", 0},
+    NamedTorchType{"half", "HalfStorage", 0},
+    NamedTorchType{"long", "LongStorage", 0},
+    NamedTorchType{"int", "IntStorage", 0},
+    NamedTorchType{"short", "ShortStorage", 0},
+    NamedTorchType{"int8", "CharStorage", 0},
+    NamedTorchType{"uint8", "ByteStorage", 0},
+    NamedTorchType{"bool", "BoolStorage", 0},
+    NamedTorchType{"bfloat16", "BFloat16Storage", 0},
+    NamedTorchType{"cdouble", "ComplexDoubleStorage", 0},
+    NamedTorchType{"cfloat", "ComplexFloatStorage", 0},
+    NamedTorchType{"qint8", "QInt8Storage", 0},
+    NamedTorchType{"qint32", "QInt32Storage", 0},
+    NamedTorchType{"quint8", "QUInt8Storage", 0},
+    NamedTorchType{"quint4x2", "QUInt4x2Storage", 0},
+    NamedTorchType{"quint2x4", "QUInt2x4Storage", 0},
+};
+
+// Types that safetensors names have their dtype; the others are opaque.
+constexpr std::array kTorchTypes{
+    NamedTorchType{"float32", "F32", 4},
+    NamedTorchType{"float", "F32", 4},
+    NamedTorchType{"bfloat16", "BF16", 2},
+    NamedTorchType{"float16", "F16", 2},
+    NamedTorchType{"half", "F16", 2},
+    NamedTorchType{"float64", "F64", 8},
+    NamedTorchType{"double", "F64", 8},
+    NamedTorchType{"int64", "I64", 8},
+    NamedTorchType{"long", "I64", 8},
+    NamedTorchType{"int32", "I32", 4},
+    NamedTorchType{"int", "I32", 4},
+    NamedTorchType{"int16", "I16", 2},
+    NamedTorchType{"short", "I16", 2},
+    NamedTorchType{"int8", "I8", 1},
+    NamedTorchType{"uint8", "U8", 1},
+    NamedTorchType{"uint16", "U16", 2},
+    NamedTorchType{"uint32", "U32", 4},
+    NamedTorchType{"uint64", "U64", 8},
+    NamedTorchType{"bool", "BOOL", 1},
+    NamedTorchType{"float8_e4m3fn", "F8_E4M3", 1},
+    NamedTorchType{"float8_e5m2", "F8_E5M2", 1},
+    NamedTorchType{"float8_e4m3fnuz", "F8_E4M3FNUZ", 1},
+    NamedTorchType{"float8_e5m2fnuz", "F8_E5M2FNUZ", 1},
+    NamedTorchType{"float8_e8m0fnu", "F8_E8M0", 1},
+    NamedTorchType{"float4_e2m1fn_x2", "F4_E2M1_X2", 1},
+    NamedTorchType{"complex64", "C64", 8},
+    NamedTorchType{"cfloat", "C64", 8},
+    NamedTorchType{"complex128", "C128", 16},
+    NamedTorchType{"cdouble", "C128", 16},
+    NamedTorchType{"complex32", "C32", 4},
+    NamedTorchType{"chalf", "C32", 4},
+    NamedTorchType{"quint8", "QUINT8", 1},
+    NamedTorchType{"qint8", "QINT8", 1},
+    NamedTorchType{"qint32", "QINT32", 4},
+    NamedTorchType{"quint4x2", "QUINT4X2", 0},
+    NamedTorchType{"quint2x4", "QUINT2X4", 0},
+    NamedTorchType{"bits8", "BITS8", 1},
+    NamedTorchType{"bits16", "BITS16", 2},
+};
+
+}  // namespace
+
+TorchType torch_dtype(std::string_view name) {
+  const auto* const found = std::ranges::find(kTorchTypes, name, &NamedTorchType::torch);
+  if (found == kTorchTypes.end()) return {};
+  return {.dtype = dtype_from_name(found->name), .name = found->name, .bytes = found->bytes};
+}
+
+TorchType torch_storage_type(std::string_view class_name) {
+  // torch.UntypedStorage, and torch.storage._UntypedStorage of torch 1.11 and 1.12.
+  if (class_name.ends_with("UntypedStorage")) return {.name = "UNTYPED", .bytes = 1, .is_untyped = true};
+  const auto* const found = std::ranges::find(kTorchStorages, class_name, &NamedTorchType::name);
+  return found == kTorchStorages.end() ? TorchType() : torch_dtype(found->torch);
+}
+
+std::string big_endian_name(const TorchType& type) { return std::string(type.name) + (type.bytes > 1 ? "_BE" : ""); }
+
+}  // namespace bitsnap::interop

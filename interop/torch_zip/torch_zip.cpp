@@ -1,0 +1,106 @@
+#include "interop/torch_zip/torch_zip.hpp"
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "container/json_text.hpp"
+#include "interop/pickle/pickle_reader.hpp"
+#include "interop/torch_tensors/storage_split.hpp"
+#include "interop/torch_tensors/tensor_walk.hpp"
+#include "interop/zip/zip_directory.hpp"
+
+namespace bitsnap::interop {
+namespace {
+
+// The entries below the folder of the archive, by their names in it.
+using TorchEntries = std::map<std::string_view, const ZipEntry*>;
+
+constexpr std::string_view kPickleEntry = "data.pkl";
+constexpr std::string_view kStorageFolder = "data/";
+
+// The one folder of the archive is the part of the first name before '/'.
+Result<TorchEntries> name_entries(const std::vector<ZipEntry>& entries) {
+  const std::string_view first = entries.empty() ? std::string_view() : std::string_view(entries.front().name);
+  const std::string_view folder = first.substr(0, first.find('/') + 1);
+  TorchEntries named;
+  for (const ZipEntry& entry : entries) {
+    const std::string_view name = entry.name;
+    if (!folder.empty() && name.starts_with(folder)) named.emplace(name.substr(folder.size()), &entry);
+  }
+  if (!named.contains(kPickleEntry)) {
+    return fail(ErrorKind::unsupported, "a ZIP archive, but not of torch: it has no entry data.pkl");
+  }
+  return named;
+}
+
+Result<std::string> read_entry(const FileBytes& bytes, const ZipEntry& entry, std::uint64_t most) {
+  if (!entry.is_stored) {
+    return fail(ErrorKind::unsupported, fmt::format("entry {} is compressed", container::quote_name(entry.name)));
+  }
+  if (entry.bytes > most) {
+    return fail(ErrorKind::resource_exhausted, fmt::format("entry {} has {} bytes, the limit is {} bytes",
+                                                           container::quote_name(entry.name), entry.bytes, most));
+  }
+  return bytes.read_text(entry.offset, entry.bytes);
+}
+
+// Archives before torch 2.1 do not say it; almost all are little-endian.
+Result<bool> is_big_endian_archive(const FileBytes& bytes, const TorchEntries& entries) {
+  const auto found = entries.find("byteorder");
+  if (found == entries.end()) return false;
+  BITSNAP_ASSIGN(const std::string order, read_entry(bytes, *found->second, 16));
+  if (order != "little" && order != "big") {
+    return fail(ErrorKind::corrupt, fmt::format("byte order {} is unknown", container::quote_name(order)));
+  }
+  return order == "big";
+}
+
+// Where each storage lies. Entries of data/ that no pickle names become storages of bytes.
+Result<std::vector<StorageRange>> find_storages(TorchObjects& objects, const TorchEntries& entries) {
+  std::map<std::string_view, const ZipEntry*> unnamed;
+  for (auto at = entries.lower_bound(kStorageFolder); at != entries.end(); ++at) {
+    if (!at->first.starts_with(kStorageFolder)) break;
+    unnamed.emplace(at->first.substr(kStorageFolder.size()), at->second);
+  }
+  std::vector<StorageRange> ranges;
+  for (const TorchStorage& storage : objects.storages) {
+    const auto found = unnamed.find(storage.key);
+    if (found == unnamed.end()) {
+      return fail(ErrorKind::corrupt,
+                  fmt::format("there is no entry for storage {}", container::quote_name(storage.key)));
+    }
+    if (!found->second->is_stored) {
+      return fail(ErrorKind::unsupported,
+                  fmt::format("entry {} is compressed", container::quote_name(found->second->name)));
+    }
+    ranges.push_back({.offset = found->second->offset, .bytes = found->second->bytes});
+    unnamed.erase(found);
+  }
+  for (const auto& [key, entry] : unnamed) {
+    if (!entry->is_stored || entry->bytes == 0 || key.size() > kMaxStorageKeyBytes) continue;
+    objects.storages.push_back({.key = key, .type = torch_dtype("uint8"), .elements = entry->bytes});
+    ranges.push_back({.offset = entry->offset, .bytes = entry->bytes});
+  }
+  return ranges;
+}
+
+}  // namespace
+
+Result<Contents> read_torch_zip(const FileBytes& bytes, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(const std::vector<ZipEntry> zip, read_zip_directory(bytes, limits));
+  BITSNAP_ASSIGN(const TorchEntries entries, name_entries(zip));
+  BITSNAP_ASSIGN(const bool is_big_endian, is_big_endian_archive(bytes, entries));
+  BITSNAP_ASSIGN(const std::string text, read_entry(bytes, *entries.at(kPickleEntry), limits.index_bytes));
+  BITSNAP_ASSIGN(const PickleGraph graph, read_pickle(text, limits));
+  BITSNAP_ASSIGN(TorchObjects objects, find_torch_objects(graph, limits));
+  BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_storages(objects, entries));
+  return split_storages(std::move(objects), ranges, is_big_endian, limits);
+}
+
+}  // namespace bitsnap::interop

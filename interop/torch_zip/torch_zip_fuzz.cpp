@@ -1,0 +1,27 @@
+// Fuzz target: any bytes as a file of torch.save are refused, or their tensors are sorted, disjoint and in the file.
+// After an even byte the input is an archive; after an odd one it is the pickle of an archive with two storages.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.hpp"
+#include "interop/torch_tensors/listing_testing.hpp"
+#include "interop/torch_zip/torch_zip.hpp"
+#include "interop/zip/zip_testing.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
+  std::string made;
+  if (data[0] % 2 != 0) {
+    made = bitsnap::interop::make_stored_zip(
+        {{"x/data.pkl", std::string(input)}, {"x/data/0", std::string(64, 'e')}, {"x/data/1", std::string(16, 'f')}});
+  }
+  const std::string_view file = made.empty() ? input : made;
+  const auto contents =
+      bitsnap::interop::read_torch_zip(bitsnap::interop::bytes_in_memory(bitsnap::as_byte_span(file)), {});
+  if (contents && !bitsnap::interop::find_misplaced(*contents, file.size()).empty()) std::abort();
+  return 0;
+}
