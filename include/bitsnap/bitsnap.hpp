@@ -9,6 +9,7 @@
 #include <bitsnap/engine.hpp>
 #include <bitsnap/error.hpp>
 #include <bitsnap/error_tally.hpp>
+#include <bitsnap/folder.hpp>
 #include <bitsnap/limits.hpp>
 #include <bitsnap/quantization.hpp>
 #include <bitsnap/safetensors.hpp>

@@ -96,8 +96,9 @@ Result<std::uint32_t> Engine::Impl::affordable_slots(const engine::SlotPlan& pla
                            megabytes(names), megabytes(options_.budget_bytes));
     } else if (available &&
                available->available_bytes + more_bytes < *size + agent + spare_bytes(plan, slots, available)) {
-      reason = fmt::format("{} and {} for compressing, but only {} are available ({})", needs,
-                           megabytes(agent + spare_bytes(plan, slots, available)),
+      const std::uint64_t spare = spare_bytes(plan, slots, available);
+      reason = fmt::format("{} and {} for compressing{}, but only {} are available ({})", needs, megabytes(agent),
+                           spare == 0 ? "" : fmt::format(", and leaves {} free", megabytes(spare)),
                            megabytes(available->available_bytes + more_bytes), available->limit);
     } else {
       if (!reason.empty()) note = fmt::format("the arena has {} slot: {}", slots, reason);
