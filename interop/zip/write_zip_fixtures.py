@@ -52,11 +52,57 @@ def write_with_zipfile() -> None:
         archive.comment = b"a comment with PK\5\6 in it"
     for name, force_zip64 in {"descriptors.zip": False, "descriptors64.zip": True}.items():
         stream = Unseekable()
-        with zipfile.ZipFile(stream, "w") as archive:  # type: ignore[type-var]
+        with zipfile.ZipFile(stream, "w") as archive:
             add_all(archive, force_zip64=force_zip64)
         (FOLDER / name).write_bytes(stream.written)
     with zipfile.ZipFile(FOLDER / "none.zip", "w"):
         pass
+
+
+class Sparse(io.RawIOBase):
+    """A file in which blocks of zeros become holes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.file = path.open("wb+")
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def write(self, data) -> int:  # type: ignore[no-untyped-def]
+        if len(data) > 4096 and not any(memoryview(data)[:: len(data) // 16]):
+            self.file.seek(len(data), io.SEEK_CUR)
+            return len(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def write_huge() -> None:
+    """Writes the ends of an archive with 5 GiB of zeros between them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "huge.zip"
+        stream = Sparse(path)
+        with zipfile.ZipFile(stream, "w") as archive:
+            with archive.open(zipfile.ZipInfo("zeros"), "w", force_zip64=True) as entry:
+                for _ in range(80):
+                    entry.write(bytes(1 << 26))
+            archive.writestr(zipfile.ZipInfo("after"), b"behind 4 GiB")
+        stream.file.seek(0)
+        (FOLDER / "huge_start.bin").write_bytes(stream.file.read(64))
+        stream.file.seek(80 * (1 << 26))
+        (FOLDER / "huge_end.bin").write_bytes(stream.file.read())
+        stream.file.close()
 
 
 def write_with_zip() -> None:
@@ -80,6 +126,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     write_with_zipfile()
     write_with_zip()
+    write_huge()
     torch.save({"weight": torch.arange(12, dtype=torch.float32), "empty": torch.zeros(0)}, FOLDER / "torch.zip")
 
 

@@ -31,7 +31,8 @@ struct ZipEntry {
 [[nodiscard]] Result<std::vector<ZipEntry>> read_zip_directory(const FileBytes& bytes, const DecodeLimits& limits);
 
 // Where the archive that ends at the end of `bytes` begins, from its end record: a file may be several archives in a
-// row.
+// row. Reads up to 64 KiB and checks nothing else. An archive may have as few as 22 bytes, so a caller that repeats
+// this call must limit the number of archives.
 [[nodiscard]] Result<std::uint64_t> find_zip_start(const FileBytes& bytes);
 
 }  // namespace bitsnap::interop

@@ -154,6 +154,30 @@ TEST(ZipDirectory, ReadsZip64FieldsAndBytesBetweenEntries) {
   EXPECT_EQ(archive.substr((*entries)[0].offset, (*entries)[0].bytes), "12345");
 }
 
+TEST(ZipDirectory, ReadsSizesAndOffsetsAboveFourGibibytes) {
+  // Between these two, there are zeros.
+  const std::string start = zip_fixture("huge_start.bin");
+  const std::string end = zip_fixture("huge_end.bin");
+  constexpr std::uint64_t kZeros = std::uint64_t{5} << 30U;
+  const std::uint64_t end_offset = kZeros;  // the zeros begin behind a local header
+  const FileBytes bytes(end_offset + end.size(), [&](std::uint64_t offset, ByteSpan out) -> Result<void> {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::uint64_t at = offset + i;
+      char byte = '\0';
+      if (at < start.size()) byte = start[at];
+      if (at >= end_offset) byte = end[at - end_offset];
+      out[i] = static_cast<std::byte>(byte);
+    }
+    return {};
+  });
+  const auto entries = read_zip_directory(bytes, {});
+  ASSERT_TRUE(entries.has_value()) << entries.error().message();
+  ASSERT_EQ(entries->size(), 2U);
+  EXPECT_EQ((*entries)[0].bytes, kZeros);
+  EXPECT_EQ((*entries)[1].name, "after");
+  EXPECT_EQ(bytes.read_text((*entries)[1].offset, (*entries)[1].bytes).value(), "behind 4 GiB");
+}
+
 TEST(ZipDirectory, FindsTheStartOfTheLastOfSeveralArchives) {
   const std::string first = make_stored_zip({{"a", "1"}});
   for (const char* file : {"stored.zip", "zip64.zip", "torch.zip", "none.zip", "comment.zip"}) {
