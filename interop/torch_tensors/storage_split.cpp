@@ -58,8 +58,8 @@ bool is_row_major(const TorchTensor& tensor) {
 
 class StorageSplit {
  public:
-  StorageSplit(TorchObjects objects, bool is_big_endian, const DecodeLimits& limits)
-      : objects_(std::move(objects)), is_big_endian_(is_big_endian), limits_(limits) {}
+  StorageSplit(const TorchObjects& objects, bool is_big_endian, UniqueNames& names, const DecodeLimits& limits)
+      : objects_(objects), is_big_endian_(is_big_endian), names_(names), limits_(limits) {}
 
   Result<Contents> run(std::span<const StorageRange> ranges);
 
@@ -78,8 +78,9 @@ class StorageSplit {
     return is_big_endian_ ? big_endian_name(type) : std::string(type.name);
   }
 
-  TorchObjects objects_;
+  const TorchObjects& objects_;
   bool is_big_endian_;
+  UniqueNames& names_;
   const DecodeLimits& limits_;
   Contents contents_;
 };
@@ -134,7 +135,7 @@ Result<void> StorageSplit::add_flat(std::string name, const TorchType& type, std
 Result<void> StorageSplit::add_rest(std::size_t storage, const TorchType& type, std::uint64_t offset,
                                     std::uint64_t bytes) {
   if (bytes == 0) return {};
-  return add_flat(objects_.names.add(storage_name(objects_.storages[storage].key)), type, offset, bytes);
+  return add_flat(names_.add(storage_name(objects_.folder, objects_.storages[storage].key)), type, offset, bytes);
 }
 
 void StorageSplit::add_view(const TorchTensor& tensor, std::string name, std::uint64_t offset) {
@@ -166,7 +167,7 @@ Result<void> StorageSplit::add_group(const StorageRange& range, std::span<const 
   for (const UsedBytes& used : group) {
     if (&used == owner) continue;
     const TorchTensor& tensor = objects_.tensors[used.tensor];
-    std::string name = &tensor == &named ? objects_.names.add(tensor.name) : tensor.name;
+    std::string name = &tensor == &named ? names_.add(tensor.name) : tensor.name;
     add_view(tensor, std::move(name), range.offset + used.begin);
   }
   return {};
@@ -233,9 +234,9 @@ Result<Contents> StorageSplit::run(std::span<const StorageRange> ranges) {
 
 }  // namespace
 
-Result<Contents> split_storages(TorchObjects objects, std::span<const StorageRange> ranges, bool is_big_endian,
-                                const DecodeLimits& limits) {
-  return StorageSplit(std::move(objects), is_big_endian, limits).run(ranges);
+Result<Contents> split_storages(const TorchObjects& objects, std::span<const StorageRange> ranges, bool is_big_endian,
+                                UniqueNames& names, const DecodeLimits& limits) {
+  return StorageSplit(objects, is_big_endian, names, limits).run(ranges);
 }
 
 }  // namespace bitsnap::interop

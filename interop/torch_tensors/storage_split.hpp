@@ -24,7 +24,7 @@ struct StorageRange {
 // - Bytes that no tensor uses become tensors with one dimension and the name of the storage.
 // `ranges` are those of `objects.storages`, without overlaps. corrupt if a storage or a tensor exceeds its range;
 // resource_exhausted if there are more than `limits.tensors` tensors. Takes O(n log n) time.
-[[nodiscard]] Result<Contents> split_storages(TorchObjects objects, std::span<const StorageRange> ranges,
-                                              bool is_big_endian, const DecodeLimits& limits);
+[[nodiscard]] Result<Contents> split_storages(const TorchObjects& objects, std::span<const StorageRange> ranges,
+                                              bool is_big_endian, UniqueNames& names, const DecodeLimits& limits);
 
 }  // namespace bitsnap::interop

@@ -81,6 +81,10 @@ TEST(TorchZip, MakesTensorsOfTheOtherByteOrderOpaque) {
   EXPECT_EQ(described_torch_zip("big_endian"), "a I32_BE [4], b U8 [3]");
 }
 
+TEST(TorchZip, FindsTheConstantsOfTorchScript) {
+  EXPECT_EQ(described_torch_zip("frozen"), "constants.0 F32 [2, 3], constants.1 F32 [2]");
+}
+
 TEST(TorchZip, NamesTensorsThatNoPickleNames) {
   const Result<Contents> contents = contents_of_torch_zip(make_stored_zip({{"x/data.pkl", "N."},
                                                                            {"x/data/0", "abc"},
