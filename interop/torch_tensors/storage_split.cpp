@@ -72,7 +72,7 @@ class StorageSplit {
   Result<void> add_flat(std::string name, const TorchType& type, std::uint64_t offset, std::uint64_t bytes);
   Result<void> add(std::string name, const TorchType& type, std::vector<std::uint64_t> shape, std::uint64_t offset,
                    std::uint64_t bytes);
-  void add_view(const TorchTensor& tensor, std::string name, std::uint64_t offset);
+  void add_view(const TorchTensor& tensor, std::uint64_t offset);
   TorchType common_type(std::size_t storage, std::span<const UsedBytes> used) const;
   std::string dtype_name_of(const TorchType& type) const {
     return is_big_endian_ ? big_endian_name(type) : std::string(type.name);
@@ -138,9 +138,9 @@ Result<void> StorageSplit::add_rest(std::size_t storage, const TorchType& type, 
   return add_flat(names_.add(storage_name(objects_.folder, objects_.storages[storage].key)), type, offset, bytes);
 }
 
-void StorageSplit::add_view(const TorchTensor& tensor, std::string name, std::uint64_t offset) {
+void StorageSplit::add_view(const TorchTensor& tensor, std::uint64_t offset) {
   if (tensor.type.bytes == 0) return;
-  contents_.views.push_back({.name = std::move(name),
+  contents_.views.push_back({.name = tensor.name,
                              .dtype_name = dtype_name_of(tensor.type),
                              .shape = tensor.shape,
                              .stride = tensor.stride,
@@ -167,8 +167,7 @@ Result<void> StorageSplit::add_group(const StorageRange& range, std::span<const 
   for (const UsedBytes& used : group) {
     if (&used == owner) continue;
     const TorchTensor& tensor = objects_.tensors[used.tensor];
-    std::string name = &tensor == &named ? names_.add(tensor.name) : tensor.name;
-    add_view(tensor, std::move(name), range.offset + used.begin);
+    add_view(tensor, range.offset + used.begin);
   }
   return {};
 }
@@ -225,7 +224,7 @@ Result<Contents> StorageSplit::run(std::span<const StorageRange> ranges) {
     if (bytes) used[storage].push_back(*bytes);
   }
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    std::ranges::stable_sort(used[i], {}, &UsedBytes::begin);
+    std::ranges::sort(used[i], {}, [](const UsedBytes& each) { return std::pair(each.begin, each.tensor); });
     BITSNAP_TRY(split(i, ranges[i], used[i]));
   }
   std::ranges::sort(contents_.tensors, {}, &FoundTensor::offset);
