@@ -241,6 +241,13 @@ def scripted() -> bytes:
     return stream.getvalue()
 
 
+def frozen() -> bytes:
+    stream = io.BytesIO()
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2)).eval()
+    torch.jit.save(torch.jit.freeze(torch.jit.script(model)), stream)
+    return stream.getvalue()
+
+
 def write_torch_files(write: Write, folder: str, **options: object) -> None:
     for value in (training, tied, views, kinds):
         torch.manual_seed(2)
@@ -268,6 +275,7 @@ def write_torch_zips(write: Write) -> None:
         write(f"{folder}/aligned_{alignment}.txt", lambda: listing(flatten(value)))
     write(f"{folder}/big_endian.pt", big_endian)
     write(f"{folder}/script.pt", scripted)
+    write(f"{folder}/frozen.pt", frozen)
     write(f"{folder}/script.txt", lambda: listing(flatten(dict(small_model().state_dict()))))
 
 

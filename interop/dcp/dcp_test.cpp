@@ -59,7 +59,7 @@ TEST(Dcp, ReadsTheMetadataOfACheckpoint) {
 TEST(Dcp, FindsTheTensorsOfEveryItem) {
   EXPECT_EQ(described_distcp(dcp_file("single/__0_0.distcp"), items_of("single", "__0_0.distcp")),
             "extra.set.0.0 F32 [1], model.w F32 [3, 4], model.t F32 [6], model.part I64 [3], extra.list.0 F32 [2], "
-            "| model.t#2 F32 [3, 2] [1, 3]");
+            "| model.t F32 [3, 2] [1, 3]");
   EXPECT_EQ(described_distcp(dcp_file("ranks/__0_0.distcp"), items_of("ranks", "__0_0.distcp")),
             "rows F32 [4, 6], columns F32 [2, 3]");
   EXPECT_EQ(described_distcp(dcp_file("ranks/__1_0.distcp"), items_of("ranks", "__1_0.distcp")),
@@ -114,7 +114,7 @@ TEST(Dcp, FindsItemsWithoutMetadata) {
     EXPECT_EQ(found[i].name, std::to_string(i));
   }
   EXPECT_EQ(described_distcp(file, found),
-            "2.0.0 F32 [1], 3 F32 [3, 4], 4 F32 [6], 5 I64 [3], 6 F32 [2], | 4#2 F32 [3, 2] [1, 3]");
+            "2.0.0 F32 [1], 3 F32 [3, 4], 4 F32 [6], 5 I64 [3], 6 F32 [2], | 4 F32 [3, 2] [1, 3]");
   EXPECT_EQ(find_dcp_items(bytes_in_memory(as_byte_span("no archive")), {}).error().kind(), ErrorKind::unsupported);
 }
 

@@ -57,7 +57,6 @@ class DistcpReader {
  private:
   Result<void> read_item(const DcpItem& item, const std::string& name);
   Result<void> add(const DcpItem& item, const std::string& name, Contents contents);
-  std::string name_in_file(const DcpItem& item, const std::string& base, std::string_view inner);
 
   const FileBytes& bytes_;
   const DecodeLimits& limits_;
@@ -65,28 +64,29 @@ class DistcpReader {
   Contents contents_;
 };
 
-// A tensor has the name of its item; "tensor#2" is the same tensor in another order.
-std::string DistcpReader::name_in_file(const DcpItem& item, const std::string& base, std::string_view inner) {
-  const bool is_root = item.is_tensor && inner.starts_with(kRootTensorName) &&
-                       (inner.size() == kRootTensorName.size() || inner[kRootTensorName.size()] == '#');
-  if (is_root) return names_.add(base);
-  return names_.add(fmt::format("{}.{}", base, inner));
-}
-
 Result<void> DistcpReader::add(const DcpItem& item, const std::string& name, Contents contents) {
   if (contents.tensors.size() > limits_.tensors - contents_.tensors.size()) {
     return fail(ErrorKind::resource_exhausted, fmt::format("more than {} tensors", limits_.tensors));
   }
+  // By the names in the item: a view may have that of a tensor.
+  std::map<std::string, std::string> named;
+  const auto name_in_file = [&](const std::string& inner) -> const std::string& {
+    const auto [at, is_new] = named.try_emplace(inner);
+    if (is_new) {
+      at->second = names_.add(item.is_tensor && inner == kRootTensorName ? name : fmt::format("{}.{}", name, inner));
+    }
+    return at->second;
+  };
   for (FoundTensor& found : contents.tensors) {
-    const bool is_whole = item.is_tensor && found.info.name == kRootTensorName;
-    found.info.name = name_in_file(item, name, found.info.name);
+    const bool is_root = item.is_tensor && found.info.name == kRootTensorName;
+    if (is_root && item.box && is_shard(found.info.shape, *item.box)) found.info.shard = item.box;
+    found.info.name = name_in_file(found.info.name);
     found.info.role = guess_role(found.info.name, found.info.dtype);
     found.offset += item.offset;
-    if (is_whole && item.box && is_shard(found.info.shape, *item.box)) found.info.shard = item.box;
     contents_.tensors.push_back(std::move(found));
   }
   for (TensorView& view : contents.views) {
-    view.name = name_in_file(item, name, view.name);
+    view.name = name_in_file(view.name);
     view.offset += item.offset;
     contents_.views.push_back(std::move(view));
   }

@@ -138,9 +138,10 @@ Result<std::vector<StorageRange>> find_legacy_storages(const FileBytes& bytes, c
 Result<Contents> read_torch_legacy(const FileBytes& bytes, const DecodeLimits& limits) {
   std::string text;
   BITSNAP_ASSIGN(const LegacyPickles pickles, read_legacy_start(bytes, limits, text));
-  BITSNAP_ASSIGN(TorchObjects objects, find_torch_objects(pickles.object, limits));
+  UniqueNames names;
+  BITSNAP_ASSIGN(const TorchObjects objects, find_torch_objects(pickles.object, {}, names, limits));
   BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_legacy_storages(bytes, pickles, objects));
-  return split_storages(std::move(objects), ranges, false, limits);
+  return split_storages(objects, ranges, false, names, limits);
 }
 
 }  // namespace bitsnap::interop

@@ -41,10 +41,10 @@ std::string gather(std::string_view file, const TensorView& view) {
   }
 }
 
-// A tensor whose elements are in another order is a view behind the bytes that have its name.
+// A tensor whose elements are in another order is a view with the name of the bytes.
 std::optional<ListedTensor> find_listed(std::string_view file, const Contents& contents, const std::string& name) {
   for (const TensorView& view : contents.views) {
-    if (view.name != name && view.name != name + "#2") continue;
+    if (view.name != name) continue;
     return ListedTensor{view.dtype_name, view.shape, crc_of(gather(file, view))};
   }
   for (const FoundTensor& tensor : contents.tensors) {
@@ -97,11 +97,13 @@ std::string find_misplaced(const Contents& contents, std::uint64_t file_bytes) {
     if (tensor.offset > file_bytes || tensor.info.size_bytes > file_bytes - tensor.offset) return name + " is outside";
     end = tensor.offset + tensor.info.size_bytes;
   }
+  std::set<std::string> view_names;
   for (const TensorView& view : contents.views) {
-    if (!names.insert(view.name).second) return view.name + " is there twice";
+    if (!view_names.insert(view.name).second) return view.name + " is a view twice";
     const auto after = std::ranges::upper_bound(contents.tensors, view.offset, {}, &FoundTensor::offset);
     if (after == contents.tensors.begin()) return view.name + " is in no tensor";
     const FoundTensor& owner = *std::prev(after);
+    if (names.contains(view.name) && owner.info.name != view.name) return view.name + " is in another tensor";
     if (view.offset + view_bytes(view) > owner.offset + owner.info.size_bytes) return view.name + " exceeds its tensor";
   }
   return "";

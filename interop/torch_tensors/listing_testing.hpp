@@ -18,7 +18,8 @@ namespace bitsnap::interop {
                                                const std::string& listing);
 
 // What is wrong with the places of the tensors and views; empty if the tensors are sorted, disjoint, not empty and
-// within the file, names are unique, and each view is within one tensor.
+// within the file, their names and those of the views are unique, and each view is within one tensor: that of its name,
+// if there is one.
 [[nodiscard]] std::string find_misplaced(const Contents& contents, std::uint64_t file_bytes);
 
 // "name F32 [2, 3] @ 64, ...": the tensors, then the views after "|".

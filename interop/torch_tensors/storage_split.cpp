@@ -58,8 +58,8 @@ bool is_row_major(const TorchTensor& tensor) {
 
 class StorageSplit {
  public:
-  StorageSplit(TorchObjects objects, bool is_big_endian, const DecodeLimits& limits)
-      : objects_(std::move(objects)), is_big_endian_(is_big_endian), limits_(limits) {}
+  StorageSplit(const TorchObjects& objects, bool is_big_endian, UniqueNames& names, const DecodeLimits& limits)
+      : objects_(objects), is_big_endian_(is_big_endian), names_(names), limits_(limits) {}
 
   Result<Contents> run(std::span<const StorageRange> ranges);
 
@@ -72,14 +72,15 @@ class StorageSplit {
   Result<void> add_flat(std::string name, const TorchType& type, std::uint64_t offset, std::uint64_t bytes);
   Result<void> add(std::string name, const TorchType& type, std::vector<std::uint64_t> shape, std::uint64_t offset,
                    std::uint64_t bytes);
-  void add_view(const TorchTensor& tensor, std::string name, std::uint64_t offset);
+  void add_view(const TorchTensor& tensor, std::uint64_t offset);
   TorchType common_type(std::size_t storage, std::span<const UsedBytes> used) const;
   std::string dtype_name_of(const TorchType& type) const {
     return is_big_endian_ ? big_endian_name(type) : std::string(type.name);
   }
 
-  TorchObjects objects_;
+  const TorchObjects& objects_;
   bool is_big_endian_;
+  UniqueNames& names_;
   const DecodeLimits& limits_;
   Contents contents_;
 };
@@ -134,12 +135,12 @@ Result<void> StorageSplit::add_flat(std::string name, const TorchType& type, std
 Result<void> StorageSplit::add_rest(std::size_t storage, const TorchType& type, std::uint64_t offset,
                                     std::uint64_t bytes) {
   if (bytes == 0) return {};
-  return add_flat(objects_.names.add(storage_name(objects_.storages[storage].key)), type, offset, bytes);
+  return add_flat(names_.add(storage_name(objects_.folder, objects_.storages[storage].key)), type, offset, bytes);
 }
 
-void StorageSplit::add_view(const TorchTensor& tensor, std::string name, std::uint64_t offset) {
+void StorageSplit::add_view(const TorchTensor& tensor, std::uint64_t offset) {
   if (tensor.type.bytes == 0) return;
-  contents_.views.push_back({.name = std::move(name),
+  contents_.views.push_back({.name = tensor.name,
                              .dtype_name = dtype_name_of(tensor.type),
                              .shape = tensor.shape,
                              .stride = tensor.stride,
@@ -166,8 +167,7 @@ Result<void> StorageSplit::add_group(const StorageRange& range, std::span<const 
   for (const UsedBytes& used : group) {
     if (&used == owner) continue;
     const TorchTensor& tensor = objects_.tensors[used.tensor];
-    std::string name = &tensor == &named ? objects_.names.add(tensor.name) : tensor.name;
-    add_view(tensor, std::move(name), range.offset + used.begin);
+    add_view(tensor, range.offset + used.begin);
   }
   return {};
 }
@@ -224,7 +224,7 @@ Result<Contents> StorageSplit::run(std::span<const StorageRange> ranges) {
     if (bytes) used[storage].push_back(*bytes);
   }
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    std::ranges::stable_sort(used[i], {}, &UsedBytes::begin);
+    std::ranges::sort(used[i], {}, [](const UsedBytes& each) { return std::pair(each.begin, each.tensor); });
     BITSNAP_TRY(split(i, ranges[i], used[i]));
   }
   std::ranges::sort(contents_.tensors, {}, &FoundTensor::offset);
@@ -233,9 +233,9 @@ Result<Contents> StorageSplit::run(std::span<const StorageRange> ranges) {
 
 }  // namespace
 
-Result<Contents> split_storages(TorchObjects objects, std::span<const StorageRange> ranges, bool is_big_endian,
-                                const DecodeLimits& limits) {
-  return StorageSplit(std::move(objects), is_big_endian, limits).run(ranges);
+Result<Contents> split_storages(const TorchObjects& objects, std::span<const StorageRange> ranges, bool is_big_endian,
+                                UniqueNames& names, const DecodeLimits& limits) {
+  return StorageSplit(objects, is_big_endian, names, limits).run(ranges);
 }
 
 }  // namespace bitsnap::interop

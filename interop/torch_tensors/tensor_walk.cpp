@@ -16,8 +16,8 @@ namespace {
 
 class TensorWalk {
  public:
-  TensorWalk(const PickleGraph& graph, const DecodeLimits& limits)
-      : graph_(graph), limits_(limits), tree_(graph), visited_(graph.nodes.size()) {}
+  TensorWalk(const PickleGraph& graph, const PickleRole& role, UniqueNames& names, const DecodeLimits& limits)
+      : graph_(graph), role_(role), names_(names), limits_(limits), tree_(graph), visited_(graph.nodes.size()) {}
 
   Result<TorchObjects> run();
 
@@ -45,6 +45,8 @@ class TensorWalk {
   Result<void> charge(std::uint64_t bytes);
 
   const PickleGraph& graph_;
+  const PickleRole& role_;
+  UniqueNames& names_;
   const DecodeLimits& limits_;
   TorchObjects found_;
   NameTree tree_;
@@ -176,10 +178,10 @@ Result<bool> TensorWalk::add_rebuilt(const TensorCall& call, Place place) {
     return fail(ErrorKind::resource_exhausted, fmt::format("more than {} tensors", limits_.tensors));
   }
   std::optional<std::string> name = tree_.name(place);
-  if (!name) name = storage_name(found_.storages[*storage].key);
+  if (!name) name = storage_name(role_.folder, found_.storages[*storage].key);
   if (name->empty() && place == NameTree::kRoot) name = kRootTensorName;
   BITSNAP_TRY(charge(name->size() + 16 * geometry->shape.size()));
-  found_.tensors.push_back({.name = found_.names.add(std::move(*name)),
+  found_.tensors.push_back({.name = names_.add(std::move(*name)),
                             .storage = *storage,
                             .type = call.type,
                             .offset = geometry->offset,
@@ -222,7 +224,10 @@ Result<void> TensorWalk::visit(const Step& step) {
 }
 
 Result<TorchObjects> TensorWalk::run() {
-  plan(graph_.root, NameTree::kRoot, {});
+  found_.folder = role_.folder;
+  NamePart root;
+  if (!role_.root.empty()) root = {.kind = NamePart::Kind::text, .text = role_.root};
+  plan(graph_.root, NameTree::kRoot, root);
   for (;;) {
     for (; !planned_.empty(); planned_.pop_back()) pending_.push_back(planned_.back());
     if (pending_.empty()) return std::move(found_);
@@ -238,10 +243,13 @@ Result<TorchObjects> TensorWalk::run() {
 
 }  // namespace
 
-std::string storage_name(std::string_view key) { return "data/" + escape_invalid_utf8(key); }
+std::string storage_name(std::string_view folder, std::string_view key) {
+  return std::string(folder) + escape_invalid_utf8(key);
+}
 
-Result<TorchObjects> find_torch_objects(const PickleGraph& graph, const DecodeLimits& limits) {
-  return TensorWalk(graph, limits).run();
+Result<TorchObjects> find_torch_objects(const PickleGraph& graph, const PickleRole& role, UniqueNames& names,
+                                        const DecodeLimits& limits) {
+  return TensorWalk(graph, role, names, limits).run();
 }
 
 }  // namespace bitsnap::interop

@@ -34,20 +34,27 @@ struct TorchTensor {
 };
 
 struct TorchObjects {
+  std::string_view folder;             // as in PickleRole
   std::vector<TorchStorage> storages;  // in the order in which the walk meets them
   std::vector<TorchTensor> tensors;    // likewise; a tensor that the pickle names twice is there twice
-  UniqueNames names;                   // that are taken
+};
+
+// What the names of the objects of a pickle begin with.
+struct PickleRole {
+  std::string_view folder = "data/";  // of storages
+  std::string_view root = {};         // of tensors; empty if names begin with the keys of the root
 };
 
 // The name of a tensor that is the root of its pickle.
 inline constexpr std::string_view kRootTensorName = "tensor";
 
 // The name of what has none: "data/KEY".
-[[nodiscard]] std::string storage_name(std::string_view key);
+[[nodiscard]] std::string storage_name(std::string_view folder, std::string_view key);
 
-// corrupt if a storage or tensor has a negative size, or sizes and strides of different length; resource_exhausted if
-// there are more tensors than `limits.tensors`, or if their names and shapes take more than `limits.index_bytes`.
-// `graph` and its text must outlive the result.
-[[nodiscard]] Result<TorchObjects> find_torch_objects(const PickleGraph& graph, const DecodeLimits& limits);
+// `names` are those that the container has so far. corrupt if a storage or tensor has a negative size, or sizes and
+// strides of different length; resource_exhausted if there are more tensors than `limits.tensors`, or if their names
+// and shapes take more than `limits.index_bytes`. `graph` and its text must outlive the result.
+[[nodiscard]] Result<TorchObjects> find_torch_objects(const PickleGraph& graph, const PickleRole& role,
+                                                      UniqueNames& names, const DecodeLimits& limits);
 
 }  // namespace bitsnap::interop

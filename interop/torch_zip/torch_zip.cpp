@@ -1,5 +1,7 @@
 #include "interop/torch_zip/torch_zip.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -22,7 +24,6 @@ namespace {
 using TorchEntries = std::map<std::string_view, const ZipEntry*>;
 
 constexpr std::string_view kPickleEntry = "data.pkl";
-constexpr std::string_view kStorageFolder = "data/";
 
 // The one folder of the archive is the part of the first name before '/'.
 Result<TorchEntries> name_entries(const std::vector<ZipEntry>& entries) {
@@ -61,12 +62,12 @@ Result<bool> is_big_endian_archive(const FileBytes& bytes, const TorchEntries& e
   return order == "big";
 }
 
-// Where each storage lies. Entries of data/ that no pickle names become storages of bytes.
+// Where each storage lies. Entries of the folder that the pickle does not name become storages of bytes.
 Result<std::vector<StorageRange>> find_storages(TorchObjects& objects, const TorchEntries& entries) {
   std::map<std::string_view, const ZipEntry*> unnamed;
-  for (auto at = entries.lower_bound(kStorageFolder); at != entries.end(); ++at) {
-    if (!at->first.starts_with(kStorageFolder)) break;
-    unnamed.emplace(at->first.substr(kStorageFolder.size()), at->second);
+  for (auto at = entries.lower_bound(objects.folder); at != entries.end(); ++at) {
+    if (!at->first.starts_with(objects.folder)) break;
+    unnamed.emplace(at->first.substr(objects.folder.size()), at->second);
   }
   std::vector<StorageRange> ranges;
   for (const TorchStorage& storage : objects.storages) {
@@ -90,17 +91,36 @@ Result<std::vector<StorageRange>> find_storages(TorchObjects& objects, const Tor
   return ranges;
 }
 
+// The tensors of one pickle, added to `contents`.
+Result<void> add_pickle(const FileBytes& bytes, const TorchEntries& entries, const ZipEntry& pickle,
+                        const PickleRole& role, UniqueNames& names, Contents& contents, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(const bool is_big_endian, is_big_endian_archive(bytes, entries));
+  BITSNAP_ASSIGN(const std::string text, read_entry(bytes, pickle, limits.index_bytes));
+  BITSNAP_ASSIGN(const PickleGraph graph, read_pickle(text, limits));
+  BITSNAP_ASSIGN(TorchObjects objects, find_torch_objects(graph, role, names, limits));
+  BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_storages(objects, entries));
+  BITSNAP_ASSIGN(Contents added, split_storages(objects, ranges, is_big_endian, names, limits));
+  std::ranges::move(added.tensors, std::back_inserter(contents.tensors));
+  std::ranges::move(added.views, std::back_inserter(contents.views));
+  return {};
+}
+
 }  // namespace
 
 Result<Contents> read_torch_zip(const FileBytes& bytes, const DecodeLimits& limits) {
   BITSNAP_ASSIGN(const std::vector<ZipEntry> zip, read_zip_directory(bytes, limits));
   BITSNAP_ASSIGN(const TorchEntries entries, name_entries(zip));
-  BITSNAP_ASSIGN(const bool is_big_endian, is_big_endian_archive(bytes, entries));
-  BITSNAP_ASSIGN(const std::string text, read_entry(bytes, *entries.at(kPickleEntry), limits.index_bytes));
-  BITSNAP_ASSIGN(const PickleGraph graph, read_pickle(text, limits));
-  BITSNAP_ASSIGN(TorchObjects objects, find_torch_objects(graph, limits));
-  BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_storages(objects, entries));
-  return split_storages(std::move(objects), ranges, is_big_endian, limits);
+  UniqueNames names;
+  Contents contents;
+  BITSNAP_TRY(add_pickle(bytes, entries, *entries.at(kPickleEntry), {}, names, contents, limits));
+  // TorchScript keeps the tensors of its code in a second pickle with its own storages.
+  const auto constants = entries.find("constants.pkl");
+  if (constants != entries.end() && constants->second->is_stored) {
+    const PickleRole role{.folder = "constants/", .root = "constants"};
+    BITSNAP_TRY(add_pickle(bytes, entries, *constants->second, role, names, contents, limits));
+    std::ranges::sort(contents.tensors, {}, &FoundTensor::offset);
+  }
+  return contents;
 }
 
 }  // namespace bitsnap::interop

@@ -72,13 +72,17 @@ TEST(TorchZip, SplitsStoragesAmongTheirTensors) {
             "split.a F32 [4, 4], split.b F32 [24], split.c F32 [8], "
             "data/1 F32 [4], gaps.a F32 [4], data/1#2 F32 [12], gaps.b F32 [10], data/1#3 F32 [18], "
             "column F32 [48], overlap.a F32 [48], base.whole F32 [48], transposed F32 [15], expanded F32 [3], "
-            "| gaps.tied F32 [10] [1], | column#2 F32 [6] [8], | overlap.a#2 F32 [30] [1], "
+            "| gaps.tied F32 [10] [1], | column F32 [6] [8], | overlap.a F32 [30] [1], "
             "| overlap.b F32 [28] [1], | base.matrix F32 [8, 6] [1, 8], | base.part F32 [6] [1], "
-            "| transposed#2 F32 [5, 3] [1, 5], | expanded#2 F32 [3, 4] [1, 0]");
+            "| transposed F32 [5, 3] [1, 5], | expanded F32 [3, 4] [1, 0]");
 }
 
 TEST(TorchZip, MakesTensorsOfTheOtherByteOrderOpaque) {
   EXPECT_EQ(described_torch_zip("big_endian"), "a I32_BE [4], b U8 [3]");
+}
+
+TEST(TorchZip, FindsTheConstantsOfTorchScript) {
+  EXPECT_EQ(described_torch_zip("frozen"), "constants.0 F32 [2, 3], constants.1 F32 [2]");
 }
 
 TEST(TorchZip, NamesTensorsThatNoPickleNames) {
