@@ -148,15 +148,15 @@ void StorageSplit::add_view(const TorchTensor& tensor, std::uint64_t offset) {
                              .element_bytes = tensor.type.bytes});
 }
 
-// The tensors of `group` overlap and are within [begin, end) of the storage.
+// The tensors of `group`, at least one, overlap and are within [begin, end) of the storage.
 Result<void> StorageSplit::add_group(const StorageRange& range, std::span<const UsedBytes> group, std::uint64_t begin,
                                      std::uint64_t end) {
   const UsedBytes* owner = nullptr;
-  const UsedBytes* first = nullptr;
+  const UsedBytes* first = &group.front();
   for (const UsedBytes& used : group) {
     const bool covers = used.is_contiguous && used.begin == begin && used.end == end;
     if (covers && (owner == nullptr || used.tensor < owner->tensor)) owner = &used;
-    if (first == nullptr || used.tensor < first->tensor) first = &used;
+    if (used.tensor < first->tensor) first = &used;
   }
   const TorchTensor& named = objects_.tensors[(owner != nullptr ? owner : first)->tensor];
   if (owner != nullptr) {

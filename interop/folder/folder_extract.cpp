@@ -1,0 +1,135 @@
+// Writes a folder, or one of its files. Everything goes to a new directory that nobody else knows, which gets its name
+// at the end: so nothing is written through a link, and a crash leaves no half of a folder under its name.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "interop/folder/file_writer.hpp"
+#include "interop/folder/folder_impl.hpp"
+#include "os/atomic_file.hpp"
+#include "os/file_attributes.hpp"
+#include "os/file_system.hpp"
+#include "os/random.hpp"
+
+namespace bitsnap {
+namespace {
+
+constexpr std::uint32_t kPrivateMode = 0700;
+// A file from a snapshot does not run as another user, whoever extracts it. Directories may pass on their group.
+constexpr std::uint32_t kFileModes = 01777;
+constexpr std::uint32_t kDirectoryModes = 03777;
+
+// A directory that is removed with everything in it, unless it is renamed.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    if (path_.empty()) return;
+    const auto nodes = os::read_tree(path_, SIZE_MAX);
+    if (!nodes) return;
+    for (auto node = nodes->rbegin(); node != nodes->rend(); ++node) {
+      static_cast<void>(os::real_file_system().remove(node->path.empty() ? path_ : path_ + "/" + node->path));
+    }
+  }
+  void keep() noexcept { path_.clear(); }
+
+ private:
+  std::string path_;
+};
+
+class FolderExtraction {
+ public:
+  FolderExtraction(const Folder::Impl& folder, std::string root) : folder_(folder), root_(std::move(root)) {}
+
+  Result<void> run(const RunOptions& options) {
+    for (const FolderEntry& entry : folder_.entries) {
+      if (entry.kind == EntryKind::directory && !entry.path.empty()) {
+        BITSNAP_TRY(files().create_directory(path_of(entry), kPrivateMode));
+      }
+    }
+    BITSNAP_TRY(write_files(options));
+    for (const FolderEntry& entry : folder_.entries) {
+      if (entry.kind == EntryKind::hard_link) BITSNAP_TRY(files().link(root_ + "/" + entry.target, path_of(entry)));
+      if (entry.kind == EntryKind::symbolic_link) {
+        BITSNAP_TRY(os::create_symbolic_link(entry.target, path_of(entry)));
+      }
+    }
+    BITSNAP_TRY(os::sync_file_system(root_));
+    // The content of a directory changes its time, so directories come last, from the deepest up.
+    for (auto entry = folder_.entries.rbegin(); entry != folder_.entries.rend(); ++entry) {
+      if (entry->kind == EntryKind::directory) {
+        BITSNAP_TRY(os::write_attributes(path_of(*entry), os::NodeKind::directory, entry->mode & kDirectoryModes,
+                                         entry->modified_ns));
+      } else if (entry->kind == EntryKind::symbolic_link) {
+        BITSNAP_TRY(os::write_attributes(path_of(*entry), os::NodeKind::symbolic_link, 0, entry->modified_ns));
+      }
+    }
+    return {};
+  }
+
+ private:
+  static os::FileSystem& files() { return os::real_file_system(); }
+  [[nodiscard]] std::string path_of(const FolderEntry& entry) const {
+    return entry.path.empty() ? root_ : root_ + "/" + entry.path;
+  }
+
+  // Tensors arrive in the order of the files.
+  Result<void> write_files(const RunOptions& options) {
+    interop::FileWriter writer(
+        folder_,
+        [this](std::size_t entry) -> Result<std::unique_ptr<os::WritableFile>> {
+          return files().create(path_of(folder_.entries[entry]), kPrivateMode & 0600);
+        },
+        [this](std::size_t entry) {
+          const FolderEntry& written = folder_.entries[entry];
+          return os::write_attributes(path_of(written), os::NodeKind::file, written.mode & kFileModes,
+                                      written.modified_ns);
+        });
+    return writer.run(options);
+  }
+
+  const Folder::Impl& folder_;
+  const std::string root_;
+};
+
+}  // namespace
+
+Result<void> Folder::extract(const std::string& path, const RunOptions& options) const {
+  return no_throw("extracting a folder", [&]() -> Result<void> {
+    if (impl_->entries.front().kind == EntryKind::file) return extract_file(0, path, false, options);
+    const std::string target = os::canonical_path(path);
+    BITSNAP_ASSIGN(const os::FileInfo existing, os::real_file_system().stat(target));
+    if (existing.exists) return fail(ErrorKind::invalid_argument, fmt::format("{}: exists already", target));
+    const std::string above = os::parent_directory(target);
+    const std::string name = target.substr(target.rfind('/') + 1);
+    const std::string temporary = fmt::format("{}/.{}.{:016x}.tmp", above == "/" ? "" : above, name, os::random_u64());
+    BITSNAP_TRY(os::real_file_system().create_directory(temporary, kPrivateMode));
+    TemporaryFolder folder(temporary);
+    BITSNAP_TRY(FolderExtraction(*impl_, temporary).run(options));
+    BITSNAP_TRY(os::real_file_system().rename_no_replace(temporary, target));
+    folder.keep();
+    BITSNAP_TRY(os::real_file_system().sync_directory(above));
+    return {};
+  });
+}
+
+Result<void> Folder::extract_file(std::size_t entry, const std::string& path, bool overwrite,
+                                  const RunOptions& options) const {
+  return no_throw("extracting a file", [&]() -> Result<void> {
+    BITSNAP_ASSIGN(const std::size_t file, impl_->file_of(entry));
+    if (overwrite) BITSNAP_TRY(impl_->snapshot->check_not_needed(path));
+    BITSNAP_ASSIGN(os::AtomicFile target, os::AtomicFile::create(os::real_file_system(), path, overwrite));
+    BITSNAP_TRY(interop::write_file(*impl_, file, target.file(), options));
+    BITSNAP_TRY(target.commit());
+    const FolderEntry& written = impl_->entries[file];
+    return os::write_attributes(path, os::NodeKind::file, written.mode & kFileModes, written.modified_ns);
+  });
+}
+
+}  // namespace bitsnap
