@@ -28,6 +28,8 @@ from bitsnap._bitsnap import (
     Checkpoint as Checkpoint,
     CommitOutcome as CommitOutcome,
     ErrorTally as ErrorTally,
+    FileTensor as FileTensor,
+    FolderEntry as FolderEntry,
     LossReport as LossReport,
     PruneReport as PruneReport,
     RepairReport as RepairReport,
@@ -58,6 +60,7 @@ from bitsnap.errors import (
     IoError as IoError,
     MemoryWarning as MemoryWarning,
     NotFoundError as NotFoundError,
+    PlainBytesWarning as PlainBytesWarning,
     ResourceExhaustedError as ResourceExhaustedError,
     RestoreWarning as RestoreWarning,
     TruncatedError as TruncatedError,
@@ -68,6 +71,12 @@ from bitsnap.files import (
     load_file as load_file,
     safe_open as safe_open,
     save_file as save_file,
+)
+from bitsnap.folder import (
+    Folder as Folder,
+    FolderFile as FolderFile,
+    open_folder as open_folder,
+    save_folder as save_folder,
 )
 from bitsnap.settings import bounded as bounded
 from bitsnap.snapshot import (
