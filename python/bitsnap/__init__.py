@@ -11,9 +11,9 @@ stated bounds.
     bitsnap.save("step-110.bsnap", state, base="step-100.bsnap")   # the changes since step 100
     state = bitsnap.load("step-110.bsnap")
 
-A Store keeps the checkpoints of a run, and a Checkpointer saves them without stopping the training. save() and load()
-write and read whole states; save_file(), load_file() and safe_open() have the names and arguments of safetensors.
-Settings say how states are coded.
+A Store keeps the checkpoints of a run, and a Checkpointer saves them without stopping the training. Store.add_folder()
+keeps the folders that other frameworks write. save() and load() write and read whole states; save_file(), load_file()
+and safe_open() have the names and arguments of safetensors. Settings say how states are coded.
 """
 
 from __future__ import annotations
