@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import fully_shard
 
 from bench.frameworks.small_training import LAST_STEP, SAVE_EVERY, Task, batch_of, new_model, run_ranks
@@ -23,7 +24,7 @@ def train(task: Task) -> dict[int, float]:
     first = 1
     if task.resume is not None:
         state = _state(model, optimizer)
-        dcp.load(state, checkpoint_id=task.resume)
+        load(state, checkpoint_id=task.resume)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         first = state["step"] + 1
     losses = {}
@@ -34,7 +35,7 @@ def train(task: Task) -> dict[int, float]:
         optimizer.step()
         losses[step] = loss.item()
         if step % SAVE_EVERY == 0:
-            dcp.save({**_state(model, optimizer), "step": step}, checkpoint_id=task.folder / f"step-{step}")
+            save({**_state(model, optimizer), "step": step}, checkpoint_id=task.folder / f"step-{step}")
     return losses
 
 

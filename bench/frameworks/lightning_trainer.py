@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from bench.frameworks.small_training import LAST_STEP, SAVE_EVERY, Task, batch_of, new_model, run
 
 
-class Module(lightning.LightningModule):
+class Module(lightning.LightningModule):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.model = new_model()
@@ -36,7 +36,7 @@ def train(task: Task) -> dict[int, float]:
     trainer = lightning.Trainer(
         accelerator="cpu", max_steps=LAST_STEP, callbacks=[saver], logger=False, enable_progress_bar=False
     )
-    batches = torch.utils.data.DataLoader([torch.zeros(1)] * (2 * LAST_STEP))  # type: ignore[arg-type]
+    batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(2 * LAST_STEP, 1)))
     trainer.fit(module, batches, ckpt_path=task.resume)
     return module.losses
 

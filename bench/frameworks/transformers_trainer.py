@@ -19,7 +19,7 @@ class Sentences(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": tokens, "labels": tokens}
 
 
-class Recorder(Trainer):
+class Recorder(Trainer):  # type: ignore[misc]
     """Keeps all digits of the losses."""
 
     losses: dict[int, float]
