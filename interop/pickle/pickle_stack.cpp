@@ -30,7 +30,8 @@ NodeId PickleGraph::lookup(NodeId dict, std::string_view key) const {
 }
 
 PickleStack::PickleStack(std::uint64_t text_bytes, const DecodeLimits& limits) : text_bytes_(text_bytes) {
-  const auto allowed = static_cast<double>(kFreePickleValues + text_bytes / kTextBytesPerValue) * limits.max_cost;
+  const std::uint64_t values = kFreePickleValues + text_bytes / kTextBytesPerValue;
+  const double allowed = static_cast<double>(values) * limits.max_cost;
   most_nodes_ = std::min(limits.tree_nodes, allowed < 1e18 ? static_cast<std::uint64_t>(allowed) : limits.tree_nodes);
 }
 
