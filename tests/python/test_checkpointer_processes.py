@@ -248,7 +248,9 @@ def test_ctrl_c_ends_what_waits(jobs: Jobs) -> None:
     script = (
         IMPORTS
         + """
-checkpointer = attach(job=bitsnap.JobOptions(job, world_size=2), memory=bitsnap.MemoryOptions(slots=1))
+# The other rank never saves, so that nothing is committed, and the budget has room for all of it.
+memory = bitsnap.MemoryOptions(slots=1, budget=400_000_000)
+checkpointer = attach(job=bitsnap.JobOptions(job, world_size=2), memory=memory)
 save = checkpointer.save(1, state_of(1))
 calls = {"wait": checkpointer.wait, "persisted": save.wait_persisted}
 def interrupted(name, call):
