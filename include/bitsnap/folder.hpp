@@ -57,6 +57,8 @@ struct FolderState {
   // "FILE: why it is stored as plain bytes"
   std::vector<std::string> notes;
 
+  std::string container;  // of a single file: its format, as FolderEntry::container; otherwise empty
+
   // invalid_argument, naming a file, if the folder has changed since it was opened: what was saved is then perhaps no
   // state that ever existed. Call it after the save.
   [[nodiscard]] Result<void> check_unchanged() const;
