@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.command_line import CORRUPT, INVALID_ARGUMENT, IO, NOT_FOUND, TRUNCATED, executable, run
+from cli.command_line import CORRUPT, INVALID_ARGUMENT, IO, NOT_FOUND, executable, run
 from cli.tensor_file import Tensor, random_bytes, weights, write
 
 
