@@ -11,9 +11,9 @@ stated bounds.
     bitsnap.save("step-110.bsnap", state, base="step-100.bsnap")   # the changes since step 100
     state = bitsnap.load("step-110.bsnap")
 
-A Store keeps the checkpoints of a run, and a Checkpointer saves them without stopping the training. save() and load()
-write and read whole states; save_file(), load_file() and safe_open() have the names and arguments of safetensors.
-Settings say how states are coded.
+A Store keeps the checkpoints of a run, and a Checkpointer saves them without stopping the training. Store.add_folder()
+keeps the folders that other frameworks write. save() and load() write and read whole states; save_file(), load_file()
+and safe_open() have the names and arguments of safetensors. Settings say how states are coded.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from bitsnap._bitsnap import (
     Checkpoint as Checkpoint,
     CommitOutcome as CommitOutcome,
     ErrorTally as ErrorTally,
+    FileTensor as FileTensor,
+    FolderEntry as FolderEntry,
     LossReport as LossReport,
     PruneReport as PruneReport,
     RepairReport as RepairReport,
@@ -58,6 +60,7 @@ from bitsnap.errors import (
     IoError as IoError,
     MemoryWarning as MemoryWarning,
     NotFoundError as NotFoundError,
+    PlainBytesWarning as PlainBytesWarning,
     ResourceExhaustedError as ResourceExhaustedError,
     RestoreWarning as RestoreWarning,
     TruncatedError as TruncatedError,
@@ -68,6 +71,12 @@ from bitsnap.files import (
     load_file as load_file,
     safe_open as safe_open,
     save_file as save_file,
+)
+from bitsnap.folder import (
+    Folder as Folder,
+    FolderFile as FolderFile,
+    open_folder as open_folder,
+    save_folder as save_folder,
 )
 from bitsnap.settings import bounded as bounded
 from bitsnap.snapshot import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -27,6 +27,10 @@ class PackedState(NamedTuple):
     entries: list[Entry]
     owners: list[object]  # keep the data alive
     native: NativeState
+
+    def names(self) -> Iterator[tuple[str, str, str | None]]:
+        """Names, dtypes and roles of the tensors."""
+        return ((entry.name, entry.dtype, entry.role) for entry in self.entries)
 
 
 class NativeState(NamedTuple):
@@ -148,7 +152,7 @@ def write(
     progress: Progress | None,
 ) -> SaveSummary:
     """Writes one file. For save() and save_file(), whose caller is warned of rules that match nothing."""
-    warn_of_idle_rules(settings, packed.entries, stacklevel=3)
+    warn_of_idle_rules(settings, packed.names(), stacklevel=3)
     with packed.adam.explained(path):
         return _bitsnap.save(
             native_target(path, overwrite),

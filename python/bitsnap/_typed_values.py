@@ -44,6 +44,8 @@ class StoredValue:
 
 
 _STORED_KINDS = ("bytes", "str")
+# The whole tree of a snapshot of a folder; docs/spec/folder.md.
+_FOLDER = "bitsnap.folder"
 
 
 def _stored_value(kind: str, content: Any) -> StoredValue:
@@ -304,6 +306,12 @@ def decode(name: str, content: Any) -> Any:
             return _enum_member(content)
         if name in _STORED_KINDS:
             return _stored_value(name, content)
+        if name == _FOLDER:
+            raise InvalidArgumentError(
+                "the snapshot holds a folder or file that was stored as it is, and no state: open_folder() of bitsnap "
+                "or of the store reads its files and tensors, and extract_folder() of the store, or extract() of what "
+                "open_folder() returns, writes it"
+            )
         leaf = _leaves_by_name().get(name)
         if leaf is None:
             raise UnsupportedError(f"the state holds a value of type {name!r}, which this version does not know")

@@ -80,6 +80,10 @@ class MemoryWarning(UserWarning):
     """A Checkpointer has less memory than it was asked to use, and continues with less."""
 
 
+class PlainBytesWarning(UserWarning):
+    """Files look like those of a known format, but their tensors were not found: plain bytes take more space."""
+
+
 class RestoreWarning(UserWarning):
     """A state was restored from a different source than the first choice."""
 

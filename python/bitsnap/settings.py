@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, SupportsFloat, SupportsIndex
+from typing import SupportsFloat, SupportsIndex
 
 from bitsnap import _bitsnap
 from bitsnap._arguments import count_of, float_of
 from bitsnap._bitsnap import Settings
-
-if TYPE_CHECKING:
-    from bitsnap._tree import Entry
 
 _LOSSY_POLICIES = ("bounded", "bitsnap")
 
@@ -65,8 +62,8 @@ def may_lose(settings: Settings) -> bool:
     return settings.policy in _LOSSY_POLICIES or bool(settings.loss)
 
 
-def warn_of_idle_rules(settings: Settings, tensors: Iterable[Entry], stacklevel: int) -> None:
-    """Warns of each rule of the caller that matches no tensor."""
+def warn_of_idle_rules(settings: Settings, tensors: Iterable[tuple[str, str, str | None]], stacklevel: int) -> None:
+    """Warns of each rule of the caller that matches no tensor. `tensors` are names, dtypes and roles."""
     if settings.loss:
-        for rule in _bitsnap.idle_rules(settings, [(entry.name, entry.dtype, entry.role) for entry in tensors]):
+        for rule in _bitsnap.idle_rules(settings, list(tensors)):
             warnings.warn(f"the rule {rule!r} matches no tensor of the state", stacklevel=stacklevel + 1)

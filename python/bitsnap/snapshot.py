@@ -308,10 +308,11 @@ def find_tensor(native: _bitsnap.Snapshot, name: str) -> int:
     """The index of a tensor. Raises NotFoundError, with similar names, if there is none."""
     index = native.find(name)
     if index is None:
-        raise NotFoundError(f"{os.fsdecode(native.path)}: there is no tensor {name!r}{_alike(native, name)}")
+        raise NotFoundError(f"{os.fsdecode(native.path)}: there is no tensor {name!r}{alike(name, names_of(native))}")
     return index
 
 
-def _alike(native: _bitsnap.Snapshot, name: str) -> str:
-    found = difflib.get_close_matches(name, names_of(native)[:10_000], n=3)
+def alike(name: str, names: list[str]) -> str:
+    """For messages: the names that are similar, if there are any."""
+    found = difflib.get_close_matches(name, names[:10_000], n=3)
     return f"; did you mean {', '.join(map(repr, found))}?" if found else ""

@@ -24,6 +24,7 @@ from bitsnap._bitsnap import (
 from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, native_path
 from bitsnap._packing import PackedState, Packer
 from bitsnap._reading import Device
+from bitsnap._store_folders import StoreFolders
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
@@ -35,7 +36,7 @@ _OPEN_NEWEST = 16
 Reencode: TypeAlias = Literal["auto", "never", "always"]
 
 
-class Store:
+class Store(StoreFolders):
     """The checkpoints of one run in a directory, by step. A checkpoint exists completely or not at all.
 
     A checkpoint is coded against an earlier one and stores only the changes; the files that it needs stay as long as
@@ -265,7 +266,7 @@ class Store:
         """
         number = number_of(step, "step")
         packed = self._packed(state, roles, masters, metadata)
-        warn_of_idle_rules(self._settings, packed.entries, stacklevel=2)
+        warn_of_idle_rules(self._settings, packed.names(), stacklevel=2)
         with packed.adam.explained():
             return self._native.save(number, *packed.native, threads=self._threads, progress=progress)
 

@@ -1,12 +1,9 @@
 // Snapshots: opening, reading into memory of the caller, inspecting, verifying. Memory is passed as (address, size);
 // bitsnap/_arrays.py allocates and owns the tensors.
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +19,7 @@
 #include <bitsnap/snapshot.hpp>
 
 #include "bindings.hpp"
+#include "parallel_pieces.hpp"
 #include "python_error.hpp"
 #include "python_source.hpp"
 #include "python_value.hpp"
@@ -34,46 +32,19 @@ namespace bitsnap::python {
 
 namespace {
 
-// The calling thread alone reads ranges below this size, in bytes.
-constexpr std::uint64_t kParallelRangeBytes = std::uint64_t{4} << 20;
-
-std::span<std::byte> memory_at(std::uintptr_t address, std::uint64_t size_bytes) {
-  return {reinterpret_cast<std::byte*>(address), size_bytes};
-}
-
-// Reads a part of a tensor with several threads, in pieces of whole chunks. The error is that of the first bad piece.
+// Reads a part of a tensor with several threads, in pieces of whole chunks.
 Result<void> read_range(const Snapshot& snapshot, std::size_t tensor, std::uint64_t offset, std::span<std::byte> out,
                         unsigned threads) {
   const std::uint64_t chunk_bytes = kChunkElements * element_size(snapshot.tensors()[tensor].dtype);
   const std::uint64_t first = offset / chunk_bytes;
   const std::uint64_t pieces = out.empty() ? 0 : (offset + out.size() - 1) / chunk_bytes - first + 1;
-  if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
-  if (threads == 1 || pieces < 2 || out.size() < kParallelRangeBytes) return snapshot.read_bytes(tensor, offset, out);
+  if (threads == 1 || pieces < 2 || out.size() < kParallelReadBytes) return snapshot.read_bytes(tensor, offset, out);
 
-  std::atomic<std::uint64_t> next = 0;
-  std::vector<Result<void>> results(pieces);
-  const auto work = [&] {
-    for (std::uint64_t piece = next++; piece < pieces; piece = next++) {
-      const std::uint64_t begin = std::max(offset, (first + piece) * chunk_bytes);
-      const std::uint64_t end = std::min(offset + out.size(), (first + piece + 1) * chunk_bytes);
-      results[piece] = snapshot.read_bytes(tensor, begin, out.subspan(begin - offset, end - begin));
-      if (!results[piece]) next = pieces;
-    }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    const std::uint64_t wanted = std::min<std::uint64_t>(threads, pieces) - 1;
-    try {
-      for (std::uint64_t i = 0; i < wanted; ++i) helpers.emplace_back(work);
-    } catch (const std::system_error&) {
-      // Fewer threads do the same work.
-    }
-    work();
-  }
-  for (Result<void>& result : results) {
-    if (!result) return std::move(result);
-  }
-  return {};
+  return for_each_piece(pieces, threads, [&](std::uint64_t piece) {
+    const std::uint64_t begin = std::max(offset, (first + piece) * chunk_bytes);
+    const std::uint64_t end = std::min(offset + out.size(), (first + piece + 1) * chunk_bytes);
+    return snapshot.read_bytes(tensor, begin, out.subspan(begin - offset, end - begin));
+  });
 }
 
 const TensorInfo& tensor_at(const Snapshot& snapshot, std::size_t tensor) {

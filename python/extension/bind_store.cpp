@@ -1,4 +1,6 @@
 // Stores. A handle may be closed while other threads are in calls; the last call destroys it.
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +16,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <bitsnap/folder.hpp>
 #include <bitsnap/store.hpp>
 
 #include "bindings.hpp"
@@ -112,6 +115,56 @@ CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, const Te
   return raise_prune_error(self.call(context, [&](Store& store) { return store.save(step, state, options); }));
 }
 
+// A save whose result is read once more: the progress of both is reported as one.
+class ProgressOfTwo {
+ public:
+  explicit ProgressOfTwo(Progress report) : report_(std::move(report)) {}
+  [[nodiscard]] Progress first() {
+    return [this](std::uint64_t done, std::uint64_t total) {
+      total_ = total;
+      return report_(done, 2 * total);
+    };
+  }
+  // The bytes of the second part are counted as those of the first.
+  [[nodiscard]] Progress second() {
+    return [this](std::uint64_t done, std::uint64_t total) {
+      const double share = total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
+      const std::uint64_t first = std::max<std::uint64_t>(total_, 1);
+      const auto read = done >= total ? first : static_cast<std::uint64_t>(share * static_cast<double>(first));
+      return report_(first + std::min(read, first), 2 * first);
+    };
+  }
+
+ private:
+  const Progress report_;
+  std::atomic<std::uint64_t> total_ = 0;
+};
+
+// Only a checkpoint that can be read completely, of a folder that did not change meanwhile, becomes part of the store.
+Result<void> check_written(const FolderState& folder, const Snapshot& written, const RunOptions& options) {
+  Result<void> unchanged = folder.check_unchanged();
+  if (!unchanged) return unchanged;
+  const auto damages = written.verify(true, options);
+  if (!damages) return tl::unexpected(damages.error());
+  if (damages->empty()) return {};
+  const Damage& first = damages->front();
+  return tl::unexpected(Error(first.error).within(written.name() + ": written wrongly: " + first.where));
+}
+
+CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, PyFolderState& folder,
+                                      const std::optional<AdamNumbers>& adam, unsigned threads, nb::object progress) {
+  RunContext context(std::move(progress));
+  ProgressOfTwo parts(context.progress());
+  const RunOptions save_options{usable_threads(threads), parts.first()};
+  const RunOptions check_options{usable_threads(threads), parts.second()};
+  if (adam) {
+    for (TensorSource& tensor : folder.state.state.tensors) tensor.adam = adam;
+  }
+  const auto check = [&](const Snapshot& written) { return check_written(folder.state, written, check_options); };
+  return raise_prune_error(
+      self.call(context, [&](Store& store) { return store.save(step, folder.state.state, save_options, check); }));
+}
+
 SaveSummary save_shard(const PyStore& self, std::uint64_t step, const TensorTable& tensors, const TensorData& data,
                        const ValueTree* tree, std::vector<std::pair<std::string, std::string>> metadata,
                        std::uint32_t shard, std::uint32_t shards, std::string attempt, unsigned threads,
@@ -197,6 +250,8 @@ void bind_store(nb::module_& module) {
       .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"))
       .def("save", &save_checkpoint, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
            nb::arg("metadata"), nb::kw_only(), nb::arg("threads"), nb::arg("progress").none())
+      .def("save_folder", &save_folder_checkpoint, nb::arg("step"), nb::arg("folder"), nb::kw_only(),
+           nb::arg("adam").none(), nb::arg("threads"), nb::arg("progress").none())
       .def("save_shard", &save_shard, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
            nb::arg("metadata"), nb::kw_only(), nb::arg("shard"), nb::arg("shards"), nb::arg("attempt"),
            nb::arg("threads"), nb::arg("progress").none())

@@ -24,12 +24,6 @@ namespace {
 
 using FileNames = nb::typed<nb::list, nb::str>;
 
-nb::str file_name(const std::string& name) {
-  nb::object text = nb::steal(PyUnicode_DecodeFSDefaultAndSize(name.data(), static_cast<Py_ssize_t>(name.size())));
-  if (!text.is_valid()) throw nb::python_error();
-  return nb::borrow<nb::str>(text);
-}
-
 FileNames file_names(const std::vector<std::string>& names) {
   nb::list texts;
   for (const std::string& name : names) texts.append(file_name(name));
@@ -145,6 +139,12 @@ void bind_repair(nb::module_& module) {
 }
 
 }  // namespace
+
+nb::str file_name(const std::string& name) {
+  nb::object text = nb::steal(PyUnicode_DecodeFSDefaultAndSize(name.data(), static_cast<Py_ssize_t>(name.size())));
+  if (!text.is_valid()) throw nb::python_error();
+  return nb::borrow<nb::str>(text);
+}
 
 void bind_store_reports(nb::module_& module) {
   bind_checkpoint(module);

@@ -1,12 +1,16 @@
 // Declarations that the parts of the extension module share.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 
+#include <bitsnap/folder.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/store.hpp>
 #include <bitsnap/writer.hpp>
@@ -21,7 +25,21 @@ struct PySnapshot {
 // Paths are bytes of os.fsencode, because names of files need not be text.
 [[nodiscard]] inline std::string to_path(const nanobind::bytes& path) { return {path.c_str(), path.size()}; }
 
+// Memory of the caller, which Python passes by its address.
+[[nodiscard]] inline std::span<std::byte> memory_at(std::uintptr_t address, std::uint64_t size_bytes) {
+  return {reinterpret_cast<std::byte*>(address), size_bytes};
+}
+
+// A name of a file, which need not be text, as os.fsdecode decodes it.
+[[nodiscard]] nanobind::str file_name(const std::string& name);
+
+// A folder that is ready to be saved.
+struct PyFolderState {
+  FolderState state;
+};
+
 void bind_engine(nanobind::module_& module);
+void bind_folder(nanobind::module_& module);
 void bind_loss(nanobind::module_& module);
 void bind_reading(nanobind::module_& module);
 void bind_settings(nanobind::module_& module);

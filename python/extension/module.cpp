@@ -62,6 +62,7 @@ NB_MODULE(_bitsnap, module) {
   python::bind_loss(module);
   python::bind_reading(module);
   python::bind_writing(module);
+  python::bind_folder(module);
   python::bind_store(module);
   python::bind_engine(module);
 }

@@ -1,0 +1,47 @@
+"""FSDP2 on four processes, with torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from bench.frameworks.small_training import LAST_STEP, SAVE_EVERY, Task, batch_of, new_model, run_ranks
+
+RANKS = 4
+
+
+def train(task: Task) -> dict[int, float]:
+    model = new_model()
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    first = 1
+    if task.resume is not None:
+        state = _state(model, optimizer)
+        dcp.load(state, checkpoint_id=task.resume)
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        first = state["step"] + 1
+    losses = {}
+    for step in range(first, LAST_STEP + 1):
+        optimizer.zero_grad()
+        loss = model(batch_of(step))
+        loss.backward()
+        optimizer.step()
+        losses[step] = loss.item()
+        if step % SAVE_EVERY == 0:
+            dcp.save({**_state(model, optimizer), "step": step}, checkpoint_id=task.folder / f"step-{step}")
+    return losses
+
+
+def _state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    weights, moments = get_state_dict(model, optimizer)
+    return {"model": weights, "optimizer": moments, "step": 0}
+
+
+if __name__ == "__main__":
+    run_ranks(train, RANKS)

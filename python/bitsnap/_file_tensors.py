@@ -1,0 +1,86 @@
+"""The tensors of files in folders, read from a snapshot: also those that share bytes or are not in row-major order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bitsnap import _bitsnap, _dtypes
+from bitsnap._arrays import Place
+from bitsnap._bitsnap import FileTensor
+from bitsnap.errors import ResourceExhaustedError, UnsupportedError
+
+
+def read_tensor(
+    native: _bitsnap.Snapshot, tensor: FileTensor, where: str, framework: _dtypes.Framework, threads: int
+) -> Any:
+    """A tensor of torch or numpy with the dtype, shape and strides that the file gives it.
+
+    Its memory is a copy of its own bytes, from its first element to its last; `where` names the tensor in errors.
+
+    Raises:
+        UnsupportedError: the framework does not have the dtype.
+        ImportError: numpy needs ml_dtypes for it.
+    """
+    shape = tensor.shape
+    dtype: Any
+    if framework == "pt":
+        dtype = _dtypes.torch_dtype(tensor.dtype, where)
+        shape = _dtypes.tensor_shape(tensor.dtype, shape, where)
+    else:
+        dtype = _dtypes.numpy_dtype(tensor.dtype, where)
+    item_bytes = dtype.itemsize
+    if shape != tensor.shape and tensor.stride is not None:
+        raise UnsupportedError(f"{where}: a tensor of dtype {tensor.dtype!r} that is a view cannot be read")
+    stride = _row_major(shape) if tensor.stride is None else tensor.stride
+    elements = 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+    memory = _read(native, tensor, elements * item_bytes, where, threads)
+    return _as_tensor(memory, dtype, shape, stride, where, framework)
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _read(
+    native: _bitsnap.Snapshot, tensor: FileTensor, size_bytes: int, where: str, threads: int
+) -> np.ndarray[Any, Any]:
+    available = native.tensors[tensor.tensor].size_bytes
+    if tensor.offset > available or size_bytes > available - tensor.offset:
+        raise UnsupportedError(
+            f"{where}: {size_bytes} bytes of dtype {tensor.dtype!r} at offset {tensor.offset} exceed the {available} "
+            "bytes that the file has for it"
+        )
+    memory = np.empty(size_bytes, np.uint8)
+    place = Place(int(memory.__array_interface__["data"][0]), size_bytes, memory)
+    if size_bytes == available:
+        native.read([(tensor.tensor, place.address, size_bytes)], threads, None)
+    elif size_bytes > 0:
+        native.read_bytes(tensor.tensor, tensor.offset, place.address, size_bytes, threads)
+    return memory
+
+
+def _as_tensor(
+    memory: np.ndarray[Any, Any],
+    dtype: Any,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    where: str,
+    framework: _dtypes.Framework,
+) -> Any:
+    try:
+        if framework == "pt":
+            torch = _dtypes.import_torch()
+            if memory.size == 0:
+                return torch.empty(shape, dtype=dtype)
+            return torch.from_numpy(memory).view(dtype).as_strided(shape, stride)
+        flat = memory.view(dtype)
+        strides = tuple(step * dtype.itemsize for step in stride)
+        if memory.size == 0:
+            return np.empty(shape, dtype)
+        return np.lib.stride_tricks.as_strided(flat, shape, strides)
+    except (RuntimeError, ValueError, OverflowError) as error:
+        # A view that repeats elements can be larger than any memory.
+        raise ResourceExhaustedError(f"{where}: shape {list(shape)} is too large: {error}") from None
