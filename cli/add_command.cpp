@@ -1,4 +1,4 @@
-// `bitsnap add`: saves a safetensors file as the next checkpoint of a run, and prunes the run if a --keep option is
+// `bitsnap add`: saves a folder or a file as the next checkpoint of a run, and prunes the run if a --keep option is
 // given.
 #include <chrono>
 #include <memory>
@@ -9,6 +9,7 @@
 
 #include <bitsnap/store.hpp>
 
+#include "cli/checkpoint_input.hpp"
 #include "cli/coding_options.hpp"
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
@@ -107,23 +108,25 @@ Result<std::unique_ptr<Store>> open_run(const AddOptions& options) {
 }
 
 Result<int> add(const AddOptions& options, const CommonOptions& common) {
-  BITSNAP_ASSIGN(auto state, open_input(options.input, "add"));
+  BITSNAP_ASSIGN(auto input, open_input(options.input, "add", options.step));
   BITSNAP_TRY(check_outside(options.run, options.input));
   AddReport report;
-  BITSNAP_ASSIGN(report.input_bytes, file_size(options.input));
+  report.input_bytes = input.bytes;
   BITSNAP_ASSIGN(auto adam, adam_of(options.coding.adam));
-  for (TensorSource& tensor : state.tensors) {
+  for (TensorSource& tensor : input.state.tensors) {
     tensor.adam = adam;
   }
   if (!common.quiet) {
-    warn_of_idle_rules(options.coding.settings, state);
+    warn_of_plain_files(input);
+    warn_of_idle_rules(options.coding.settings, input.state);
   }
   BITSNAP_ASSIGN(auto store, open_run(options));
   report.settings = store->settings();
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
-    auto saved = store->save(*options.step, state, {common.threads, bar.callback()});
+    auto saved = store->save(*options.step, input.state, {common.threads, bar.callback()},
+                             [&](const Snapshot& written) { return check_written(input, written, common.threads); });
     if (!saved) {
       return tl::unexpected(explain_adam(std::move(saved).error()));
     }
@@ -147,16 +150,18 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
 
 Command add_add(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<AddOptions>();
-  CLI::App* app = program.add_subcommand("add", "Save a safetensors file as the next checkpoint of a run");
+  CLI::App* app = program.add_subcommand("add", "Save a folder or a file as the next checkpoint of a run");
   app->group(kRunsGroup);
   app->add_option("RUN", options->run, "The directory of the run; made if it is not there")->required()->type_name("");
-  app->add_option("IN.safetensors", options->input, "The safetensors file")->required()->type_name("");
+  app->add_option("IN", options->input, "The folder or file, as the training wrote it")->required()->type_name("");
   add_number_option(*app, "--step", options->step, 0, "The step it was saved at, above all steps of the run")
       ->required();
   add_coding_options(*app, options->coding, CodingTarget::run);
   add_keep_options(*app, options->retention);
   add_wait_option(*app, options->wait);
   app->footer(
+      "Any folder or file is stored as it is, and `bitsnap extract` gives it back byte for byte. Tensors are found in\n"
+      "safetensors, torch, DCP and numpy files. Before the step is saved, everything is decoded and compared.\n"
       "With --keep-last or --keep-every the run is pruned once the step is saved.\n"
       "A new run remembers the settings that it is made with; by default they are lossless, balanced, previous and a\n"
       "depth of 8. Options given later hold for that step only. Loss rules given later come before those of the run,\n"

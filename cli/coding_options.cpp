@@ -168,17 +168,6 @@ void add_coding_options(CLI::App& app, CodingOptions& options, CodingTarget targ
   }
 }
 
-Result<State> open_input(const std::string& path, std::string_view command) {
-  BITSNAP_TRY(check_no_run(path));
-  BITSNAP_ASSIGN(auto kind, detect_file_kind(path));
-  if (kind != FileKind::safetensors) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: is {}, and `{}` takes safetensors files", path,
-                            kind == FileKind::snapshot ? "a snapshot already" : "no safetensors file", command));
-  }
-  return open_safetensors(path);
-}
-
 std::string describe_policy(const CodingSettings& settings) {
   return fmt::format(
       "{}{}", policy_name(*settings.policy),

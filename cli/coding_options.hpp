@@ -45,9 +45,6 @@ enum class CodingTarget : std::uint8_t { file, run };
 // outlive the parsing.
 void add_coding_options(CLI::App& app, CodingOptions& options, CodingTarget target);
 
-// Opens the safetensors file that `command` stores. invalid_argument for other files, and for runs.
-[[nodiscard]] Result<State> open_input(const std::string& path, std::string_view command);
-
 // "lossless for balanced", or "raw" if the policy has no objective.
 [[nodiscard]] std::string describe_policy(const CodingSettings& settings);
 // The keys `policy` and `objective`, which is null if the policy has none.

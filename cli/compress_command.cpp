@@ -1,7 +1,9 @@
-// `bitsnap compress`: stores a safetensors file as a snapshot, standalone or against a base.
+// `bitsnap compress`: stores a file or a folder as a snapshot, standalone or against a base.
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,6 +11,7 @@
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/writer.hpp>
 
+#include "cli/checkpoint_input.hpp"
 #include "cli/coding_options.hpp"
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
@@ -67,14 +70,30 @@ Result<void> print_details(const CompressReport& report, const OpenOptions& open
   return {};
 }
 
+// A file that does not hold what was read is removed.
+Result<void> check_output_of(const FolderState& input, const std::string& output, const OpenOptions& open,
+                             const CommonOptions& common) {
+  const auto check = [&]() -> Result<void> {
+    BITSNAP_ASSIGN(const auto written, Snapshot::open(output, open));
+    return check_written(input, *written, common.threads);
+  };
+  auto checked = check();
+  if (!checked) {
+    std::error_code error;
+    std::filesystem::remove(output, error);
+  }
+  return checked;
+}
+
 Result<int> compress(const CompressOptions& options, const CommonOptions& common) {
   CompressReport report;
   report.settings = merge_settings(options.coding.settings, default_settings());
   report.input = options.input;
-  report.output = options.output.empty() ? replace_extension(options.input, ".safetensors", ".bsnap") : options.output;
+  report.output = options.output.empty() ? replace_extension(without_slash(options.input), ".safetensors", ".bsnap")
+                                         : options.output;
 
-  BITSNAP_ASSIGN(auto state, open_input(options.input, "compress"));
-  BITSNAP_ASSIGN(report.input_bytes, file_size(options.input));
+  BITSNAP_ASSIGN(const auto input, open_input(options.input, "compress"));
+  report.input_bytes = input.bytes;
   std::vector<std::string> inputs = options.bases;
   inputs.push_back(options.input);
   BITSNAP_TRY(check_output(report.output, inputs, options.force));
@@ -88,7 +107,8 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
     BITSNAP_ASSIGN(report.base, Snapshot::open(options.bases.front(), open));
   }
   if (!common.quiet) {
-    warn_of_idle_rules(report.settings, state);
+    warn_of_plain_files(input);
+    warn_of_idle_rules(report.settings, input.state);
   }
   const auto start = std::chrono::steady_clock::now();
   {
@@ -97,12 +117,13 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
     save.overwrite = options.force;
     save.threads = common.threads;
     save.progress = bar.callback();
-    auto summary = save_snapshot(report.output, state, save);
+    auto summary = save_snapshot(report.output, input.state, save);
     if (!summary) {
       return tl::unexpected(explain_adam(std::move(summary).error()));
     }
     report.summary = *summary;
   }
+  if (input.source != nullptr) BITSNAP_TRY(check_output_of(input, report.output, open, common));
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   if (common.json) {
@@ -121,10 +142,13 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
 
 Command add_compress(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<CompressOptions>();
-  CLI::App* app = program.add_subcommand("compress", "Store a safetensors file as a snapshot");
+  CLI::App* app = program.add_subcommand("compress", "Store a file or a folder as a snapshot");
   app->group(kFilesGroup);
-  app->add_option("IN.safetensors", options->input, "The safetensors file")->required()->type_name("");
-  app->add_option("-o,--output", options->output, "Where to write; otherwise IN with the extension .bsnap")
+  app->add_option("IN", options->input, "A safetensors, torch, DCP or numpy file, any other file, or a folder")
+      ->required()
+      ->type_name("");
+  app->add_option("-o,--output", options->output,
+                  "Where to write; otherwise IN.bsnap, with .bsnap in place of .safetensors")
       ->type_name("OUT.bsnap");
   add_base_option(*app, options->bases,
                   "Store what changed since this snapshot; given again, files or folders with its own bases");

@@ -1,5 +1,6 @@
-// `bitsnap decompress`: restores the safetensors file that a snapshot was made from, byte for byte.
+// `bitsnap decompress`: restores the file or folder that a snapshot was made from, byte for byte.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/folder_output.hpp"
 #include "cli/run_path.hpp"
 #include "cli/safetensors_output.hpp"
 
@@ -20,22 +22,43 @@ struct DecompressOptions {
   std::vector<std::string> bases;
 };
 
+Result<int> decompress_folder(const DecompressOptions& options, const SafetensorsOutput& output,
+                              const std::shared_ptr<const Snapshot>& snapshot, const CommonOptions& common) {
+  BITSNAP_ASSIGN(const auto folder, Folder::open(snapshot));
+  BITSNAP_ASSIGN(const auto written, write_folder(*folder, std::nullopt, output, file_name(options.input), common));
+  if (common.json) {
+    print_json({{"input", options.input},
+                {"output", output.path},
+                {"id", snapshot->id().to_hex()},
+                {"input_bytes", snapshot->file_bytes()},
+                {"output_bytes", written.bytes},
+                {"files", written.files},
+                {"seconds", written.seconds},
+                {"gbps", written.gbps()}});
+  } else if (!common.quiet) {
+    print_written_folder(options.input, *snapshot, output, written);
+  }
+  return kExitOk;
+}
+
 Result<int> decompress(const DecompressOptions& options, const CommonOptions& common) {
   BITSNAP_TRY(check_no_run(options.input));
   SafetensorsOutput output = options.output;
-  if (output.path.empty()) {
-    output.path = replace_extension(options.input, ".bsnap", ".safetensors");
-  }
   BITSNAP_TRY(check_stdout(output, common));
+  OpenOptions open;
+  open.base_paths = options.bases;
+  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(options.input, open));
+  const bool has_folder = is_folder(*snapshot);
+  if (output.path.empty()) {
+    output.path = replace_extension(options.input, ".bsnap", has_folder ? "" : ".safetensors");
+  }
   if (!output.to_stdout()) {
     std::vector<std::string> inputs = options.bases;
     inputs.push_back(options.input);
     BITSNAP_TRY(check_output(output.path, inputs, output.force));
   }
-  OpenOptions open;
-  open.base_paths = options.bases;
-  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(options.input, open));
-  BITSNAP_ASSIGN(auto written, write_safetensors(*snapshot, output, file_name(options.input), common));
+  if (has_folder) return decompress_folder(options, output, snapshot, common);
+  BITSNAP_ASSIGN(auto written, write_safetensors(*snapshot, std::nullopt, output, file_name(options.input), common));
   if (common.json) {
     print_json({{"input", options.input},
                 {"output", output.path},
@@ -55,10 +78,10 @@ Result<int> decompress(const DecompressOptions& options, const CommonOptions& co
 
 Command add_decompress(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<DecompressOptions>();
-  CLI::App* app = program.add_subcommand("decompress", "Restore the safetensors file of a snapshot");
+  CLI::App* app = program.add_subcommand("decompress", "Restore the file or folder of a snapshot");
   app->group(kFilesGroup);
   app->add_option("IN.bsnap", options->input, "The snapshot")->required()->type_name("");
-  add_output_options(*app, options->output, "IN with the extension .safetensors");
+  add_output_options(*app, options->output, "IN without .bsnap, with .safetensors if it holds tensors only");
   add_base_option(*app, options->bases,
                   "A snapshot, or a folder of them, that IN may depend on, besides those in its own folder");
   return {app, [options, &common] { return decompress(*options, common); }};

@@ -19,6 +19,11 @@ std::string replace_extension(const std::string& path, std::string_view from, st
   return path + std::string(to);
 }
 
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
 fs::path resolve_path(const std::string& path) {
   std::error_code error;
   fs::path resolved = fs::weakly_canonical(fs::absolute(path, error), error);

@@ -14,6 +14,9 @@ namespace bitsnap::cli {
 // `path` with the extension `from` replaced by `to`; without that extension, `to` is added.
 [[nodiscard]] std::string replace_extension(const std::string& path, std::string_view from, std::string_view to);
 
+// The path without slashes at its end, unless it is "/".
+[[nodiscard]] std::string without_slash(std::string path);
+
 // Absolute, without a separator at its end, links followed as far as the path exists.
 [[nodiscard]] std::filesystem::path resolve_path(const std::string& path);
 

@@ -1,21 +1,26 @@
-// `bitsnap inspect`: shows the content of a snapshot, a checkpoint or a safetensors file, and the size of each tensor.
+// `bitsnap inspect`: shows the content of a snapshot, a checkpoint, a file or a folder, and the size of each tensor.
 // Decodes nothing.
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include <bitsnap/folder.hpp>
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/value.hpp>
 #include <bitsnap/version.hpp>
 
+#include "cli/checkpoint_input.hpp"
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/folder_listing.hpp"
 #include "cli/losses.hpp"
 #include "cli/run_path.hpp"
 #include "cli/stored_sizes.hpp"
@@ -178,7 +183,9 @@ std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, 
   add_line(out, "id", snapshot.id().to_hex());
   add_line(out, "format",
            fmt::format("bitsnap snapshot, format {}{}", kFormatVersion,
-                       snapshot.safetensors_header() ? ", made from a safetensors file" : ""));
+                       snapshot.safetensors_header() ? ", made from a safetensors file"
+                       : is_folder(snapshot)         ? ", made from a folder or a file"
+                                                     : ""));
   add_line(out, "writer",
            fmt::format("{}, policy {}{}", printable(snapshot.writer()), printable(snapshot.policy()),
                        snapshot.objective().empty() ? "" : " for " + printable(snapshot.objective())));
@@ -187,7 +194,7 @@ std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, 
     add_line(out, "base", base.id.to_hex() + name);
   }
   add_line(out, "depth", fmt::format("{}{}", sizes.depth, snapshot.bases().empty() ? " (needs no base)" : ""));
-  if (snapshot.has_tree()) {
+  if (snapshot.has_tree() && !is_folder(snapshot)) {
     add_line(out, "tree", "values that are stored with the tensors; --json shows them");
   }
   add_metadata(out, snapshot.metadata(), verbose);
@@ -242,11 +249,17 @@ std::string render_tensors(const Snapshot& snapshot, const SnapshotSizes& sizes,
   return table.render(common.table_width());
 }
 
-Result<int> inspect_snapshot(const Snapshot& snapshot, const OpenCheckpoint* checkpoint, const CommonOptions& common) {
-  BITSNAP_ASSIGN(auto sizes, measure_sizes(snapshot));
+Result<int> inspect_snapshot(const std::shared_ptr<const Snapshot>& snapshot, const OpenCheckpoint* checkpoint,
+                             const CommonOptions& common) {
+  BITSNAP_ASSIGN(auto sizes, measure_sizes(*snapshot));
+  std::shared_ptr<const Folder> folder;
+  if (is_folder(*snapshot)) {
+    BITSNAP_ASSIGN(folder, Folder::open(snapshot));
+  }
   if (common.json) {
-    BITSNAP_ASSIGN(const std::string tree, tree_json(snapshot));
-    Json document = snapshot_json(snapshot, sizes, common.verbose);
+    BITSNAP_ASSIGN(const std::string tree, tree_json(*snapshot));
+    Json document = snapshot_json(*snapshot, sizes, common.verbose);
+    if (folder != nullptr) document["folder"] = folder_json(*folder);
     if (checkpoint != nullptr) {
       document["checkpoint"] = checkpoint_json(*checkpoint);
     }
@@ -257,23 +270,27 @@ Result<int> inspect_snapshot(const Snapshot& snapshot, const OpenCheckpoint* che
   if (checkpoint != nullptr) {
     add_checkpoint(out, *checkpoint);
   }
-  out += render_header(snapshot, sizes, common.verbose) + '\n';
-  if (!snapshot.tensors().empty()) {
-    out += render_tensors(snapshot, sizes, common) + '\n';
+  out += render_header(*snapshot, sizes, common.verbose) + '\n';
+  if (folder != nullptr) {
+    const std::string files = render_folder(*folder, common);
+    out += files.empty() ? "" : files + '\n';
+  }
+  if (!snapshot->tensors().empty()) {
+    out += render_tensors(*snapshot, sizes, common) + '\n';
   }
   out += render_roles(sizes, common.table_width());
-  const std::string losses = render_losses(snapshot, common);
+  const std::string losses = render_losses(*snapshot, common);
   print_result(losses.empty() ? out : out + '\n' + losses);
   return kExitOk;
 }
 
-// ---- safetensors files
+// ---- files and folders that a training wrote
 
-std::string render_state(const std::string& path, std::uint64_t file_bytes, const State& state, const Sizes& sizes,
-                         const CommonOptions& common) {
+std::string render_state(const std::string& path, std::string_view kind, std::uint64_t file_bytes, const State& state,
+                         const Sizes& sizes, const CommonOptions& common) {
   std::string out;
   add_line(out, "file", fmt::format("{} ({})", printable(path), format_size(file_bytes)));
-  add_line(out, "format", "safetensors");
+  add_line(out, "format", kind);
   add_metadata(out, state.metadata, common.verbose);
   Table tensors({{"tensor", Align::left, Narrow::middle}, {"dtype"}, {"shape"}, {"role"}, {"raw", Align::right}});
   for (const TensorSource& source : state.tensors) {
@@ -286,9 +303,10 @@ std::string render_state(const std::string& path, std::uint64_t file_bytes, cons
   return out + '\n' + render_roles(sizes, common.table_width());
 }
 
-Result<int> inspect_safetensors(const std::string& path, const CommonOptions& common) {
-  BITSNAP_ASSIGN(auto state, open_safetensors(path));
-  BITSNAP_ASSIGN(auto file_bytes, file_size(path));
+Result<int> inspect_input(const std::string& path, std::string_view kind, const FolderState& input,
+                          const CommonOptions& common) {
+  const State& state = input.state;
+  const std::uint64_t file_bytes = input.bytes;
   Sizes sizes;
   for (const TensorSource& source : state.tensors) {
     const RoleSizes own{1, source.info.element_count(), source.info.size_bytes, source.info.size_bytes};
@@ -298,10 +316,10 @@ Result<int> inspect_safetensors(const std::string& path, const CommonOptions& co
   sizes.overhead_bytes = file_bytes - std::min(file_bytes, sizes.total.raw_bytes);
   sizes.total.stored_bytes = file_bytes;
   if (!common.json) {
-    print_result(render_state(path, file_bytes, state, sizes, common));
+    print_result(render_state(path, kind, file_bytes, state, sizes, common));
     return kExitOk;
   }
-  Json document = {{"path", path}, {"kind", "safetensors"}, {"file_bytes", file_bytes}};
+  Json document = {{"path", path}, {"kind", kind}, {"file_bytes", file_bytes}};
   document["metadata"] = metadata_json(state.metadata);
   document["tensors"] = Json::array();
   for (const TensorSource& source : state.tensors) {
@@ -316,15 +334,24 @@ Result<int> inspect(const InspectOptions& options, const CommonOptions& common) 
   BITSNAP_ASSIGN(auto run, find_run(options.path));
   if (run) {
     BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(*run, options.shard));
-    return inspect_snapshot(*checkpoint.snapshot, &checkpoint, common);
+    return inspect_snapshot(checkpoint.snapshot, &checkpoint, common);
   }
-  BITSNAP_ASSIGN(auto kind, detect_file_kind(options.path));
-  if (kind == FileKind::safetensors) {
-    return inspect_safetensors(options.path, common);
+  std::error_code error;
+  const bool is_directory = std::filesystem::is_directory(options.path, error);
+  BITSNAP_ASSIGN(const FileKind kind,
+                 is_directory ? Result<FileKind>(FileKind::other) : detect_file_kind(options.path));
+  if (kind != FileKind::snapshot) {
+    BITSNAP_ASSIGN(const FolderState input, open_input(options.path, "inspect"));
+    const std::string_view container =
+        input.source == nullptr ? std::string_view("safetensors") : std::string_view(input.container);
+    if (is_directory || !container.empty()) {
+      if (!common.quiet) warn_of_plain_files(input);
+      return inspect_input(options.path, is_directory ? "folder" : container, input, common);
+    }
   }
-  // A file of neither kind is opened as a snapshot, whose error explains what is wrong with it.
+  // A file without tensors is opened as a snapshot, whose error explains what is wrong with it.
   BITSNAP_ASSIGN(auto snapshot, Snapshot::open(options.path));
-  return inspect_snapshot(*snapshot, nullptr, common);
+  return inspect_snapshot(snapshot, nullptr, common);
 }
 
 }  // namespace
@@ -333,7 +360,7 @@ Command add_inspect(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* app = program.add_subcommand("inspect", "Show what a file holds, and what each tensor costs and why");
   app->group(kBothGroup);
-  app->add_option("FILE", options->path, "A snapshot, a safetensors file, or a checkpoint as RUN@STEP")
+  app->add_option("FILE", options->path, "A snapshot, a checkpoint as RUN@STEP, or a file or folder with tensors")
       ->required()
       ->type_name("");
   add_shard_option(*app, options->shard);

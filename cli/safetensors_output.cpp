@@ -19,8 +19,6 @@
 
 namespace bitsnap::cli {
 
-namespace {
-
 Result<void> write_to_stdout(std::span<const std::byte> piece) {
   errno = 0;
   if (std::fwrite(piece.data(), 1, piece.size(), stdout) != piece.size()) {
@@ -29,12 +27,10 @@ Result<void> write_to_stdout(std::span<const std::byte> piece) {
   return {};
 }
 
-}  // namespace
-
 void add_output_options(CLI::App& app, SafetensorsOutput& output, std::string_view otherwise) {
   CLI::Option* path =
       app.add_option("-o,--output", output.path, fmt::format("Output file; -: standard output; default: {}", otherwise))
-          ->type_name("OUT.safetensors");
+          ->type_name("OUT");
   app.add_flag_callback(
          "-c,--stdout", [&output] { output.path = kStdoutName; }, "Write to standard output")
       ->excludes(path);
@@ -46,21 +42,34 @@ Result<void> check_stdout(const SafetensorsOutput& output, const CommonOptions& 
     return fail(ErrorKind::invalid_argument, "--json and the file cannot both be written to standard output");
   }
   if (output.to_stdout() && is_terminal(stdout) && !output.force) {
-    return fail(ErrorKind::invalid_argument, "standard output is a terminal; -f writes a safetensors file to it");
+    return fail(ErrorKind::invalid_argument, "standard output is a terminal; -f writes the file to it");
   }
   return {};
 }
 
-Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot, const SafetensorsOutput& output,
-                                             const std::string& label, const CommonOptions& common) {
+Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot, const std::optional<std::string>& tensor,
+                                             const SafetensorsOutput& output, const std::string& label,
+                                             const CommonOptions& common) {
   const auto start = std::chrono::steady_clock::now();
-  ProgressBar bar(label, !common.quiet);
-  RunOptions run;
-  run.threads = common.threads;
-  run.progress = bar.callback();
-  BITSNAP_ASSIGN(auto summary, output.to_stdout() ? stream_safetensors(snapshot, write_to_stdout, run)
-                                                  : export_safetensors(snapshot, output.path, output.force, run));
-  return WrittenSafetensors{summary.bytes, snapshot.safetensors_header().has_value(),
+  const auto write = [&]() -> Result<ExportSummary> {
+    if (tensor) {
+      const std::optional<std::size_t> index = snapshot.find(*tensor);
+      if (!index) {
+        return fail(ErrorKind::not_found,
+                    fmt::format("there is no tensor '{}'; `bitsnap inspect` lists them", printable(*tensor)));
+      }
+      return output.to_stdout() ? stream_tensor(snapshot, *index, write_to_stdout)
+                                : export_tensor(snapshot, *index, output.path, output.force);
+    }
+    ProgressBar bar(label, !common.quiet);
+    RunOptions run;
+    run.threads = common.threads;
+    run.progress = bar.callback();
+    return output.to_stdout() ? stream_safetensors(snapshot, write_to_stdout, run)
+                              : export_safetensors(snapshot, output.path, output.force, run);
+  };
+  BITSNAP_ASSIGN(const ExportSummary summary, write());
+  return WrittenSafetensors{summary.bytes, !tensor && snapshot.safetensors_header().has_value(),
                             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
 }
 

@@ -1,7 +1,10 @@
 // Writing a snapshot as a safetensors file, to a file or to standard output: shared by `decompress` and `extract`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -30,6 +33,9 @@ void add_output_options(CLI::App& app, SafetensorsOutput& output, std::string_vi
 // terminal without --force.
 [[nodiscard]] Result<void> check_stdout(const SafetensorsOutput& output, const CommonOptions& common);
 
+// A Snapshot::Sink.
+[[nodiscard]] Result<void> write_to_stdout(std::span<const std::byte> piece);
+
 struct WrittenSafetensors {
   std::uint64_t bytes = 0;
   bool exact = false;  // byte for byte the file that the snapshot was made from
@@ -38,9 +44,11 @@ struct WrittenSafetensors {
   [[nodiscard]] double gbps() const noexcept { return static_cast<double>(bytes) / seconds / 1e9; }
 };
 
-// Shows progress under `label`.
-[[nodiscard]] Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot, const SafetensorsOutput& output,
-                                                           const std::string& label, const CommonOptions& common);
+// Everything, or one tensor by its name. Shows progress under `label`.
+[[nodiscard]] Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot,
+                                                           const std::optional<std::string>& tensor,
+                                                           const SafetensorsOutput& output, const std::string& label,
+                                                           const CommonOptions& common);
 
 // "IN : 99.5 MB -> 148 MB  (81.2 MB/s)  OUT", and with -v its id and tensors.
 void print_written(const std::string& input, const Snapshot& snapshot, const SafetensorsOutput& output,

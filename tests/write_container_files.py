@@ -17,6 +17,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,7 +35,7 @@ class Thing:
         self.size = 3
 
 
-class Pair(tuple):
+class Pair(tuple[int, ...]):
     """An object whose class gets arguments."""
 
     def __getnewargs__(self) -> tuple[object, ...]:
@@ -66,10 +67,16 @@ def write_pickles(write: Write) -> None:
     module.Thing, module.Pair = Thing, Pair  # type: ignore[attr-defined]
     sys.modules["fixture"] = module
     for protocol in range(6):
-        write(f"pickle/fixtures/values_{protocol}.pkl", lambda p=protocol: pickle.dumps(values(), protocol=p))
+        write(f"pickle/fixtures/values_{protocol}.pkl", partial(pickle.dumps, values(), protocol=protocol))
     for protocol in (2, 4, 5):
-        extra = {"set": {1}, "frozen": frozenset([2]), "bytes": b"abc", "array": bytearray(b"xyz"), "pair": Pair((1, 2))}
-        write(f"pickle/fixtures/extra_{protocol}.pkl", lambda p=protocol, e=extra: pickle.dumps(e, protocol=p))
+        extra = {
+            "set": {1},
+            "frozen": frozenset([2]),
+            "bytes": b"abc",
+            "array": bytearray(b"xyz"),
+            "pair": Pair((1, 2)),
+        }
+        write(f"pickle/fixtures/extra_{protocol}.pkl", partial(pickle.dumps, extra, protocol=protocol))
 
 
 # The tensors of a file by name, as torch has them.
@@ -117,7 +124,10 @@ def small_model() -> torch.nn.Module:
     torch.manual_seed(1)
     return torch.nn.Sequential(
         collections.OrderedDict(
-            embed=torch.nn.Embedding(12, 8), norm=torch.nn.LayerNorm(8), up=torch.nn.Linear(8, 6), bn=torch.nn.BatchNorm1d(6)
+            embed=torch.nn.Embedding(12, 8),
+            norm=torch.nn.LayerNorm(8),
+            up=torch.nn.Linear(8, 6),
+            bn=torch.nn.BatchNorm1d(6),
         )
     )
 
@@ -178,13 +188,14 @@ def special() -> tuple[dict[str, object], Named]:
     coordinates = torch.eye(3).to_sparse()
     rows = torch.eye(3).to_sparse_csr()
     nested = torch.nested.nested_tensor([torch.ones(2), torch.zeros(3)])
+    quantized = torch.quantize_per_tensor(torch.randn(5), 0.1, 3, torch.quint8)
     scales = torch.tensor([0.1, 0.2], dtype=torch.double)
     channels = torch.quantize_per_channel(torch.randn(2, 3), scales, torch.tensor([0, 1]), 0, torch.qint8)
-    values = {
+    values: dict[str, object] = {
         "coo": coordinates,
         "csr": rows,
         "nested": nested,
-        "q": torch.quantize_per_tensor(torch.randn(5), 0.1, 3, torch.quint8),
+        "q": quantized,
         "qc": channels,
     }
     named = {
@@ -194,7 +205,7 @@ def special() -> tuple[dict[str, object], Named]:
         "csr.plain_indices": rows.col_indices(),
         "csr.values": rows.values(),
         "nested.buffer": nested.values(),
-        "q": values["q"].int_repr(),
+        "q": quantized.int_repr(),
         "qc": channels.int_repr(),
         "qc.scales": channels.q_per_channel_scales(),
         "qc.zero_points": channels.q_per_channel_zero_points(),
@@ -202,9 +213,9 @@ def special() -> tuple[dict[str, object], Named]:
     return values, named
 
 
-def saved(value: object, **options: object) -> bytes:
+def saved(value: object, new: bool = True) -> bytes:
     stream = io.BytesIO()
-    torch.save(value, stream, **options)
+    torch.save(value, stream, _use_new_zipfile_serialization=new)
     return stream.getvalue()
 
 
@@ -248,21 +259,21 @@ def frozen() -> bytes:
     return stream.getvalue()
 
 
-def write_torch_files(write: Write, folder: str, **options: object) -> None:
+def write_torch_files(write: Write, folder: str, new: bool = True) -> None:
     for value in (training, tied, views, kinds):
         torch.manual_seed(2)
         made = value()
-        write(f"{folder}/{value.__name__}.pt", lambda m=made: saved(m, **options))
-        write(f"{folder}/{value.__name__}.txt", lambda m=made: listing(flatten(m)))
+        write(f"{folder}/{value.__name__}.pt", partial(saved, made, new=new))
+        write(f"{folder}/{value.__name__}.txt", partial(listing, flatten(made)))
     torch.manual_seed(3)
     values_, named = special()
-    write(f"{folder}/special.pt", lambda: saved(values_, **options))
+    write(f"{folder}/special.pt", lambda: saved(values_, new=new))
     write(f"{folder}/special.txt", lambda: listing(named).replace(b"\tU8", b"\tQUINT8").replace(b"\tI8", b"\tQINT8"))
     model = small_model()
-    write(f"{folder}/module.pt", lambda: saved(model, **options))
+    write(f"{folder}/module.pt", lambda: saved(model, new=new))
     write(f"{folder}/module.txt", lambda: listing(flatten(dict(model.state_dict()))))
     root = torch.arange(5)
-    write(f"{folder}/root.pt", lambda: saved(root, **options))
+    write(f"{folder}/root.pt", lambda: saved(root, new=new))
     write(f"{folder}/root.txt", lambda: listing(flatten(root)))
 
 
@@ -271,7 +282,7 @@ def write_torch_zips(write: Write) -> None:
     write_torch_files(write, folder)
     value = {"a": torch.arange(3), "b": torch.arange(5, dtype=torch.int8), "c": torch.ones(2, 2)}
     for alignment in (1, 512):
-        write(f"{folder}/aligned_{alignment}.pt", lambda a=alignment: aligned(value, a))
+        write(f"{folder}/aligned_{alignment}.pt", partial(aligned, value, alignment))
         write(f"{folder}/aligned_{alignment}.txt", lambda: listing(flatten(value)))
     write(f"{folder}/big_endian.pt", big_endian)
     write(f"{folder}/script.pt", scripted)
@@ -280,20 +291,25 @@ def write_torch_zips(write: Write) -> None:
 
 
 def save_single(folder: str) -> None:
-    import torch.distributed.checkpoint as dcp
+    import torch.distributed.checkpoint
 
     state = {
-        "model": {"w": torch.arange(12.0).view(3, 4), "t": torch.arange(6.0).view(2, 3).t(), "part": torch.arange(10)[2:5]},
+        "model": {
+            "w": torch.arange(12.0).view(3, 4),
+            "t": torch.arange(6.0).view(2, 3).t(),
+            "part": torch.arange(10)[2:5],
+        },
         "step": 3,
         "extra": {"list": [torch.ones(2), 5], "set": ({torch.tensor([7.0])},)},
     }
-    dcp.save(state, checkpoint_id=folder, no_dist=True)
+    torch.distributed.checkpoint.state_dict_saver.save(state, checkpoint_id=folder, no_dist=True)
 
 
 def save_rank(rank: int, ranks: int, folder: str) -> None:
     import torch.distributed
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+    import torch.distributed.checkpoint
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29557", RANK=str(rank), WORLD_SIZE=str(ranks))
     torch.distributed.init_process_group("gloo")
@@ -305,19 +321,21 @@ def save_rank(rank: int, ranks: int, folder: str) -> None:
         "plain": torch.ones(3, dtype=torch.bfloat16),
         "step": 3,
     }
-    dcp.save(state, checkpoint_id=folder)
+    torch.distributed.checkpoint.state_dict_saver.save(state, checkpoint_id=folder)
     torch.distributed.destroy_process_group()
 
 
 def save_ranks(folder: str) -> None:
-    torch.multiprocessing.spawn(save_rank, (2, folder), nprocs=2)
+    from torch.multiprocessing.spawn import start_processes
+
+    start_processes(save_rank, (2, folder), nprocs=2, start_method="spawn")  # type: ignore[no-untyped-call]
 
 
 def write_dcp(write: Write) -> None:
     for name, save in (("single", save_single), ("ranks", save_ranks)):
         if (INTEROP / "dcp/fixtures" / name).exists():
             continue
-        before = os.getcwd()
+        before = Path.cwd()
         with tempfile.TemporaryDirectory() as temporary:
             os.chdir(temporary)  # the metadata contains the path
             try:
@@ -341,7 +359,7 @@ def main() -> None:
     write_pickles(write)
     write_dcp(write)
     write_torch_zips(write)
-    write_torch_files(write, "torch_legacy/fixtures", _use_new_zipfile_serialization=False)
+    write_torch_files(write, "torch_legacy/fixtures", new=False)
 
 
 if __name__ == "__main__":

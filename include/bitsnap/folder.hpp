@@ -57,6 +57,8 @@ struct FolderState {
   // "FILE: why it is stored as plain bytes"
   std::vector<std::string> notes;
 
+  std::string container;  // of a single file: its format, as FolderEntry::container; otherwise empty
+
   // invalid_argument, naming a file, if the folder has changed since it was opened: what was saved is then perhaps no
   // state that ever existed. Call it after the save.
   [[nodiscard]] Result<void> check_unchanged() const;
@@ -79,6 +81,9 @@ struct FolderOptions {
 [[nodiscard]] bool is_folder(const Snapshot& snapshot) noexcept;
 
 // The folder that a snapshot holds. Immutable and thread-safe.
+//
+// Of files that were saved with loss, all bytes are as before except those of the tensors that lost something, and the
+// checksums of these tensors in archives of torch and numpy.
 class Folder {
  public:
   // invalid_argument if the snapshot holds no folder; corrupt if its description is malformed.
@@ -100,6 +105,9 @@ class Folder {
   // Writes the folder, or the only file, to `path`, which appears complete or not at all. Symbolic links are written as
   // they are, wherever they lead; nothing is written through one. invalid_argument if `path` exists.
   [[nodiscard]] Result<void> extract(const std::string& path, const RunOptions& options = {}) const;
+  // Passes the bytes of a file to `sink`, piece by piece and in order.
+  [[nodiscard]] Result<void> stream_file(std::size_t entry, const Snapshot::Sink& sink,
+                                         const RunOptions& options = {}) const;
   // Writes one file; with `overwrite`, replaces an existing one.
   [[nodiscard]] Result<void> extract_file(std::size_t entry, const std::string& path, bool overwrite,
                                           const RunOptions& options = {}) const;

@@ -1,6 +1,7 @@
 // Reads and writes safetensors files, byte for byte.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -33,5 +34,11 @@ struct ExportSummary {
 // not overlap, but may come from different threads.
 [[nodiscard]] Result<ExportSummary> stream_safetensors(const Snapshot& snapshot, const Snapshot::Sink& sink,
                                                        const RunOptions& options = {});
+
+// The same with a new header for one tensor only, by its index in Snapshot::tensors().
+[[nodiscard]] Result<ExportSummary> export_tensor(const Snapshot& snapshot, std::size_t tensor, const std::string& path,
+                                                  bool overwrite);
+[[nodiscard]] Result<ExportSummary> stream_tensor(const Snapshot& snapshot, std::size_t tensor,
+                                                  const Snapshot::Sink& sink);
 
 }  // namespace bitsnap

@@ -12,6 +12,7 @@
 #include "interop/dcp/dcp_metadata.hpp"
 #include "interop/dcp/distcp.hpp"
 #include "interop/torch_tensors/listing_testing.hpp"
+#include "interop/zip/zip_testing.hpp"
 
 namespace bitsnap::interop {
 namespace {
@@ -115,6 +116,9 @@ TEST(Dcp, FindsItemsWithoutMetadata) {
   }
   EXPECT_EQ(described_distcp(file, found),
             "2.0.0 F32 [1], 3 F32 [3, 4], 4 F32 [6], 5 I64 [3], 6 F32 [2], | 4 F32 [3, 2] [1, 3]");
+  const std::string tiny = make_stored_zip({{"x/data.pkl", "N."}});
+  EXPECT_EQ(find_dcp_items(bytes_in_memory(as_byte_span(tiny)), {}).error().kind(), ErrorKind::unsupported);
+  EXPECT_EQ(find_dcp_items(bytes_in_memory(as_byte_span(tiny + file)), {}).value().size(), found.size());
   EXPECT_EQ(find_dcp_items(bytes_in_memory(as_byte_span("no archive")), {}).error().kind(), ErrorKind::unsupported);
 }
 

@@ -19,6 +19,10 @@
 namespace bitsnap::interop {
 namespace {
 
+// Every archive of torch.save is larger. The search for the start of an archive reads up to 64 KiB, so a hostile file
+// must not consist of tiny ones.
+constexpr std::uint64_t kLeastItemBytes = 256;
+
 Result<std::vector<const DcpItem*>> sort_items(std::span<const DcpItem> items, std::uint64_t file_bytes) {
   std::vector<const DcpItem*> sorted;
   for (const DcpItem& item : items) {
@@ -134,7 +138,7 @@ Result<std::vector<DcpItem>> find_dcp_items(const FileBytes& bytes, const Decode
     BITSNAP_ASSIGN(const FileBytes part, bytes.part(0, end));
     const Result<std::uint64_t> start = find_zip_start(part);
     if (!start && start.error().kind() == ErrorKind::io) return tl::unexpected(start.error());
-    if (!start || *start >= end) break;
+    if (!start || *start > end || end - *start < kLeastItemBytes) break;
     DcpItem& item = items.emplace_back();
     item.offset = *start;
     item.bytes = end - *start;

@@ -10,6 +10,7 @@
 #include "base/try.hpp"
 #include "container/json_text.hpp"
 #include "interop/folder/folder_impl.hpp"
+#include "interop/folder/folder_writer.hpp"
 
 namespace bitsnap {
 namespace {
@@ -120,34 +121,17 @@ Result<void> Folder::read(std::size_t entry, std::uint64_t offset, std::span<std
                   fmt::format("{} has {} bytes, not bytes {} to {}", container::quote_name(impl_->entries[entry].path),
                               size, offset, offset + out.size()));
     }
-    const interop::FileParts& parts = impl_->parts[file];
-    auto piece = std::ranges::upper_bound(parts.pieces, offset, {}, &interop::FilePiece::offset);
-    // Bytes of the rest before `piece`.
-    std::uint64_t pieces_before = 0;
-    for (auto before = parts.pieces.begin(); before != piece; ++before) {
-      pieces_before += impl_->piece_end(*before) - before->offset;
-    }
-    if (piece != parts.pieces.begin() && impl_->piece_end(*(piece - 1)) > offset) {
-      --piece;
-      pieces_before -= impl_->piece_end(*piece) - piece->offset;
-    }
-    while (!out.empty()) {
-      const bool is_piece = piece != parts.pieces.end() && piece->offset <= offset;
-      const std::uint64_t end = is_piece                      ? impl_->piece_end(*piece)
-                                : piece != parts.pieces.end() ? piece->offset
-                                                              : size;
-      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), end - offset));
-      const std::size_t tensor = is_piece ? piece->tensor : *parts.rest;
-      const std::uint64_t at = is_piece ? offset - piece->offset : offset - pieces_before;
-      BITSNAP_TRY(impl_->snapshot->read_bytes(tensor, at, out.first(count)));
-      out = out.subspan(count);
-      offset += count;
-      if (is_piece && offset == end) {
-        pieces_before += end - piece->offset;
-        ++piece;
-      }
-    }
+    BITSNAP_TRY(impl_->read_saved(file, offset, out));
+    BITSNAP_ASSIGN(const Impl::Patches patches, impl_->patches_of(file));
+    interop::apply_patches(*patches, offset, out);
     return {};
+  });
+}
+
+Result<void> Folder::stream_file(std::size_t entry, const Snapshot::Sink& sink, const RunOptions& options) const {
+  return no_throw("reading a file", [&]() -> Result<void> {
+    BITSNAP_ASSIGN(const std::size_t file, impl_->file_of(entry));
+    return interop::stream_file(*impl_, file, sink, options);
   });
 }
 

@@ -8,8 +8,8 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
-#include "interop/folder/file_writer.hpp"
 #include "interop/folder/folder_impl.hpp"
+#include "interop/folder/folder_writer.hpp"
 #include "os/atomic_file.hpp"
 #include "os/file_attributes.hpp"
 #include "os/file_system.hpp"
@@ -81,7 +81,7 @@ class FolderExtraction {
 
   // Tensors arrive in the order of the files.
   Result<void> write_files(const RunOptions& options) {
-    interop::FileWriter writer(
+    interop::FolderWriter writer(
         folder_,
         [this](std::size_t entry) -> Result<std::unique_ptr<os::WritableFile>> {
           return files().create(path_of(folder_.entries[entry]), kPrivateMode & 0600);
@@ -125,7 +125,8 @@ Result<void> Folder::extract_file(std::size_t entry, const std::string& path, bo
     BITSNAP_ASSIGN(const std::size_t file, impl_->file_of(entry));
     if (overwrite) BITSNAP_TRY(impl_->snapshot->check_not_needed(path));
     BITSNAP_ASSIGN(os::AtomicFile target, os::AtomicFile::create(os::real_file_system(), path, overwrite));
-    BITSNAP_TRY(interop::write_file(*impl_, file, target.file(), options));
+    const auto sink = [&target](ConstByteSpan bytes) { return target.file().append(bytes); };
+    BITSNAP_TRY(interop::stream_file(*impl_, file, sink, options));
     BITSNAP_TRY(target.commit());
     const FolderEntry& written = impl_->entries[file];
     return os::write_attributes(path, os::NodeKind::file, written.mode & kFileModes, written.modified_ns);

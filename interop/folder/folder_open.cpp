@@ -42,6 +42,7 @@ class FolderReader {
       BITSNAP_ASSIGN(DescribedEntry entry, read_entry(node));
       description_.entries.push_back(std::move(entry));
     }
+    state_.container = description_.entries.front().entry.container;
     state_.state.tree = interop::describe_folder(description_);
     state_.source = source_;
     return std::move(state_);
@@ -108,7 +109,9 @@ class FolderReader {
     for (FoundTensor& found : file.contents.tensors) {
       described.parts.pieces.push_back({state_.state.tensors.size(), found.offset});
       found.info.name = unique_name(within(described.parts.name, found.info.name));
-      found.info.role = guess_role(found.info.name, found.info.dtype);
+      // The name of a single file is not in the names of its tensors, but tells what they are: "optimizer.pt".
+      found.info.role = guess_role(entry.path.empty() ? within(description_.name, found.info.name) : found.info.name,
+                                   found.info.dtype);
       add_tensor(std::move(found.info), [source = source_, node, begin = found.offset](std::uint64_t at, ByteSpan out) {
         return source->read_at(node, begin + at, out);
       });

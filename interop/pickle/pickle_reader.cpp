@@ -18,7 +18,9 @@ namespace {
 
 class PickleMachine {
  public:
-  PickleMachine(std::string_view text, const DecodeLimits& limits) : text_(text), stack_(text.size(), limits) {}
+  PickleMachine(std::string_view text, const DecodeLimits& limits) : text_(text), stack_(text.size(), limits) {
+    small_integers_.fill(kNoNode);
+  }
 
   Result<PickleGraph> run();
 
@@ -37,6 +39,7 @@ class PickleMachine {
   Result<bool> move_on(char opcode);
 
   Result<bool> push_text(PickleKind kind, Result<std::string_view> text);
+  Result<bool> push_shared(NodeId& shared, PickleKind kind, std::int64_t value);
   Result<bool> push_integer(std::int64_t value, PickleKind kind = PickleKind::integer);
   Result<bool> push_long(Result<std::string_view> bytes);
   Result<bool> push_digits(std::string_view digits);
@@ -54,6 +57,8 @@ class PickleMachine {
   NodeId none_ = kNoNode;
   NodeId true_ = kNoNode;
   NodeId false_ = kNoNode;
+  NodeId empty_tuple_ = kNoNode;
+  std::array<NodeId, 256> small_integers_;
 };
 
 Result<bool> PickleMachine::push_text(PickleKind kind, Result<std::string_view> text) {
@@ -89,21 +94,27 @@ Result<bool> PickleMachine::push_digits(std::string_view digits) {
   return push_text(PickleKind::big_integer, digits);
 }
 
+Result<bool> PickleMachine::push_shared(NodeId& shared, PickleKind kind, std::int64_t value) {
+  if (shared == kNoNode) {
+    PickleNode node;
+    node.kind = kind;
+    node.integer = value;
+    BITSNAP_ASSIGN(shared, stack_.make(std::move(node)));
+  }
+  stack_.push(shared);
+  return true;
+}
+
 Result<bool> PickleMachine::push_constant(char opcode) {
-  const auto push_shared = [&](NodeId& shared, PickleKind kind, std::int64_t value) -> Result<bool> {
-    if (shared == kNoNode) {
-      PickleNode node;
-      node.kind = kind;
-      node.integer = value;
-      BITSNAP_ASSIGN(shared, stack_.make(std::move(node)));
-    }
-    stack_.push(shared);
-    return true;
-  };
   switch (opcode) {
     case 'N': return push_shared(none_, PickleKind::none, 0);
     case '\x88': return push_shared(true_, PickleKind::boolean, 1);
     case '\x89': return push_shared(false_, PickleKind::boolean, 0);
+    case ')': return push_shared(empty_tuple_, PickleKind::tuple, 0);
+    case 'K': {
+      BITSNAP_ASSIGN(const auto value, text_.take_number<std::uint8_t>());
+      return push_shared(small_integers_[value], PickleKind::integer, value);
+    }
     default: return false;
   }
 }
@@ -112,10 +123,6 @@ Result<bool> PickleMachine::push_number(char opcode) {
   switch (opcode) {
     case 'J': {
       BITSNAP_ASSIGN(const auto value, text_.take_number<std::int32_t>());
-      return push_integer(value);
-    }
-    case 'K': {
-      BITSNAP_ASSIGN(const auto value, text_.take_number<std::uint8_t>());
       return push_integer(value);
     }
     case 'M': {
@@ -193,7 +200,6 @@ Result<bool> PickleMachine::build_container(char opcode) {
   };
   switch (opcode) {
     case ']': return push_empty(PickleKind::list);
-    case ')': return push_empty(PickleKind::tuple);
     case '}': return push_empty(PickleKind::dict);
     case '\x8f': return push_empty(PickleKind::set);
     case 'l': return push_marked(PickleKind::list);

@@ -9,6 +9,14 @@
 
 namespace bitsnap::interop {
 
+namespace {
+
+// A pickler writes at least two bytes for each value that is not shared; a hostile pickle may use one.
+constexpr std::uint64_t kFreePickleValues = 65'536;
+constexpr std::uint64_t kTextBytesPerValue = 2;
+
+}  // namespace
+
 NodeId PickleGraph::lookup(NodeId dict, std::string_view key) const {
   if (dict >= nodes.size()) return kNoNode;
   const PickleNode& node = nodes[dict];
@@ -19,6 +27,12 @@ NodeId PickleGraph::lookup(NodeId dict, std::string_view key) const {
     if (candidate.kind == PickleKind::string && candidate.text == key) return node.items[2 * i + 1];
   }
   return kNoNode;
+}
+
+PickleStack::PickleStack(std::uint64_t text_bytes, const DecodeLimits& limits) : text_bytes_(text_bytes) {
+  const std::uint64_t values = kFreePickleValues + text_bytes / kTextBytesPerValue;
+  const double allowed = static_cast<double>(values) * limits.max_cost;
+  most_nodes_ = std::min(limits.tree_nodes, allowed < 1e18 ? static_cast<std::uint64_t>(allowed) : limits.tree_nodes);
 }
 
 Result<NodeId> PickleStack::make(PickleNode node) {

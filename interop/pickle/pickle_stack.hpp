@@ -19,8 +19,7 @@ namespace bitsnap::interop {
 class PickleStack {
  public:
   // The memo uses an array for numbers below `text_bytes`, so that its size is bounded by the text.
-  PickleStack(std::uint64_t text_bytes, const DecodeLimits& limits)
-      : text_bytes_(text_bytes), most_nodes_(limits.tree_nodes) {}
+  PickleStack(std::uint64_t text_bytes, const DecodeLimits& limits);
 
   [[nodiscard]] PickleGraph& graph() noexcept { return graph_; }
   [[nodiscard]] PickleNode& node(NodeId id) { return graph_.nodes[id]; }

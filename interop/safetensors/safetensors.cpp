@@ -90,16 +90,52 @@ Result<std::string> header_of(const Snapshot& snapshot) {
   return interop::make_safetensors_header(header);
 }
 
-Result<ExportSummary> stream_file(const Snapshot& snapshot, const Snapshot::Sink& sink, const RunOptions& options) {
-  BITSNAP_ASSIGN(const std::string header, header_of(snapshot));
+Result<void> stream_header(const std::string& header, const Snapshot::Sink& sink) {
   std::array<std::byte, kLengthBytes> length{};
   store_le<std::uint64_t>(length.data(), header.size());
   BITSNAP_TRY(sink(length));
-  BITSNAP_TRY(sink(as_byte_span(header)));
+  return sink(as_byte_span(header));
+}
+
+Result<ExportSummary> stream_file(const Snapshot& snapshot, const Snapshot::Sink& sink, const RunOptions& options) {
+  BITSNAP_ASSIGN(const std::string header, header_of(snapshot));
+  BITSNAP_TRY(stream_header(header, sink));
   BITSNAP_TRY(snapshot.stream_all(sink, options));
   std::uint64_t bytes = kLengthBytes + header.size();
   for (const TensorInfo& info : snapshot.tensors()) bytes += info.size_bytes;
   return ExportSummary{bytes};
+}
+
+Result<ExportSummary> stream_one(const Snapshot& snapshot, std::size_t tensor, const Snapshot::Sink& sink) {
+  if (tensor >= snapshot.tensors().size()) {
+    return fail(ErrorKind::invalid_argument, fmt::format("there is no tensor {}", tensor));
+  }
+  interop::SafetensorsHeader content;
+  content.tensors.push_back(snapshot.tensors()[tensor]);
+  content.tensors.front().alias_of.reset();
+  BITSNAP_ASSIGN(const std::string header, interop::make_safetensors_header(content));
+  BITSNAP_TRY(stream_header(header, sink));
+  constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 24;
+  const std::uint64_t bytes = snapshot.tensors()[tensor].size_bytes;
+  std::vector<std::byte> piece;
+  for (std::uint64_t at = 0; at < bytes; at += piece.size()) {
+    piece.resize(static_cast<std::size_t>(std::min(kPieceBytes, bytes - at)));
+    BITSNAP_TRY(snapshot.read_bytes(tensor, at, piece));
+    BITSNAP_TRY(sink(piece));
+  }
+  return ExportSummary{kLengthBytes + header.size() + bytes};
+}
+
+// `write` passes the bytes of the file to a sink.
+template <typename Write>
+Result<ExportSummary> write_atomically(const Snapshot& snapshot, const std::string& path, bool overwrite,
+                                       const Write& write) {
+  if (overwrite) BITSNAP_TRY(snapshot.check_not_needed(path));
+  BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(os::real_file_system(), path, overwrite));
+  BITSNAP_ASSIGN(const ExportSummary summary,
+                 write([&file](std::span<const std::byte> piece) { return file.file().append(piece); }));
+  BITSNAP_TRY(file.commit());
+  return summary;
 }
 
 }  // namespace
@@ -115,15 +151,21 @@ Result<ExportSummary> stream_safetensors(const Snapshot& snapshot, const Snapsho
 
 Result<ExportSummary> export_safetensors(const Snapshot& snapshot, const std::string& path, bool overwrite,
                                          const RunOptions& options) {
-  return guarded(path, [&]() -> Result<ExportSummary> {
-    if (overwrite) {
-      BITSNAP_TRY(snapshot.check_not_needed(path));
-    }
-    BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(os::real_file_system(), path, overwrite));
-    const auto sink = [&file](std::span<const std::byte> piece) { return file.file().append(piece); };
-    BITSNAP_ASSIGN(const ExportSummary summary, stream_file(snapshot, sink, options));
-    BITSNAP_TRY(file.commit());
-    return summary;
+  return guarded(path, [&] {
+    return write_atomically(snapshot, path, overwrite,
+                            [&](const Snapshot::Sink& sink) { return stream_file(snapshot, sink, options); });
+  });
+}
+
+Result<ExportSummary> stream_tensor(const Snapshot& snapshot, std::size_t tensor, const Snapshot::Sink& sink) {
+  return guarded(snapshot.name(), [&] { return stream_one(snapshot, tensor, sink); });
+}
+
+Result<ExportSummary> export_tensor(const Snapshot& snapshot, std::size_t tensor, const std::string& path,
+                                    bool overwrite) {
+  return guarded(path, [&] {
+    return write_atomically(snapshot, path, overwrite,
+                            [&](const Snapshot::Sink& sink) { return stream_one(snapshot, tensor, sink); });
   });
 }
 

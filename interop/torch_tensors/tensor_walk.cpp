@@ -1,5 +1,6 @@
 #include "interop/torch_tensors/tensor_walk.hpp"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -14,10 +15,21 @@
 namespace bitsnap::interop {
 namespace {
 
+// A pickler writes at least 60 bytes for a tensor and 10 for a container, so the memory of the walk is a small multiple
+// of the pickle. A hostile pickle may name one tensor a million times.
+constexpr std::uint64_t kFreeWalkBytes = std::uint64_t{8} << 20U;
+constexpr std::uint64_t kWalkBytesPerTextByte = 32;
+constexpr std::uint64_t kBytesPerTensor = 512;
+constexpr std::uint64_t kBytesPerDimension = 32;
+constexpr std::uint64_t kBytesPerPlace = 64;
+
 class TensorWalk {
  public:
   TensorWalk(const PickleGraph& graph, const PickleRole& role, UniqueNames& names, const DecodeLimits& limits)
-      : graph_(graph), role_(role), names_(names), limits_(limits), tree_(graph), visited_(graph.nodes.size()) {}
+      : graph_(graph), role_(role), names_(names), limits_(limits), tree_(graph), visited_(graph.nodes.size()) {
+    const auto allowed = static_cast<double>(kFreeWalkBytes + kWalkBytesPerTextByte * graph.bytes) * limits.max_cost;
+    most_bytes_ = static_cast<std::uint64_t>(std::min(allowed, 1e18));
+  }
 
   Result<TorchObjects> run();
 
@@ -55,7 +67,7 @@ class TensorWalk {
   std::vector<Step> planned_;  // of the value that is visited, in their order
   std::map<std::string_view, std::size_t> storages_;
   std::uint64_t bytes_ = 0;
-  bool has_overflown_ = false;
+  std::uint64_t most_bytes_ = 0;
 };
 
 bool TensorWalk::has_parts(NodeId node) const {
@@ -73,10 +85,8 @@ bool TensorWalk::has_parts(NodeId node) const {
 
 void TensorWalk::plan(NodeId node, Place parent, NamePart part, bool is_state) {
   if (!has_parts(node)) return;
-  if (tree_.size() >= limits_.tree_nodes) {
-    has_overflown_ = true;
-    return;
-  }
+  bytes_ += kBytesPerPlace;
+  if (bytes_ > most_bytes_) return;
   const Place place = part.kind == NamePart::Kind::nothing ? parent : tree_.add(parent, part);
   planned_.push_back({.node = node, .place = place, .is_state = is_state});
 }
@@ -153,11 +163,9 @@ void TensorWalk::expand(const Step& step) {
 
 Result<void> TensorWalk::charge(std::uint64_t bytes) {
   bytes_ += bytes;
-  if (bytes_ > limits_.index_bytes) {
-    return fail(ErrorKind::resource_exhausted,
-                fmt::format("names and shapes of tensors take more than {} bytes", limits_.index_bytes));
-  }
-  return {};
+  if (bytes_ <= most_bytes_) return {};
+  return fail(ErrorKind::resource_exhausted,
+              fmt::format("the tensors of a pickle of {} bytes take more than {} bytes", graph_.bytes, most_bytes_));
 }
 
 // nullopt if the persistent id is not that of a storage.
@@ -180,7 +188,7 @@ Result<bool> TensorWalk::add_rebuilt(const TensorCall& call, Place place) {
   std::optional<std::string> name = tree_.name(place);
   if (!name) name = storage_name(role_.folder, found_.storages[*storage].key);
   if (name->empty() && place == NameTree::kRoot) name = kRootTensorName;
-  BITSNAP_TRY(charge(name->size() + 16 * geometry->shape.size()));
+  BITSNAP_TRY(charge(kBytesPerTensor + 2 * name->size() + kBytesPerDimension * geometry->shape.size()));
   found_.tensors.push_back({.name = names_.add(std::move(*name)),
                             .storage = *storage,
                             .type = call.type,
@@ -234,10 +242,7 @@ Result<TorchObjects> TensorWalk::run() {
     const Step step = pending_.back();
     pending_.pop_back();
     BITSNAP_TRY(visit(step));
-    if (has_overflown_) {
-      return fail(ErrorKind::resource_exhausted,
-                  fmt::format("the pickle has more than {} places for tensors", limits_.tree_nodes));
-    }
+    BITSNAP_TRY(charge(0));
   }
 }
 

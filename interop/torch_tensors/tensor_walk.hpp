@@ -52,8 +52,9 @@ inline constexpr std::string_view kRootTensorName = "tensor";
 [[nodiscard]] std::string storage_name(std::string_view folder, std::string_view key);
 
 // `names` are those that the container has so far. corrupt if a storage or tensor has a negative size, or sizes and
-// strides of different length; resource_exhausted if there are more tensors than `limits.tensors`, or if their names
-// and shapes take more than `limits.index_bytes`. `graph` and its text must outlive the result.
+// strides of different length; resource_exhausted if there are more tensors than `limits.tensors`, or if the walk needs
+// more than 8 MiB and 32 bytes for each byte of the pickle, times `limits.max_cost`. `graph` and its text must outlive
+// the result.
 [[nodiscard]] Result<TorchObjects> find_torch_objects(const PickleGraph& graph, const PickleRole& role,
                                                       UniqueNames& names, const DecodeLimits& limits);
 

@@ -225,18 +225,22 @@ Result<void> AgentRank::keep(const QueuedSave& queued, const Encoded& encoded, P
   totals_.raw_bytes += event.raw_bytes;
   totals_.stored_bytes += event.stored_bytes;
   totals_.encode_us += event.encode_us;
+  // With two slots, the slot is held until the next state is encoded. It may be the base of the next save. If
+  // this agent dies before publishing, the trainer stages the slot again with the next agent.
+  const bool is_held = slots_.size() > 1;
   if (is_whole) {
     event.stage = Stage::memory;
-    tell(event);
+    ProgressEvent reached = event;
+    // In one message, so that a trainer that hears of the state can save the next one, whatever happens to this agent.
+    if (!is_held) reached.free = queued.staged.slot;
+    tell(std::move(reached));
   }
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     if (i != queued.staged.slot && slots_[i].state == SlotState::held) free_slot_locked(i);
   }
   cache_->set_restorable(frame != nullptr ? std::optional(snapshot.id()) : std::nullopt);
-  // With two slots, the slot is held until the next state is encoded. It may be the base of the next save. If
-  // this agent dies before publishing, the trainer stages the slot again with the next agent.
-  if (slots_.size() < 2) {
-    free_slot_locked(queued.staged.slot);
+  if (!is_held) {
+    is_whole ? empty_slot_locked(queued.staged.slot) : free_slot_locked(queued.staged.slot);
   } else {
     slots_[queued.staged.slot] = {.state = SlotState::held,
                                   .step = queued.staged.step,

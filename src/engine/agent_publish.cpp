@@ -138,6 +138,7 @@ std::optional<Error> AgentRank::other_job_error(const Store& store, const Uncomm
 }
 
 void AgentRank::finish(const ProgressEvent& event, std::uint64_t step) {
+  cache_->note_committed(step);
   {
     const std::lock_guard lock(mutex_);
     ++totals_.persisted;

@@ -294,11 +294,15 @@ void AgentRank::free_slot(std::uint32_t slot) {
   free_slot_locked(slot);
 }
 
-void AgentRank::free_slot_locked(std::uint32_t slot) {
-  if (slot >= slots_.size()) return;
+void AgentRank::empty_slot_locked(std::uint32_t slot) {
   if (slots_[slot].chunks != nullptr) slots_[slot].chunks->release();
   if (slots_[slot].frame != nullptr) cache_->set_restorable(std::nullopt);
   slots_[slot] = {};
+}
+
+void AgentRank::free_slot_locked(std::uint32_t slot) {
+  if (slot >= slots_.size()) return;
+  empty_slot_locked(slot);
   ProgressEvent event;
   event.free = slot;
   tell(std::move(event));

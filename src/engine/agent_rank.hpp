@@ -211,6 +211,8 @@ class AgentRank {
   // Precondition of the next four functions: `mutex_` is held.
   [[nodiscard]] store::BaseCache::Limits memory_limits() const;
   void free_slot_locked(std::uint32_t slot);
+  // Without telling the trainer.
+  void empty_slot_locked(std::uint32_t slot);
   void fail_save_locked(std::uint64_t ticket, Error error, bool is_skip = false);
   void tell(ProgressEvent event);
   // Precondition of the next two functions: the slot's save is being encoded. Later, the slot may belong to another

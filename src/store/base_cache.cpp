@@ -101,7 +101,7 @@ bool BaseCache::put(CachedSnapshot snapshot) {
   while (!records_.empty() && records_.back().step >= snapshot.step) records_.pop_back();
   note_used(snapshot.blob);
   const SnapshotId id = snapshot.id;
-  records_.push_back({snapshot.step, id, std::move(snapshot.attempt)});
+  records_.push_back({snapshot.step, id, std::move(snapshot.attempt), false});
   // If a snapshot with this content is whole in memory, it stays: the new one may even be coded against it.
   if (!order(id, nullptr)) {
     entries_.insert_or_assign(id, Entry{.blob = std::move(snapshot.blob),
@@ -139,6 +139,12 @@ void BaseCache::note_published(const std::shared_ptr<os::FileSystem>& files, con
     entry.path = path;
     entry.file = *file;
   }
+}
+
+void BaseCache::note_committed(std::uint64_t step) {
+  const std::lock_guard lock(mutex_);
+  const auto record = std::ranges::find(records_, step, &Record::step);
+  if (record != records_.end()) record->is_committed = true;
 }
 
 std::unique_ptr<os::RandomAccessFile> BaseCache::file_of(const Entry& entry, std::string name) const {
@@ -211,9 +217,9 @@ void BaseCache::forget_base() {
 std::optional<BaseCache::Newest> BaseCache::newest() const {
   const std::lock_guard lock(mutex_);
   if (records_.empty()) return std::nullopt;
-  const auto& [step, id, attempt] = records_.back();
-  const bool is_whole = order(id, nullptr).has_value();
-  return Newest{step, id, is_whole, is_whole ? links_of(id) : 0};
+  const Record& newest = records_.back();
+  const bool is_whole = order(newest.id, nullptr).has_value();
+  return Newest{newest.step, newest.id, is_whole, is_whole ? links_of(newest.id) : 0};
 }
 
 std::vector<std::pair<std::uint64_t, std::string>> BaseCache::attempts() const {
@@ -373,8 +379,8 @@ bool BaseCache::drop_one(const std::optional<SnapshotId>& wanted) {
   const auto found = entries_.find(newest);
   std::set<SnapshotId> kept;
   // A shard is published before its checkpoint is committed, so it may have to be restored from memory.
-  const bool is_published =
-      found != entries_.end() && found->second.files != nullptr && records_.back().attempt.empty();
+  const bool is_published = found != entries_.end() && found->second.files != nullptr &&
+                            (records_.back().attempt.empty() || records_.back().is_committed);
   if (found != entries_.end() && !is_published && restorable_ != newest) reach(newest, kept);
   if (wanted) reach(*wanted, kept);
   const std::optional<SnapshotId> id = next_to_go(kept, true);

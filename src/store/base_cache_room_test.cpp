@@ -19,13 +19,15 @@ class BaseCacheRoomTest : public ::testing::Test {
     for (const std::uint64_t need : needs) snapshot.needs.push_back({need, 0});
     const std::shared_ptr<const Blob> blob = snapshot.blob;
     cache_.put(std::move(snapshot));
-    if (publish) {
-      const auto file = disk_.create(path(step)).value();
-      EXPECT_TRUE(file->append(content));
-      EXPECT_TRUE(file->close());
-      cache_.note_published(unowned(disk_), path(step), *blob);
-    }
+    if (publish) this->publish(step, content, *blob);
     return blob;
+  }
+
+  void publish(std::uint64_t step, const save::Bytes& content, const Blob& blob) {
+    const auto file = disk_.create(path(step)).value();
+    EXPECT_TRUE(file->append(content));
+    EXPECT_TRUE(file->close());
+    cache_.note_published(unowned(disk_), path(step), blob);
   }
 
   static std::string path(std::uint64_t step) { return "/" + std::to_string(step); }
@@ -103,14 +105,17 @@ TEST_F(BaseCacheRoomTest, AShardOfAnotherCommitIsNoReplacementForTheNewest) {
     EXPECT_FALSE(room.take(100));
   }
   // One of several shards, whose checkpoint is not committed yet.
-  CachedSnapshot shard{3, {3, 0}, to_blob(save::random_bytes(40, 3)), {}, true};
+  const save::Bytes content = save::random_bytes(40, 3);
+  CachedSnapshot shard{3, {3, 0}, to_blob(content), {}, true};
   shard.attempt = "attempt";
   std::shared_ptr<const Blob> blob = shard.blob;
   cache_.put(std::move(shard));
-  cache_.note_published(unowned(disk_), path(3), *blob);
+  publish(3, content, *blob);
   blob.reset();
   BaseCache::Room room(cache_);
   EXPECT_FALSE(room.take(100));
+  cache_.note_committed(3);
+  EXPECT_TRUE(room.take(100));
 }
 
 TEST_F(BaseCacheRoomTest, FilesInUseStayAsTheirMemoryWouldNotReturn) {

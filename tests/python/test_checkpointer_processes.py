@@ -121,11 +121,14 @@ def test_a_killed_agent_costs_no_save_that_is_still_staged(jobs: Jobs) -> None:
 
 def test_whoever_waits_for_a_killed_agent_starts_the_next_one(jobs: Jobs) -> None:
     with jobs() as checkpointer:
-        assert saved(checkpointer, 1, state_of(1, size=3_000_000)).wait_persisted()
+        first = checkpointer.save(1, state_of(1, size=3_000_000))
+        assert first is not None
+        assert first.wait_persisted()
         agent = jobs.agent()
         os.kill(agent, signal.SIGSTOP)  # so that it cannot store the next state before it is killed
-        save = saved(checkpointer, 2, state_of(2, size=3_000_000))
+        save = checkpointer.save(2, state_of(2, size=3_000_000))
         os.kill(agent, signal.SIGKILL)
+        assert save is not None
         assert save.wait_persisted()
         os.kill(jobs.agent(), signal.SIGKILL)
         restored = checkpointer.restore()
@@ -245,7 +248,9 @@ def test_ctrl_c_ends_what_waits(jobs: Jobs) -> None:
     script = (
         IMPORTS
         + """
-checkpointer = attach(job=bitsnap.JobOptions(job, world_size=2), memory=bitsnap.MemoryOptions(slots=1))
+# The other rank never saves, so that nothing is committed, and the budget has room for all of it.
+memory = bitsnap.MemoryOptions(slots=1, budget=400_000_000)
+checkpointer = attach(job=bitsnap.JobOptions(job, world_size=2), memory=memory)
 save = checkpointer.save(1, state_of(1))
 calls = {"wait": checkpointer.wait, "persisted": save.wait_persisted}
 def interrupted(name, call):

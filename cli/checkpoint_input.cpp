@@ -1,0 +1,59 @@
+#include "cli/checkpoint_input.hpp"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <bitsnap/safetensors.hpp>
+#include <bitsnap/text.hpp>
+
+#include "cli/file_paths.hpp"
+#include "cli/run_path.hpp"
+
+namespace bitsnap::cli {
+
+Result<FolderState> open_input(const std::string& path, std::string_view command, std::optional<std::uint64_t> step) {
+  BITSNAP_TRY(check_no_run(path));
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) {
+    BITSNAP_ASSIGN(const FileKind kind, detect_file_kind(path));
+    if (kind == FileKind::snapshot) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: is a snapshot already; `{}` takes what a training wrote", path, command));
+    }
+    if (kind == FileKind::safetensors) {
+      // A header that violates the format is stored with the file, as any other bytes.
+      if (auto state = open_safetensors(path)) {
+        FolderState input;
+        input.state = *std::move(state);
+        BITSNAP_ASSIGN(input.bytes, file_size(path));
+        input.files = 1;
+        return input;
+      }
+    }
+  }
+  return open_folder(path, {.step = step, .limits = {}});
+}
+
+void warn_of_plain_files(const FolderState& input) {
+  for (const std::string& note : input.notes) {
+    print_warning(fmt::format("{}; it is stored as plain bytes", printable(note)),
+                  error_kind_name(ErrorKind::unsupported));
+  }
+}
+
+Result<void> check_written(const FolderState& input, const Snapshot& written, unsigned threads) {
+  if (input.source == nullptr) return {};
+  RunOptions run;
+  run.threads = threads;
+  BITSNAP_ASSIGN(const std::vector<Damage> damages, written.verify(true, run));
+  if (!damages.empty()) {
+    return fail(ErrorKind::internal, fmt::format("what was written differs from what was read: {}: {}",
+                                                 damages.front().where, damages.front().error.message()));
+  }
+  return input.check_unchanged();
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,29 @@
+// What the commands that store something take: a safetensors file, any other file, or a folder.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/folder.hpp>
+#include <bitsnap/snapshot.hpp>
+
+#include "cli/command.hpp"
+
+namespace bitsnap::cli {
+
+// Opens the input of `command`. `step`: as in FolderOptions. invalid_argument for snapshots and runs.
+[[nodiscard]] Result<FolderState> open_input(const std::string& path, std::string_view command,
+                                             std::optional<std::uint64_t> step = std::nullopt);
+
+// Warns about each file that looks like a container and is stored as plain bytes.
+void warn_of_plain_files(const FolderState& input);
+
+// Fails unless every byte that was written can be decoded to the byte that was read, and the input is as it was when it
+// was opened. A safetensors file is not checked.
+[[nodiscard]] Result<void> check_written(const FolderState& input, const Snapshot& written, unsigned threads);
+
+}  // namespace bitsnap::cli
