@@ -25,11 +25,11 @@ using std::string_view_literals::operator""sv;
 
 constexpr std::string_view kZipStart = "PK\x03\x04";
 constexpr std::string_view kNpyStart = "\x93NUMPY";
-// A pickle of the number 0x1950a86a20f9469cfc6c, in protocol 2.
-constexpr std::string_view kLegacyStart = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
+// The number 0x1950a86a20f9469cfc6c in a pickle.
+constexpr std::string_view kLegacyNumber = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
 constexpr std::string_view kDcpSuffix = ".distcp";
 constexpr std::string_view kDcpMetadata = ".metadata";
-constexpr std::size_t kStartBytes = 16;
+constexpr std::size_t kStartBytes = 32;
 constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{1} << 30;
 
 // Errors of the file system and of memory are not the fault of the bytes.
@@ -41,6 +41,15 @@ bool is_fault_of_bytes(ErrorKind kind) noexcept {
 std::string directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
+// A pickle of protocol 2 to 5, which begins with a frame from protocol 4 on.
+bool looks_like_torch_legacy(std::string_view start) {
+  constexpr std::size_t kFrameBytes = 9;
+  if (start.size() < 2 || start[0] != '\x80' || start[1] < 2 || start[1] > 5) return false;
+  start.remove_prefix(2);
+  if (start.starts_with('\x95')) start.remove_prefix(std::min(kFrameBytes, start.size()));
+  return start.starts_with(kLegacyNumber);
 }
 
 bool looks_like_safetensors(std::string_view start, std::uint64_t bytes) {
@@ -95,7 +104,7 @@ Result<Recognized> ContainerKinds::take_apart(const std::string& path, const Fil
     return tl::unexpected(std::move(torch).error());
   }
   if (start.starts_with(kNpyStart)) return as("npy", read_npy(bytes, limits_));
-  if (start.starts_with(kLegacyStart)) return as("torch-legacy", read_torch_legacy(bytes, limits_));
+  if (looks_like_torch_legacy(start)) return as("torch-legacy", read_torch_legacy(bytes, limits_));
   if (looks_like_safetensors(start, bytes.size())) return as("safetensors", read_safetensors(bytes, limits_));
   return Recognized();
 }

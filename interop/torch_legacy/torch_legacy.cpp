@@ -139,7 +139,8 @@ Result<Contents> read_torch_legacy(const FileBytes& bytes, const DecodeLimits& l
   std::string text;
   BITSNAP_ASSIGN(const LegacyPickles pickles, read_legacy_start(bytes, limits, text));
   UniqueNames names;
-  BITSNAP_ASSIGN(const TorchObjects objects, find_torch_objects(pickles.object, {}, names, limits));
+  BITSNAP_ASSIGN(const TorchObjects objects,
+                 find_torch_objects(pickles.object, {.keys_are_addresses = true}, names, limits));
   BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_legacy_storages(bytes, pickles, objects));
   return split_storages(objects, ranges, false, names, limits);
 }

@@ -135,7 +135,7 @@ Result<void> StorageSplit::add_flat(std::string name, const TorchType& type, std
 Result<void> StorageSplit::add_rest(std::size_t storage, const TorchType& type, std::uint64_t offset,
                                     std::uint64_t bytes) {
   if (bytes == 0) return {};
-  return add_flat(names_.add(storage_name(objects_.folder, objects_.storages[storage].key)), type, offset, bytes);
+  return add_flat(names_.add(storage_name(objects_, storage)), type, offset, bytes);
 }
 
 void StorageSplit::add_view(const TorchTensor& tensor, std::uint64_t offset) {

@@ -186,7 +186,7 @@ Result<bool> TensorWalk::add_rebuilt(const TensorCall& call, Place place) {
     return fail(ErrorKind::resource_exhausted, fmt::format("more than {} tensors", limits_.tensors));
   }
   std::optional<std::string> name = tree_.name(place);
-  if (!name) name = storage_name(role_.folder, found_.storages[*storage].key);
+  if (!name) name = storage_name(found_, *storage);
   if (name->empty() && place == NameTree::kRoot) name = kRootTensorName;
   BITSNAP_TRY(charge(kBytesPerTensor + 2 * name->size() + kBytesPerDimension * geometry->shape.size()));
   found_.tensors.push_back({.name = names_.add(std::move(*name)),
@@ -233,6 +233,7 @@ Result<void> TensorWalk::visit(const Step& step) {
 
 Result<TorchObjects> TensorWalk::run() {
   found_.folder = role_.folder;
+  found_.keys_are_addresses = role_.keys_are_addresses;
   NamePart root;
   if (!role_.root.empty()) root = {.kind = NamePart::Kind::text, .text = role_.root};
   plan(graph_.root, NameTree::kRoot, root);
@@ -248,8 +249,10 @@ Result<TorchObjects> TensorWalk::run() {
 
 }  // namespace
 
-std::string storage_name(std::string_view folder, std::string_view key) {
-  return std::string(folder) + escape_invalid_utf8(key);
+std::string storage_name(const TorchObjects& objects, std::size_t storage) {
+  const std::string folder(objects.folder);
+  return folder +
+         (objects.keys_are_addresses ? std::to_string(storage) : escape_invalid_utf8(objects.storages[storage].key));
 }
 
 Result<TorchObjects> find_torch_objects(const PickleGraph& graph, const PickleRole& role, UniqueNames& names,

@@ -35,6 +35,7 @@ struct TorchTensor {
 
 struct TorchObjects {
   std::string_view folder;             // as in PickleRole
+  bool keys_are_addresses = false;     // as in PickleRole
   std::vector<TorchStorage> storages;  // in the order in which the walk meets them
   std::vector<TorchTensor> tensors;    // likewise; a tensor that the pickle names twice is there twice
 };
@@ -43,13 +44,15 @@ struct TorchObjects {
 struct PickleRole {
   std::string_view folder = "data/";  // of storages
   std::string_view root = {};         // of tensors; empty if names begin with the keys of the root
+  // The keys of storages are addresses, which differ from file to file: storages are named by their number.
+  bool keys_are_addresses = false;
 };
 
 // The name of a tensor that is the root of its pickle.
 inline constexpr std::string_view kRootTensorName = "tensor";
 
-// The name of what has none: "data/KEY".
-[[nodiscard]] std::string storage_name(std::string_view folder, std::string_view key);
+// The name of what has none: "data/KEY", or "data/NUMBER" if keys are addresses.
+[[nodiscard]] std::string storage_name(const TorchObjects& objects, std::size_t storage);
 
 // `names` are those that the container has so far. corrupt if a storage or tensor has a negative size, or sizes and
 // strides of different length; resource_exhausted if there are more tensors than `limits.tensors`, or if the walk needs

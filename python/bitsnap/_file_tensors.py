@@ -12,6 +12,9 @@ from bitsnap._arrays import Place
 from bitsnap._bitsnap import FileTensor
 from bitsnap.errors import ResourceExhaustedError, UnsupportedError
 
+# Dtypes that only files of torch have, under names of their own.
+_NAMES_OF_TORCH = {"F4_E2M1_X2": "F4", "UNTYPED": "U8"}
+
 
 def read_tensor(
     native: _bitsnap.Snapshot, tensor: FileTensor, where: str, framework: _dtypes.Framework, threads: int
@@ -24,13 +27,15 @@ def read_tensor(
         UnsupportedError: the framework does not have the dtype.
         ImportError: numpy needs ml_dtypes for it.
     """
+    name = _NAMES_OF_TORCH.get(tensor.dtype, tensor.dtype)
     shape = tensor.shape
     dtype: Any
     if framework == "pt":
-        dtype = _dtypes.torch_dtype(tensor.dtype, where)
-        shape = _dtypes.tensor_shape(tensor.dtype, shape, where)
+        dtype = _dtypes.torch_dtype(name, where)
+        if name == tensor.dtype:  # files of torch have the shapes of torch
+            shape = _dtypes.tensor_shape(name, shape, where)
     else:
-        dtype = _dtypes.numpy_dtype(tensor.dtype, where)
+        dtype = _dtypes.numpy_dtype(name, where)
     item_bytes = dtype.itemsize
     if shape != tensor.shape and tensor.stride is not None:
         raise UnsupportedError(f"{where}: a tensor of dtype {tensor.dtype!r} that is a view cannot be read")

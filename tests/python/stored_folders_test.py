@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file as save_safetensors
 
 import bitsnap
 from python.checkpoint_folders import SmallTraining, assert_comes_back, listing
 from python.processes import in_fork
-from python.same_bits import assert_same
+from python.same_bits import assert_same, random_bits
 
 
 @pytest.fixture
@@ -110,6 +111,23 @@ def test_tensors_are_those_that_torch_loads(tmp_path: Path, folder: Path) -> Non
         assert_same(loaded["f"], arrays["f"])
     assert_same(np.load(opened["array.npy"].open()), np.arange(4, dtype=np.int16))
     assert json.load(opened["config.json"].open()) == {"a": 1}
+
+
+def test_tensors_of_all_dtypes_are_given_out(tmp_path: Path) -> None:
+    names = ["bool", "uint8", "int16", "uint32", "float8_e4m3fn", "float8_e5m2fnuz", "bfloat16", "float64", "complex64"]
+    rng = np.random.default_rng(1)
+    state = {name: random_bits(rng, getattr(torch, name), (3, 4)) for name in [*names, "float4_e2m1fn_x2"]}
+    torch.save(state, tmp_path / "a.pt")
+    save_safetensors(state, tmp_path / "a.safetensors")
+    torch.save(torch.arange(5, dtype=torch.int32).untyped_storage(), tmp_path / "storage.pt")
+    store = bitsnap.Store(tmp_path / "run")
+    for step, name in enumerate(["a.pt", "a.safetensors"], 1):
+        store.add_folder(step, tmp_path / name)
+        file = store.open_folder()[""]
+        assert_same({each: file[each] for each in state}, state)
+        assert file.tensors()["bfloat16"].shape == (3, 4)
+    store.add_folder(3, tmp_path / "storage.pt")
+    assert_same(store.open_folder()[""]["data/0"].view(torch.int32), torch.arange(5, dtype=torch.int32))
 
 
 def test_files_can_be_read_anywhere(tmp_path: Path) -> None:
