@@ -60,9 +60,7 @@ def _read(
         )
     memory = np.empty(size_bytes, np.uint8)
     place = Place(int(memory.__array_interface__["data"][0]), size_bytes, memory)
-    if size_bytes == available:
-        native.read([(tensor.tensor, place.address, size_bytes)], threads, None)
-    elif size_bytes > 0:
+    if size_bytes > 0:
         native.read_bytes(tensor.tensor, tensor.offset, place.address, size_bytes, threads)
     return memory
 
