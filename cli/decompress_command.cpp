@@ -22,19 +22,24 @@ struct DecompressOptions {
   std::vector<std::string> bases;
 };
 
+Json report_json(const DecompressOptions& options, const SafetensorsOutput& output, const Snapshot& snapshot) {
+  return {{"input", options.input},
+          {"output", output.path},
+          {"id", snapshot.id().to_hex()},
+          {"input_bytes", snapshot.file_bytes()}};
+}
+
 Result<int> decompress_folder(const DecompressOptions& options, const SafetensorsOutput& output,
                               const std::shared_ptr<const Snapshot>& snapshot, const CommonOptions& common) {
   BITSNAP_ASSIGN(const auto folder, Folder::open(snapshot));
   BITSNAP_ASSIGN(const auto written, write_folder(*folder, std::nullopt, output, file_name(options.input), common));
   if (common.json) {
-    print_json({{"input", options.input},
-                {"output", output.path},
-                {"id", snapshot->id().to_hex()},
-                {"input_bytes", snapshot->file_bytes()},
-                {"output_bytes", written.bytes},
-                {"files", written.files},
-                {"seconds", written.seconds},
-                {"gbps", written.gbps()}});
+    Json report = report_json(options, output, *snapshot);
+    report["output_bytes"] = written.bytes;
+    report["files"] = written.files;
+    report["seconds"] = written.seconds;
+    report["gbps"] = written.gbps();
+    print_json(report);
   } else if (!common.quiet) {
     print_written_folder(options.input, *snapshot, output, written);
   }
@@ -60,14 +65,12 @@ Result<int> decompress(const DecompressOptions& options, const CommonOptions& co
   if (has_folder) return decompress_folder(options, output, snapshot, common);
   BITSNAP_ASSIGN(auto written, write_safetensors(*snapshot, std::nullopt, output, file_name(options.input), common));
   if (common.json) {
-    print_json({{"input", options.input},
-                {"output", output.path},
-                {"id", snapshot->id().to_hex()},
-                {"input_bytes", snapshot->file_bytes()},
-                {"output_bytes", written.bytes},
-                {"original_header", written.exact},
-                {"seconds", written.seconds},
-                {"gbps", written.gbps()}});
+    Json report = report_json(options, output, *snapshot);
+    report["output_bytes"] = written.bytes;
+    report["original_header"] = written.exact;
+    report["seconds"] = written.seconds;
+    report["gbps"] = written.gbps();
+    print_json(report);
   } else if (!common.quiet) {
     print_written(options.input, *snapshot, output, written, common);
   }

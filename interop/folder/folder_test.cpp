@@ -187,6 +187,28 @@ TEST_F(FolderTest, PipesAreRefused) {
   EXPECT_THAT(state.error().message(), HasSubstr("/pipe"));
 }
 
+// Written once, to be read by every later version.
+TEST_F(FolderTest, ASnapshotOfVersionZeroIsRead) {
+  const std::string interop = std::string(BITSNAP_TESTS_DIR) + "/../interop/";
+  const auto folder = Folder::open(Snapshot::open(interop + "folder/fixtures/folder.bsnap").value()).value();
+  EXPECT_EQ(folder->name(), "checkpoint-7");
+  ASSERT_TRUE(folder->extract(directory_.path() + "/out").has_value());
+  const std::string out = directory_.path() + "/out/";
+  EXPECT_EQ(text_of(out + "model.pt"), text_of(interop + "torch_zip/fixtures/training.pt"));
+  EXPECT_EQ(text_of(out + "fortran.npy"), text_of(interop + "npy/fixtures/fortran.npy"));
+  EXPECT_EQ(text_of(out + "config.json"), "{\"step\": 7}\n");
+  EXPECT_EQ(text_of(out + "empty"), "");
+  EXPECT_EQ(fs::read_symlink(out + "latest"), "config.json");
+  EXPECT_TRUE(fs::equivalent(out + "fortran.npy", out + "logs/same.npy"));
+  const auto config = os::read_attributes(out + "config.json").value();
+  EXPECT_EQ(config.mode, 0600U);
+  EXPECT_EQ(config.modified_ns, 1'767'323'045'678'901'234);
+  const auto model = folder->find("model.pt");
+  ASSERT_TRUE(model.has_value());
+  EXPECT_EQ(folder->entries()[*model].container, "torch-zip");
+  EXPECT_FALSE(folder->entries()[*model].tensors.empty());
+}
+
 TEST_F(FolderTest, NothingIsWrittenOverAnExistingFolder) {
   write("a", "one");
   const auto folder = saved(folder_);
