@@ -124,7 +124,8 @@ def load(
 
     Raises:
         NotFoundError: the file or one of its bases does not exist, or nothing of `keys`.
-        InvalidArgumentError: `into` does not fit; the message names the keys. Or two places have a name of `keys`.
+        InvalidArgumentError: `into` does not fit; the message names the keys. Or two places have a name of `keys`. Or
+            the snapshot holds a folder, which open_folder() opens.
         CorruptError, TruncatedError: the file is damaged.
     """
     native = native_snapshot(path, bases)

@@ -218,7 +218,7 @@ class Store(StoreFolders):
         Raises:
             NotFoundError: there is no such checkpoint or shard, or nothing of `keys`.
             InvalidArgumentError: `into` does not fit; the message names the keys. Or the checkpoint has several shards,
-                and `shard` is None.
+                and `shard` is None. Or it is of add_folder(), and has no state.
             CorruptError, TruncatedError: a file is damaged.
         """
         return load(
