@@ -53,8 +53,9 @@ std::optional<std::uint64_t> number_after(std::string_view name, std::span<const
 std::optional<std::uint64_t> number_alone(std::string_view name) {
   const std::size_t dot = std::min(name.find('.'), name.size());
   const std::string_view extension = name.substr(std::min(dot + 1, name.size()));
-  const bool is_extension = dot == name.size() || (!extension.empty() && kDigits.find(extension.front()) == std::string_view::npos &&
-                                                   std::ranges::all_of(extension, is_letter_or_digit));
+  const bool is_extension =
+      dot == name.size() || (!extension.empty() && kDigits.find(extension.front()) == std::string_view::npos &&
+                             std::ranges::all_of(extension, is_letter_or_digit));
   return is_extension ? parse_decimal(name.substr(0, dot)) : std::nullopt;
 }
 

@@ -72,11 +72,11 @@ Result<SavedCheckpoint> save_input(Store& store, const FolderState& input, const
   saved.settings = store.settings();
   const auto start = std::chrono::steady_clock::now();
   ProgressBar bar(file_name(path), !common.quiet);
-  auto checkpoint = store.save(step, input.state, {common.threads, bar.callback()},
-                               [&](const Snapshot& written) -> Result<void> {
-                                 BITSNAP_TRY(check_written(input, written, common.threads));
-                                 return check ? check() : Result<void>{};
-                               });
+  auto checkpoint =
+      store.save(step, input.state, {common.threads, bar.callback()}, [&](const Snapshot& written) -> Result<void> {
+        BITSNAP_TRY(check_written(input, written, common.threads));
+        return check ? check() : Result<void>{};
+      });
   if (!checkpoint) {
     return tl::unexpected(explain_adam(std::move(checkpoint).error()));
   }

@@ -1,5 +1,5 @@
-// Terminal, signals, priority, files and external commands on POSIX systems. External commands are called by the main thread before it
-// starts other threads.
+// Terminal, signals, priority, files and external commands on POSIX systems. External commands are called by the main
+// thread before it starts other threads.
 #include "cli/operating_system.hpp"
 
 #include <algorithm>
@@ -126,8 +126,8 @@ void lower_priority() noexcept {
   constexpr int kNice = 10;
   static_cast<void>(::setpriority(PRIO_PROCESS, 0, std::min(::getpriority(PRIO_PROCESS, 0) + kNice, 19)));
 #ifdef SYS_ioprio_set
-  constexpr int kIoOfThread = 1;       // IOPRIO_WHO_PROCESS
-  constexpr int kIoIdle = 3 << 13;     // IOPRIO_CLASS_IDLE
+  constexpr int kIoOfThread = 1;    // IOPRIO_WHO_PROCESS
+  constexpr int kIoIdle = 3 << 13;  // IOPRIO_CLASS_IDLE
   static_cast<void>(::syscall(SYS_ioprio_set, kIoOfThread, 0, kIoIdle));
 #endif
 }

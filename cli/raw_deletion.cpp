@@ -65,8 +65,7 @@ Result<void> verify_step(const Store& store, std::uint64_t step, unsigned thread
 
 }  // namespace
 
-Result<RawDeletion> delete_verified(const Store& store, const std::string& path, std::uint64_t step,
-                                    unsigned threads) {
+Result<RawDeletion> delete_verified(const Store& store, const std::string& path, std::uint64_t step, unsigned threads) {
   BITSNAP_ASSIGN(const auto tree, list_raw(path));
   if (tree.front().facts.kind == NodeKind::symbolic_link) return stays("it is a symbolic link");
   const std::string hidden = deleting_path(path);
@@ -87,8 +86,7 @@ Result<RawDeletion> delete_verified(const Store& store, const std::string& path,
   return RawDeletion{.is_deleted = true, .reason = {}, .bytes = bytes_of(tree)};
 }
 
-Result<RawDeletion> finish_deletion(const Store& store, const std::string& path, std::uint64_t step,
-                                    unsigned threads) {
+Result<RawDeletion> finish_deletion(const Store& store, const std::string& path, std::uint64_t step, unsigned threads) {
   BITSNAP_ASSIGN(const auto tree, list_raw(path));
   if (auto verified = verify_step(store, step, threads); !verified) {
     return tl::unexpected(copy_error(store, step, std::move(verified).error()));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -74,7 +75,11 @@ std::int64_t newest_time(const std::vector<RawEntry>& tree) {
 
 std::uint64_t bytes_of(const std::vector<RawEntry>& tree) {
   std::uint64_t bytes = 0;
-  for (const RawEntry& entry : tree) bytes += entry.facts.size_bytes;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> counted;
+  for (const RawEntry& entry : tree) {
+    const FileFacts& facts = entry.facts;
+    if (facts.links == 1 || counted.insert({facts.device, facts.inode}).second) bytes += facts.size_bytes;
+  }
   return bytes;
 }
 

@@ -29,7 +29,7 @@ struct RawEntry {
 // The newest time of any entry, nanoseconds since the Unix epoch.
 [[nodiscard]] std::int64_t newest_time(const std::vector<RawEntry>& tree);
 
-// Bytes of all files.
+// Bytes of all files, those of hard links once.
 [[nodiscard]] std::uint64_t bytes_of(const std::vector<RawEntry>& tree);
 
 // nullptr if there is no such entry.
