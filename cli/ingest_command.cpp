@@ -42,6 +42,13 @@ class Ingestion {
   Result<int> run() {
     BITSNAP_TRY(check_many(options_.save));
     BITSNAP_ASSIGN(inputs_, find_raw_inputs(options_.inputs));
+    // An earlier call may have deleted all checkpoints of a directory.
+    if (!inputs_.empty.empty() && !options_.keeping.delete_after_verify) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: its name has no step, and it contains no checkpoint; expected a name such as "
+                              "checkpoint-1000, iter_0001000, step=1000.ckpt or 1000",
+                              inputs_.empty.front()));
+    }
     for (const RawCheckpoint& input : inputs_.checkpoints) {
       BITSNAP_TRY(check_no_run(input.path));
       BITSNAP_TRY(check_outside(options_.save.run, input.path));

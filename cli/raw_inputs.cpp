@@ -58,17 +58,14 @@ Result<void> add_path(const std::string& path, RawInputs& inputs) {
     inputs.checkpoints.push_back({path, *step});
     return {};
   }
-  constexpr std::string_view kNames = "checkpoint-1000, iter_0001000, step=1000.ckpt or 1000";
   if (facts->kind != NodeKind::directory) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: its name has no step; expected a name such as {}", path, kNames));
+                fmt::format("{}: its name has no step; expected a name such as checkpoint-1000, iter_0001000, "
+                            "step=1000.ckpt or 1000",
+                            path));
   }
   BITSNAP_ASSIGN(RawInputs children, list_checkpoints(path));
-  if (children.checkpoints.empty() && children.deleting.empty()) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: its name has no step, and it contains no checkpoint; expected a name such as {}", path,
-                            kNames));
-  }
+  if (children.checkpoints.empty() && children.deleting.empty()) inputs.empty.push_back(path);
   append(inputs.checkpoints, std::move(children.checkpoints));
   append(inputs.deleting, std::move(children.deleting));
   return {};
