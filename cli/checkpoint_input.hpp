@@ -19,6 +19,9 @@ namespace bitsnap::cli {
 [[nodiscard]] Result<FolderState> open_input(const std::string& path, std::string_view command,
                                              std::optional<std::uint64_t> step = std::nullopt);
 
+// The same, with mode and time also for a single safetensors file.
+[[nodiscard]] Result<FolderState> open_raw_input(const std::string& path, std::string_view command, std::uint64_t step);
+
 // Warns about each file that looks like a container and is stored as plain bytes.
 void warn_of_plain_files(const FolderState& input);
 

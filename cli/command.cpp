@@ -81,6 +81,11 @@ std::string indented(const Json& document) { return document.dump(2, ' ', false,
 
 void print_json(const Json& document) { print_exact(indented(document) + '\n'); }
 
+void print_json_line(const Json& document) {
+  print_exact(document.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
+  std::fflush(stdout);
+}
+
 void print_json(const Json& object, std::string_view last_key, std::string_view last_value) {
   std::string text = indented(object);
   text.erase(text.rfind('\n'));

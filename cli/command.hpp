@@ -76,9 +76,11 @@ void print_error(std::string_view message, std::string_view kind);
 // "bitsnap: warning: <message> [<kind>]"
 void print_warning(std::string_view message, std::string_view kind);
 
-// A command prints one document. Indented by two spaces, with a line end; bytes that are not UTF-8, which paths may
-// contain, become U+FFFD.
+// A command prints one document, or a line for each of its events. A document is indented by two spaces and ends with a
+// line end; bytes that are not UTF-8, which paths may contain, become U+FFFD.
 void print_json(const Json& document);
+// The same on one line, which programs can read at once.
+void print_json_line(const Json& document);
 // The same, with one more member at the end of the object, whose value is given as JSON text: for values that are many
 // times larger as a document than as text.
 void print_json(const Json& object, std::string_view last_key, std::string_view last_value);
@@ -98,9 +100,12 @@ inline constexpr const char* kBothGroup = "Both: files, and checkpoints as RUN@S
 struct Command {
   CLI::App* app = nullptr;
   std::function<Result<int>()> run;
+  bool json_lines = false;  // with --json, it prints lines
 };
 
 [[nodiscard]] Command add_add(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_ingest(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_watch(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_agent(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_log(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_extract(CLI::App& program, const CommonOptions& common);

@@ -30,6 +30,8 @@ constexpr std::string_view kShortHelp = R"(bitsnap stores training checkpoints l
 
 Runs: the checkpoints of a training in one directory
   bitsnap add run --step 10 model.safetensors            save the next checkpoint, coded against the last one
+  bitsnap ingest run checkpoints/                        save a history of checkpoints, in the order of their steps
+  bitsnap watch checkpoints/ run                         save each checkpoint of a training once it is complete
   bitsnap log run                                        list steps, times, sizes, ratios and bases
   bitsnap extract run@10                                 write run-10.safetensors, byte for byte
   bitsnap prune run --keep-last 5 --keep-every 1000      remove all other checkpoints
@@ -88,12 +90,14 @@ Result<void> apply_cpu_level(const std::string& name) {
   return {};
 }
 
-int report(const Error& error, const CommonOptions& common) {
+int report(const Error& error, const CommonOptions& common, bool json_lines = false) {
   if (const int signal = interrupt_signal(); signal != 0 && error.kind() == ErrorKind::cancelled) {
     print_note("bitsnap: interrupted\n");
     return exit_code_of_signal(signal);
   }
-  if (common.json) {
+  if (common.json && json_lines) {
+    print_json_line({{"error", error}});
+  } else if (common.json) {
     print_json({{"error", error}});
   }
   print_error(error.message(), error_kind_name(error.kind()));
@@ -151,8 +155,9 @@ class Program {
     app_.get_formatter()->column_width(34);
     app_.add_flag("--version", show_version_, "Print the version and the CPU level");
     add_common_options(app_, common_);
-    for (const auto& add : {add_add, add_log, add_extract, add_prune, add_rollback, add_repair, add_du, add_agent,
-                            add_compress, add_decompress, add_inspect, add_verify, add_diff, add_analyze, add_bench}) {
+    for (const auto& add :
+         {add_add, add_ingest, add_watch, add_log, add_extract, add_prune, add_rollback, add_repair, add_du, add_agent,
+          add_compress, add_decompress, add_inspect, add_verify, add_diff, add_analyze, add_bench}) {
       commands_.push_back(add(app_, common_));
       add_common_options(*commands_.back().app, common_);
     }
@@ -193,7 +198,7 @@ class Program {
     for (const Command& command : commands_) {
       if (command.app->parsed()) {
         const auto status = command.run();
-        return status ? *status : report(status.error(), common_);
+        return status ? *status : report(status.error(), common_, command.json_lines);
       }
     }
     return usage_error("no command given", "`bitsnap --help` lists them");

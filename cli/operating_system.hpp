@@ -1,8 +1,9 @@
-// The only code of the command that calls the operating system: the terminal, the standard streams, signals, and
-// external commands.
+// The only code of the command that calls the operating system: the terminal, the standard streams, signals, priority,
+// facts about files, and external commands.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -27,6 +28,35 @@ void catch_interrupts() noexcept;
 
 // The signal that asked the command to stop, or 0. Any thread may ask.
 [[nodiscard]] int interrupt_signal() noexcept;
+
+// Yields processors and disks to other processes: this thread, and those that it starts afterwards. Where the system
+// refuses, the priority stays.
+void lower_priority() noexcept;
+
+// ---- files
+
+enum class NodeKind : std::uint8_t { file, directory, symbolic_link, other };
+
+// What tells whether a file has changed. A file whose content, name or mode changes gets a new `changed_ns`, which
+// programs cannot set, unlike `modified_ns`.
+struct FileFacts {
+  NodeKind kind = NodeKind::other;
+  std::uint32_t mode = 0;        // permission bits
+  std::uint64_t size_bytes = 0;  // 0 unless it is a file
+  std::int64_t modified_ns = 0;  // since the Unix epoch, as changed_ns
+  std::int64_t changed_ns = 0;
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t links = 0;  // names of a file
+
+  friend bool operator==(const FileFacts&, const FileFacts&) = default;
+};
+
+// Follows no symbolic link at the end of the path. nullopt if nothing is there.
+[[nodiscard]] Result<std::optional<FileFacts>> read_facts(const std::string& path);
+
+// Makes everything that was written to the file system of this directory durable.
+[[nodiscard]] Result<void> sync_file_system(const std::string& path);
 
 // ---- external commands, as in git: `bitsnap NAME ...` runs the program `bitsnap-NAME ...`, which is in the folder of
 // bitsnap or in PATH, and ends with its exit status. Built-in commands take precedence.

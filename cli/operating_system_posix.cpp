@@ -1,5 +1,5 @@
-// Terminal, signals and external commands on POSIX systems. External commands are called by the main thread before it
-// starts other threads.
+// Terminal, signals, priority, files and external commands on POSIX systems. External commands are called by the main
+// thread before it starts other threads.
 #include "cli/operating_system.hpp"
 
 #include <algorithm>
@@ -14,7 +14,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "src/base/try.hpp"
 
 namespace bitsnap::cli {
 
@@ -25,6 +30,21 @@ volatile std::sig_atomic_t g_signal = 0;
 void on_signal(int signal) { g_signal = signal; }
 
 namespace fs = std::filesystem;
+
+constexpr std::int64_t kNanoseconds = 1'000'000'000;
+
+std::int64_t nanoseconds_of(const timespec& time) { return time.tv_sec * kNanoseconds + time.tv_nsec; }
+
+NodeKind node_kind(unsigned mode) {
+  if (S_ISREG(mode)) return NodeKind::file;
+  if (S_ISDIR(mode)) return NodeKind::directory;
+  return S_ISLNK(mode) ? NodeKind::symbolic_link : NodeKind::other;
+}
+
+tl::unexpected<Error> fail_with_errno(int number, const std::string& path, std::string_view what) {
+  const auto kind = number == ENOENT || number == ENOTDIR ? ErrorKind::not_found : ErrorKind::io;
+  return fail(kind, fmt::format("{}: {}: {}", path, what, std::error_code(number, std::generic_category()).message()));
+}
 
 // The folder of this program, with links resolved: a link in ~/bin points to a folder that has the other programs.
 // Empty if the system does not tell; then only PATH is searched.
@@ -101,6 +121,43 @@ void catch_interrupts() noexcept {
 }
 
 int interrupt_signal() noexcept { return g_signal; }
+
+void lower_priority() noexcept {
+  constexpr int kNice = 10;
+  static_cast<void>(::setpriority(PRIO_PROCESS, 0, std::min(::getpriority(PRIO_PROCESS, 0) + kNice, 19)));
+#ifdef SYS_ioprio_set
+  constexpr int kIoOfThread = 1;    // IOPRIO_WHO_PROCESS
+  constexpr int kIoIdle = 3 << 13;  // IOPRIO_CLASS_IDLE
+  static_cast<void>(::syscall(SYS_ioprio_set, kIoOfThread, 0, kIoIdle));
+#endif
+}
+
+Result<std::optional<FileFacts>> read_facts(const std::string& path) {
+  struct ::stat info{};
+  if (::lstat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::optional<FileFacts>();
+    return fail_with_errno(errno, path, "cannot be examined");
+  }
+  constexpr std::uint32_t kPermissions = 07777;
+  FileFacts facts;
+  facts.kind = node_kind(info.st_mode);
+  facts.mode = info.st_mode & kPermissions;
+  facts.size_bytes = facts.kind == NodeKind::file ? static_cast<std::uint64_t>(info.st_size) : 0;
+  facts.modified_ns = nanoseconds_of(info.st_mtim);
+  facts.changed_ns = nanoseconds_of(info.st_ctim);
+  facts.device = info.st_dev;
+  facts.inode = info.st_ino;
+  facts.links = info.st_nlink;
+  return facts;
+}
+
+Result<void> sync_file_system(const std::string& path) {
+  const int directory = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return fail_with_errno(errno, path, "cannot be opened");
+  const int failed = ::syncfs(directory) == 0 ? 0 : errno;
+  ::close(directory);
+  return failed == 0 ? Result<void>() : fail_with_errno(failed, path, "cannot be synced");
+}
 
 std::string external_help() {
   return fmt::format("Programs beside this one, bitsnap-NAME:\n  {:<32}{}\n\n", kReport.name, kReport.description);

@@ -1,0 +1,102 @@
+#include "cli/raw_deletion.hpp"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <bitsnap/snapshot.hpp>
+
+#include "cli/checkpoint_names.hpp"
+#include "cli/operating_system.hpp"
+#include "cli/raw_comparison.hpp"
+#include "cli/raw_tree.hpp"
+#include "cli/run_path.hpp"
+#include "src/base/try.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+RawDeletion stays(std::string reason) { return {.is_deleted = false, .reason = std::move(reason), .bytes = 0}; }
+
+Error copy_error(const Store& store, std::uint64_t step, Error error) {
+  if (error.kind() == ErrorKind::cancelled) return error;
+  return std::move(error).within(
+      fmt::format("the raw checkpoint stays, because {} does not verify", checkpoint_name(store.path(), step)));
+}
+
+Result<void> rename_raw(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (!error) return {};
+  return fail(ErrorKind::io, fmt::format("{}: cannot be renamed to {}: {}", from, to, error.message()));
+}
+
+// Removes links, and not what they lead to.
+Result<void> remove_raw(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (!error) return {};
+  return fail(ErrorKind::io, fmt::format("{}: cannot be removed completely: {}", path, error.message()));
+}
+
+// What differs; empty if nothing does.
+Result<std::string> compare_copy(const Store& store, const std::string& path, const std::vector<RawEntry>& tree,
+                                 std::uint64_t step, RawMatch match, unsigned threads) {
+  BITSNAP_ASSIGN(const auto snapshot, store.snapshot(step));
+  BITSNAP_ASSIGN(const auto difference, compare_raw(path, tree, snapshot, match, threads));
+  if (!difference) return std::string();
+  return difference->is_in_bytes && is_lossy(*snapshot) ? "it is stored with loss" : difference->what;
+}
+
+Result<void> verify_step(const Store& store, std::uint64_t step, unsigned threads) {
+  BITSNAP_ASSIGN(const auto snapshot, store.snapshot(step));
+  RunOptions run{.threads = threads, .progress = [](std::uint64_t, std::uint64_t) { return interrupt_signal() == 0; }};
+  BITSNAP_ASSIGN(const auto damages, snapshot->verify(true, run));
+  if (damages.empty()) return {};
+  return fail(damages.front().error.kind(),
+              fmt::format("{}: {}", damages.front().where, damages.front().error.message()));
+}
+
+}  // namespace
+
+Result<RawDeletion> delete_verified(const Store& store, const std::string& path, std::uint64_t step, unsigned threads) {
+  BITSNAP_ASSIGN(const auto tree, list_raw(path));
+  if (tree.front().facts.kind == NodeKind::symbolic_link) return stays("it is a symbolic link");
+  const std::string hidden = deleting_path(path);
+  BITSNAP_ASSIGN(const auto earlier, read_facts(hidden));
+  if (earlier) return stays(fmt::format("{} is left of an earlier deletion", hidden));
+  auto difference = compare_copy(store, path, tree, step, RawMatch::everything, threads);
+  if (!difference) return tl::unexpected(copy_error(store, step, std::move(difference).error()));
+  if (!difference->empty()) return stays(*difference);
+  // A crash of the machine must not undo the commit after the files are gone.
+  BITSNAP_TRY(sync_file_system(store.path()));
+  BITSNAP_TRY(rename_raw(path, hidden));
+  const auto now = list_raw(hidden);
+  if (!now || !equal_but_renamed(tree, *now)) {
+    BITSNAP_TRY(rename_raw(hidden, path));
+    return stays("it changed while it was compared");
+  }
+  BITSNAP_TRY(remove_raw(hidden));
+  return RawDeletion{.is_deleted = true, .reason = {}, .bytes = bytes_of(tree)};
+}
+
+Result<RawDeletion> finish_deletion(const Store& store, const std::string& path, std::uint64_t step, unsigned threads) {
+  BITSNAP_ASSIGN(const auto tree, list_raw(path));
+  if (auto verified = verify_step(store, step, threads); !verified) {
+    return tl::unexpected(copy_error(store, step, std::move(verified).error()));
+  }
+  auto difference = compare_copy(store, path, tree, step, RawMatch::remainder, threads);
+  if (!difference) return tl::unexpected(copy_error(store, step, std::move(difference).error()));
+  if (!difference->empty()) return stays(*difference);
+  BITSNAP_TRY(sync_file_system(store.path()));
+  BITSNAP_TRY(remove_raw(path));
+  return RawDeletion{.is_deleted = true, .reason = {}, .bytes = bytes_of(tree)};
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,346 @@
+"""bitsnap watch beside a training: what is complete, what is deleted, and watchers and trainings that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli import raw_checkpoints
+from cli.command_line import CORRUPT, INVALID_ARGUMENT, NOT_FOUND, USAGE, executable, run, run_json
+from cli.raw_checkpoints import data, files_of, name_of, read, write_checkpoint
+
+DELETE = "--delete-after-verify"
+SETTLE = "0.15"
+KILLS = int(os.environ.get("BITSNAP_WATCH_KILLS", "40"))
+
+
+def once(directory: Path, target: Path, *options: object, status: int = 0) -> list[dict[str, Any]]:
+    done = run("watch", directory, target, "--once", "--settle", SETTLE, "--json", *options, status=status)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def steps(path: Path) -> list[int]:
+    return [checkpoint["step"] for checkpoint in run_json("log", path)] if (path / "bitsnap.json").exists() else []
+
+
+def extracted(target: Path, step: int, folder: Path) -> dict[str, bytes]:
+    out = folder / f"out-{step}"
+    run("extract", f"{target}@{step}", "-o", out)
+    return read(out)
+
+
+@contextmanager
+def watching(directory: Path, target: Path, *options: object) -> Iterator[subprocess.Popen[bytes]]:
+    command = [executable(), "watch", directory, target, "--settle", SETTLE, "--poll", "0.03", "--json", *options]
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def next_event(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert process.stdout is not None
+    event: dict[str, Any] = json.loads(process.stdout.readline())
+    return event
+
+
+def set_time(path: Path, seconds: float) -> None:
+    os.utime(path, (seconds, seconds))
+
+
+@pytest.mark.parametrize("layout", ["transformers", "renamed", "megatron", "deepspeed", "dcp"])
+def test_complete_checkpoints_are_taken_in_order(tmp_path: Path, layout: str) -> None:
+    for step in (9, 10, 110):
+        write_checkpoint(tmp_path, layout, step)
+    (tmp_path / "tmp-checkpoint-120").mkdir()
+    (tmp_path / ".step-130").mkdir()
+    (tmp_path / "events.log").write_bytes(b"log")
+    target = tmp_path / "run"
+    assert [(event["event"], event["step"]) for event in once(tmp_path, target)] == [
+        ("saved", step) for step in (9, 10, 110)
+    ]
+    for step in (9, 10, 110):
+        assert extracted(target, step, tmp_path) == files_of(layout, step)
+    assert once(tmp_path, target) == []
+
+
+@pytest.mark.parametrize(
+    ("layout", "cut", "reason"),
+    [
+        ("transformers", "trainer_state.json", "trainer_state.json is missing"),
+        ("dcp", ".metadata", ".metadata is missing"),
+        ("megatron", "", "latest_checkpointed_iteration.txt does not name it yet"),
+        ("deepspeed", "", "latest does not name it yet"),
+    ],
+)
+def test_a_checkpoint_without_its_marker_is_not_complete(tmp_path: Path, layout: str, cut: str, reason: str) -> None:
+    write_checkpoint(tmp_path, layout, 1)
+    folder = write_checkpoint(tmp_path, layout, 2)
+    if cut:
+        (folder / cut).unlink()
+    else:
+        for marker in ("latest_checkpointed_iteration.txt", "latest"):
+            if (tmp_path / marker).exists():
+                (tmp_path / marker).write_text(name_of(layout, 1) if marker == "latest" else "1\n")
+    target = tmp_path / "run"
+    assert [(event["event"], event["step"], event.get("reason")) for event in once(tmp_path, target)] == [
+        ("saved", 1, None),
+        ("note", 2, f"is not complete: {reason}"),
+    ]
+    # A checkpoint that is written later is taken, and the unfinished one then comes too late.
+    write_checkpoint(tmp_path, layout, 3)
+    assert ("saved", 3) in [(event["event"], event["step"]) for event in once(tmp_path, target)]
+    assert steps(target) == [1, 3]
+
+
+def test_a_marker_of_an_earlier_checkpoint_marks_no_rewritten_one(tmp_path: Path) -> None:
+    megatron, dcp, hf = (tmp_path / name for name in ("megatron", "dcp", "hf"))
+    for folder, layout in ((megatron, "megatron"), (dcp, "dcp"), (hf, "transformers")):
+        folder.mkdir()
+        write_checkpoint(folder, layout, 5)
+    past = time.time() - 100
+    set_time(megatron / "latest_checkpointed_iteration.txt", past)
+    set_time(dcp / "step-5" / ".metadata", past)
+    set_time(hf / "checkpoint-5" / "trainer_state.json", past)
+    reasons = [once(folder, tmp_path / f"run-{folder.name}")[0]["reason"] for folder in (megatron, dcp, hf)]
+    assert "latest_checkpointed_iteration.txt was written before" in reasons[0]
+    assert "distcp is newer than .metadata" in reasons[1]
+    assert "training_args.bin is newer than trainer_state.json" in reasons[2]
+
+
+def test_a_file_without_a_marker_is_taken_once_it_is_quiet(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    content = data(1, "ckpt", 20000)
+    with watching(tmp_path, target, "--settle", 1) as process:
+        file = tmp_path / "epoch=0-step=1.ckpt"
+        for begin in range(0, len(content), 500):
+            with file.open("ab") as out:
+                out.write(content[begin : begin + 500])
+            time.sleep(0.04)
+        assert steps(target) == []
+        written = time.monotonic()
+        assert next_event(process)["step"] == 1
+        assert time.monotonic() - written > 0.5
+    run("extract", f"{target}@1", "-o", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == content
+
+
+def test_a_lower_step_is_noted_once(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    with watching(tmp_path, target) as process:
+        write_checkpoint(tmp_path, "renamed", 5)
+        assert next_event(process)["event"] == "saved"
+        write_checkpoint(tmp_path, "renamed", 3)
+        event = next_event(process)
+        assert (event["event"], event["step"]) == ("note", 3)
+        assert "its step is below 5" in event["reason"]
+        time.sleep(0.3)
+        write_checkpoint(tmp_path, "renamed", 6)
+        assert next_event(process)["event"] == "saved"
+    assert steps(target) == [5, 6]
+
+
+def test_a_checkpoint_that_changes_after_it_was_saved_is_noted(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    with watching(tmp_path, target) as process:
+        folder = write_checkpoint(tmp_path, "renamed", 5)
+        assert next_event(process)["event"] == "saved"
+        (folder / "optimizer.pt").unlink()
+        (folder / "optimizer.pt").write_bytes(b"x")
+        assert "changed after it was saved" in next_event(process)["reason"]
+    assert extracted(target, 5, tmp_path) == files_of("renamed", 5)
+
+
+def test_two_checkpoints_of_one_step_are_not_saved(tmp_path: Path) -> None:
+    (tmp_path / "step=1.ckpt").write_bytes(b"one")
+    (tmp_path / "step=1-v1.ckpt").write_bytes(b"two")
+    (tmp_path / "step=2.ckpt").write_bytes(b"three")
+    done = once(tmp_path, tmp_path / "run")
+    assert [(event["event"], event["step"]) for event in done] == [("note", 1), ("saved", 2)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with watching(tmp_path, tmp_path / "run") as process:
+        write_checkpoint(tmp_path, "renamed", 1)
+        assert next_event(process)["event"] == "saved"
+        process.send_signal(number)
+        assert process.wait(20) == 128 + number
+    assert run_json("verify", tmp_path / "run")["ok"]
+
+
+def test_it_waits_for_another_writer(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    write_checkpoint(tmp_path, "renamed", 1)
+    once(tmp_path, target)
+    write_checkpoint(tmp_path, "renamed", 2)
+    holder = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+    lock = subprocess.Popen(
+        [sys.executable, "-c", holder, target / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with lock, watching(tmp_path, target) as process:
+        assert lock.stdin is not None
+        assert lock.stdout is not None
+        lock.stdout.readline()
+        event = next_event(process)
+        if event["event"] == "saved":
+            lock.stdin.close()
+            pytest.skip("the run is locked in another way here")
+        assert (event["event"], event["error"]["kind"]) == ("warning", "busy")
+        lock.stdin.close()
+        assert next_event(process)["event"] == "saved"
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    run("watch", tmp_path / "missing", tmp_path / "run", status=NOT_FOUND)
+    run("watch", tmp_path, tmp_path / "run", "--keep-raw", 1, status=USAGE)
+    run("watch", tmp_path, tmp_path / "run", "--adam-step", 1, status=INVALID_ARGUMENT)
+    write_checkpoint(tmp_path, "renamed", 1)
+    once(tmp_path, tmp_path / "run")
+    run("watch", tmp_path / "run" / "checkpoints", tmp_path / "run", "--once", status=INVALID_ARGUMENT)
+
+
+def test_verified_checkpoints_are_deleted_but_the_newest(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    for step in (1, 2, 3):
+        write_checkpoint(tmp_path, "renamed", step)
+    done = once(tmp_path, target, DELETE)
+    assert [event["step"] for event in done if event["event"] == "deleted"] == [1, 2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-3", "run"]
+    once(tmp_path, target, DELETE, "--keep-raw", 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_copy_that_does_not_verify_keeps_its_raw_checkpoint(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    for step in (1, 2, 3):
+        write_checkpoint(tmp_path, "renamed", step)
+    once(tmp_path, target)
+    (shard,) = (target / "checkpoints" / "0000000002").glob("shard*")
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
+    with watching(tmp_path, target, DELETE) as process:
+        assert [(event["event"], event["step"]) for event in (next_event(process), next_event(process))] == [
+            ("deleted", 1),
+            ("warning", 2),
+        ]
+        write_checkpoint(tmp_path, "renamed", 4)
+        assert next_event(process)["event"] == "saved"
+    assert read(tmp_path / "checkpoint-2") == files_of("renamed", 2)
+    once(tmp_path, target, DELETE, status=CORRUPT)
+    assert read(tmp_path / "checkpoint-2") == files_of("renamed", 2)
+
+
+def test_a_training_that_rotates_its_checkpoints_does_not_disturb_it(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    with watching(tmp_path, target) as process:
+        for step in range(1, 40):
+            folder = write_checkpoint(tmp_path, "renamed", step)
+            if step > 2:
+                old = folder.with_name(name_of("renamed", step - 2))
+                for path in old.iterdir():
+                    path.unlink()
+                old.rmdir()
+        assert process.poll() is None
+    once(tmp_path, target)
+    saved = steps(target)
+    assert saved[-1] == 39
+    for step in saved:
+        assert extracted(target, step, tmp_path) == files_of("renamed", step)
+
+
+class KilledWatch:
+    """A training and a watcher that are killed again and again."""
+
+    def __init__(self, folder: Path, layout: str, chance: random.Random, *, delete: bool) -> None:
+        self.folder = folder
+        self.directory = folder / "raw"
+        self.directory.mkdir(parents=True)
+        self.layout = layout
+        self.target = folder / "run"
+        self.delete = [DELETE] if delete else []
+        self.counts: Counter[str] = Counter()
+        self._chance = chance
+        self._checked: set[int] = set()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, what: str, last: int = 10**6) -> subprocess.Popen[bytes]:
+        if what == "watcher":
+            options = ["--settle", SETTLE, "--poll", "0.03", "-q", "-T1", *self.delete]
+            command = [executable(), "watch", str(self.directory), str(self.target), *options]
+        else:
+            command = [sys.executable, raw_checkpoints.__file__, str(self.directory), self.layout, str(last)]
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    def kill(self, kills: int) -> None:
+        for _ in range(kills):
+            for what in ("watcher", "writer"):
+                if what not in self._processes:
+                    self._processes[what] = self.start(what)
+            time.sleep(self._chance.uniform(0.05, 0.45))
+            what = self._chance.choice(("watcher", "watcher", "writer"))
+            process = self._processes.pop(what)
+            assert process.poll() is None, what
+            process.kill()
+            process.wait(60)
+            self.counts[f"{what} killed"] += 1
+            self.check()
+        for process in self._processes.values():
+            process.kill()
+            process.wait(60)
+        self._processes.clear()
+
+    def check(self) -> list[int]:
+        """Each step in the run is complete, and each complete step is raw or in the run."""
+        complete = self.complete()
+        there = steps(self.target)
+        for step in there:
+            if step not in self._checked:
+                assert extracted(self.target, step, self.folder) == files_of(self.layout, step), step
+                self._checked.add(step)
+        for step in range(1, complete + 1):
+            raw = self.directory / name_of(self.layout, step)
+            assert raw.is_dir() or step in there, step
+        return there
+
+    def complete(self) -> int:
+        return raw_checkpoints.newest_complete(self.directory, self.layout)
+
+    def finish(self) -> None:
+        last = self.complete() + 1
+        assert self.start("writer", last).wait(60) == 0
+        once(self.directory, self.target, *self.delete)
+        assert self.check() == list(range(1, last + 1))
+        assert run_json("verify", self.target)["ok"]
+        if self.delete:
+            names = [path.name for path in self.directory.iterdir() if path.is_dir()]
+            assert [name for name in names if "tmp" not in name] == [name_of(self.layout, last)], names
+        self.counts["checkpoints"] += last
+
+
+@pytest.mark.slow
+def test_kills_at_any_moment_lose_nothing_and_take_nothing_unfinished(tmp_path: Path) -> None:
+    seed = int(os.environ.get("BITSNAP_WATCH_SEED", "5"))
+    chance = random.Random(seed)
+    counts: Counter[str] = Counter()
+    layouts = ["transformers", "renamed", "megatron", "deepspeed", "dcp"]
+    for number, layout in enumerate(layouts):
+        killed = KilledWatch(tmp_path / layout, layout, chance, delete=number % 2 == 1)
+        killed.kill(KILLS // len(layouts))
+        killed.finish()
+        counts += killed.counts
+    print(f"seed {seed}: {dict(counts)}")
+    assert counts["watcher killed"] + counts["writer killed"] >= KILLS - len(layouts)
