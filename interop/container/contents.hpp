@@ -24,8 +24,8 @@ struct FoundTensor {
 };
 
 // A tensor of the file whose bytes are not a range of their own: it shares them with other tensors, or they are not in
-// row-major order. In the second case, the view has the name of the tensor in `Contents::tensors` that has its bytes, in
-// one dimension.
+// row-major order. In the second case, the view has the name of the tensor in `Contents::tensors` that has its bytes,
+// in one dimension.
 struct TensorView {
   std::string name;                   // in the container
   std::string dtype_name;             // as in TensorInfo

@@ -97,7 +97,8 @@ class BaseCache final : public BaseProvider {
   // Notes that `blob` was published as the file at `path`, with the file's current size, id and time. Does nothing if
   // the cache does not hold `blob`, or if the sizes differ.
   void note_published(const std::shared_ptr<os::FileSystem>& files, const std::string& path, const Blob& blob);
-  // Notes that the checkpoint of this step, which several ranks save, is committed, so that a restore can read its files.
+  // Notes that the checkpoint of this step, which several ranks save, is committed, so that a restore can read its
+  // files.
   void note_committed(std::uint64_t step);
   // Opens the file at `path`: from memory if it was published there and the file on disk is still the same, otherwise
   // from the disk.
