@@ -60,14 +60,7 @@ void warn_of_plain_files(const FolderState& input) {
 
 Result<void> check_written(const FolderState& input, const Snapshot& written, unsigned threads) {
   if (input.source == nullptr) return {};
-  RunOptions run;
-  run.threads = threads;
-  BITSNAP_ASSIGN(const std::vector<Damage> damages, written.verify(true, run));
-  if (!damages.empty()) {
-    return fail(ErrorKind::internal, fmt::format("what was written differs from what was read: {}: {}",
-                                                 damages.front().where, damages.front().error.message()));
-  }
-  return input.check_unchanged();
+  return input.check_written(written, {threads, nullptr});
 }
 
 }  // namespace bitsnap::cli

@@ -1,9 +1,7 @@
 // `bitsnap compress`: stores a file or a folder as a snapshot, standalone or against a base.
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -70,21 +68,6 @@ Result<void> print_details(const CompressReport& report, const OpenOptions& open
   return {};
 }
 
-// A file that does not hold what was read is removed.
-Result<void> check_output_of(const FolderState& input, const std::string& output, const OpenOptions& open,
-                             const CommonOptions& common) {
-  const auto check = [&]() -> Result<void> {
-    BITSNAP_ASSIGN(const auto written, Snapshot::open(output, open));
-    return check_written(input, *written, common.threads);
-  };
-  auto checked = check();
-  if (!checked) {
-    std::error_code error;
-    std::filesystem::remove(output, error);
-  }
-  return checked;
-}
-
 Result<int> compress(const CompressOptions& options, const CommonOptions& common) {
   CompressReport report;
   report.settings = merge_settings(options.coding.settings, default_settings());
@@ -117,13 +100,15 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
     save.overwrite = options.force;
     save.threads = common.threads;
     save.progress = bar.callback();
+    if (input.source != nullptr) {
+      save.check = [&](const Snapshot& written) { return check_written(input, written, common.threads); };
+    }
     auto summary = save_snapshot(report.output, input.state, save);
     if (!summary) {
       return tl::unexpected(explain_adam(std::move(summary).error()));
     }
     report.summary = *summary;
   }
-  if (input.source != nullptr) BITSNAP_TRY(check_output_of(input, report.output, open, common));
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   if (common.json) {

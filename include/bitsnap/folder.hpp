@@ -62,6 +62,9 @@ struct FolderState {
   // invalid_argument, naming a file, if the folder has changed since it was opened: what was saved is then perhaps no
   // state that ever existed. Call it after the save.
   [[nodiscard]] Result<void> check_unchanged() const;
+  // The same, and decodes everything that was written: every byte must have the hash of the byte that was read. For
+  // Store::save() and SaveOptions::check.
+  [[nodiscard]] Result<void> check_written(const Snapshot& written, const RunOptions& options = {}) const;
 
   class Source;
   std::shared_ptr<const Source> source;

@@ -80,6 +80,9 @@ struct SaveOptions {
   bool overwrite = false;                      // replace an existing file; otherwise it is invalid_argument
   unsigned threads = 0;                        // 0: all that this process may use
   Progress progress = nullptr;
+  // Called with what was written, before it gets its name. After an error, which save_snapshot() returns, there is no
+  // new file, and one that existed before is unchanged.
+  std::function<Result<void>(const Snapshot& written)> check = nullptr;
 };
 
 struct SaveSummary {

@@ -1,6 +1,7 @@
 // Writes a folder, or one of its files. Everything goes to a new directory that nobody else knows, which gets its name
 // at the end: so nothing is written through a link, and a crash leaves no half of a folder under its name.
 #include <algorithm>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -33,8 +34,16 @@ class TemporaryFolder {
     if (path_.empty()) return;
     const auto nodes = os::read_tree(path_, SIZE_MAX);
     if (!nodes) return;
-    for (auto node = nodes->rbegin(); node != nodes->rend(); ++node) {
-      static_cast<void>(os::real_file_system().remove(node->path.empty() ? path_ : path_ + "/" + node->path));
+    const auto path_of = [this](const os::TreeNode& node) {
+      return node.path.empty() ? path_ : path_ + "/" + node.path;
+    };
+    // Directories that may have got the permissions of the folder already.
+    for (const os::TreeNode& node : *nodes) {
+      if (node.attributes.kind != os::NodeKind::directory) continue;
+      static_cast<void>(os::write_attributes(path_of(node), os::NodeKind::directory, kPrivateMode, 0));
+    }
+    for (const os::TreeNode& node : std::views::reverse(*nodes)) {
+      static_cast<void>(os::real_file_system().remove(path_of(node)));
     }
   }
   void keep() noexcept { path_.clear(); }

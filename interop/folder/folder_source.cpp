@@ -63,4 +63,13 @@ Result<void> FolderState::check_unchanged() const {
   return source == nullptr ? Result<void>() : source->check_unchanged();
 }
 
+Result<void> FolderState::check_written(const Snapshot& written, const RunOptions& options) const {
+  BITSNAP_TRY(check_unchanged());
+  BITSNAP_ASSIGN(const std::vector<Damage> damages, written.verify(true, options));
+  if (damages.empty()) return {};
+  return tl::unexpected(
+      Error(damages.front().error)
+          .within(fmt::format("{}: it was not written as it was read: {}", written.name(), damages.front().where)));
+}
+
 }  // namespace bitsnap

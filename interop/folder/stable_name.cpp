@@ -43,7 +43,7 @@ std::string with_escapes(std::string_view path) {
 }  // namespace
 
 std::string stable_name(std::string_view path, std::optional<std::uint64_t> step) {
-  const std::string name = with_escapes(path);
+  std::string name = with_escapes(path);
   if (!step) return name;
   const std::string digits = std::to_string(*step);
   std::string stable;

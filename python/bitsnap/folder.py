@@ -20,7 +20,7 @@ from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import FileTensor, FolderEntry, SaveSummary, Settings
 from bitsnap._file_tensors import read_tensor
 from bitsnap._options import Bases, PathLike, Progress, native_path, native_target
-from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError, PlainBytesWarning
+from bitsnap.errors import ExistsError, NotFoundError, PlainBytesWarning
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, alike, native_base, native_snapshot
 
@@ -313,8 +313,8 @@ def save_folder(
 
     Raises:
         NotFoundError: there is no such folder or file.
-        InvalidArgumentError: the folder changed while it was being saved, and `path` was not kept. Or first moments are
-            rounded and `adam` does not have all values.
+        InvalidArgumentError: the folder changed while it was being saved; `path` is as it was before. Or first moments
+            are rounded and `adam` does not have all values.
         UnsupportedError: a file is a pipe, a socket or a device.
         ExistsError: `path` exists and `overwrite` is False.
 
@@ -327,7 +327,7 @@ def save_folder(
     numbers = AdamOfState(chosen, adam)
     known = numbers.for_all()
     with numbers.explained(path):
-        summary = folder.save(
+        return folder.save(
             target,
             settings=chosen,
             adam=known,
@@ -336,12 +336,6 @@ def save_folder(
             threads=threads,
             progress=progress,
         )
-    try:
-        folder.check_unchanged()
-    except InvalidArgumentError:
-        os.unlink(target)  # noqa: PTH108  the path is bytes
-        raise
-    return summary
 
 
 def open_source(path: PathLike, step: int | None, settings: Settings, stacklevel: int) -> _bitsnap.FolderState:

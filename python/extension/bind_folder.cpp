@@ -85,6 +85,9 @@ SaveSummary save_folder_file(const PyFolderState& folder, nb::bytes path, const 
   options.overwrite = overwrite;
   options.threads = usable_threads(threads);
   options.progress = context.progress();
+  options.check = [&](const Snapshot& written) {
+    return folder.state.check_written(written, {options.threads, nullptr});
+  };
   const std::string to = to_path(path);
   return context.call([&] { return save_snapshot(to, folder.state.state, options); });
 }
@@ -204,11 +207,6 @@ void bind_folder(nb::module_& module) {
                      }
                      return tensors;
                    })
-      .def("check_unchanged",
-           [](const PyFolderState& self) {
-             RunContext context{nb::none()};
-             context.call([&] { return self.state.check_unchanged(); });
-           })
       .def("save", &save_folder_file, nb::arg("path"), nb::kw_only(), nb::arg("settings"), nb::arg("adam").none(),
            nb::arg("base").none(), nb::arg("overwrite"), nb::arg("threads"), nb::arg("progress").none());
 

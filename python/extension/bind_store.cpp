@@ -140,17 +140,6 @@ class ProgressOfTwo {
   std::atomic<std::uint64_t> total_ = 0;
 };
 
-// Only a checkpoint that can be read completely, of a folder that did not change meanwhile, becomes part of the store.
-Result<void> check_written(const FolderState& folder, const Snapshot& written, const RunOptions& options) {
-  Result<void> unchanged = folder.check_unchanged();
-  if (!unchanged) return unchanged;
-  const auto damages = written.verify(true, options);
-  if (!damages) return tl::unexpected(damages.error());
-  if (damages->empty()) return {};
-  const Damage& first = damages->front();
-  return tl::unexpected(Error(first.error).within(written.name() + ": written wrongly: " + first.where));
-}
-
 CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, PyFolderState& folder,
                                       const std::optional<AdamNumbers>& adam, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
@@ -160,7 +149,8 @@ CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, P
   if (adam) {
     for (TensorSource& tensor : folder.state.state.tensors) tensor.adam = adam;
   }
-  const auto check = [&](const Snapshot& written) { return check_written(folder.state, written, check_options); };
+  // Only a checkpoint that can be read completely, of a folder that did not change meanwhile, is committed.
+  const auto check = [&](const Snapshot& written) { return folder.state.check_written(written, check_options); };
   return raise_prune_error(
       self.call(context, [&](Store& store) { return store.save(step, folder.state.state, save_options, check); }));
 }

@@ -87,13 +87,14 @@ Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string
   }
 }
 
-Result<void> AtomicFile::commit() {
+Result<void> AtomicFile::commit(const std::function<Result<void>(const std::string& path)>& check) {
   if (file_ == nullptr) {
     return fail(ErrorKind::invalid_argument, "commit " + path_ + ": it was already committed or abandoned");
   }
-  const auto finish = [this]() -> Result<void> {
+  const auto finish = [&]() -> Result<void> {
     if (durability_ == Durability::synced) BITSNAP_TRY(file_->sync());
     BITSNAP_TRY(file_->close());
+    if (check) BITSNAP_TRY(check(temporary_path()));
     if (overwrite_) return file_system_->rename(temporary_path(), path_);
     return file_system_->rename_no_replace(temporary_path(), path_);
   };

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,9 +33,10 @@ class AtomicFile {
   // The file to write to. Valid until commit(), which syncs and closes it.
   [[nodiscard]] WritableFile& file() noexcept { return *file_; }
 
-  // Makes the file appear under its name. May be called once. If only the sync of the directory fails, the target
-  // exists and is whole, but a crash may still undo that; the error says so.
-  [[nodiscard]] Result<void> commit();
+  // Makes the file appear under its name. May be called once. `check` is called when the file is complete under its
+  // temporary path; after its error, which commit() returns, the target is as it was. If only the sync of the directory
+  // fails, the target exists and is whole, but a crash may still undo that; the error says so.
+  [[nodiscard]] Result<void> commit(const std::function<Result<void>(const std::string& path)>& check = nullptr);
 
   // After commit(): false if a crash of the machine may undo the commit, because the file system cannot sync
   // directories or the file is only `cached`.

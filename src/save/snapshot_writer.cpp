@@ -12,6 +12,7 @@
 #include "base/try.hpp"
 #include "container/index.hpp"
 #include "os/atomic_file.hpp"
+#include "save/base_chain.hpp"
 #include "save/snapshot_pipeline.hpp"
 #include "save/state_layout.hpp"
 
@@ -76,7 +77,14 @@ Result<SaveSummary> save_snapshot(const std::string& path, const State& state, c
     save::BaseFinder* const bases = base ? &*base : nullptr;
     BITSNAP_ASSIGN(const save::WriteSummary written,
                    save::write_snapshot(state, options, bases, nullptr, file.file(), *executor));
-    BITSNAP_TRY(file.commit());
+    const auto check = [&](const std::string& temporary) -> Result<void> {
+      if (!options.check) return {};
+      OpenOptions open;
+      if (options.base != nullptr) open.bases = std::make_shared<const save::BaseChain>(options.base);
+      BITSNAP_ASSIGN(const std::shared_ptr<const Snapshot> snapshot, Snapshot::open(temporary, open));
+      return options.check(*snapshot);
+    };
+    BITSNAP_TRY(file.commit(check));
     return written.summary;
   };
   auto result = no_throw("saving", save);

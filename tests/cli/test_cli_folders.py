@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, run, run_json
+from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, executable, run, run_json
 from cli.command_runs import state
 from cli.tensor_file import weights
 
@@ -130,3 +131,21 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(folder / "pipe")
     assert "pipe" in run("add", tmp_path / "run", "--step", 1, folder, status=13).stderr.decode()
     assert not list((tmp_path / "run" / "checkpoints").glob("*")) if (tmp_path / "run").exists() else True
+
+
+def test_a_failed_check_leaves_the_old_output(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint-1", 1)
+    run("compress", folder)
+    snapshot = tmp_path / "checkpoint-1.bsnap"
+    old = snapshot.read_bytes()
+    # A file that changes at each look is one that changes during the save.
+    with subprocess.Popen(["sh", "-c", f"while :; do touch '{folder}/trainer_state.json'; done"]) as toucher:
+        failed = False
+        while not failed:
+            failed = subprocess.run(
+                [executable(), "compress", "-f", folder], capture_output=True, check=False
+            ).returncode
+        toucher.kill()
+    if snapshot.read_bytes() == old:
+        assert failed == INVALID_ARGUMENT
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
