@@ -9,6 +9,7 @@
 #include "cli/checkpoint_input.hpp"
 #include "cli/checkpoint_saving.hpp"
 #include "cli/command.hpp"
+#include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
 #include "cli/run_path.hpp"
 
@@ -24,6 +25,7 @@ struct AddOptions {
 
 Result<int> add(const AddOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(auto input, open_input(options.input, "add", options.step));
+  BITSNAP_TRY(check_not_within(options.save.run, options.input));
   BITSNAP_TRY(check_outside(options.save.run, options.input));
   BITSNAP_TRY(prepare_input(input, options.save, std::nullopt, common));
   BITSNAP_ASSIGN(auto store, open_to_save(options.save));

@@ -17,38 +17,28 @@ namespace bitsnap::cli {
 namespace {
 
 // nullopt: a directory. invalid_argument for snapshots and runs.
-Result<std::optional<FileKind>> check_input(const std::string& path, std::string_view command) {
+Result<void> check_input(const std::string& path, std::string_view command) {
   BITSNAP_TRY(check_no_run(path));
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return std::optional<FileKind>();
+  if (std::filesystem::is_directory(path, error)) return {};
   BITSNAP_ASSIGN(const FileKind kind, detect_file_kind(path));
   if (kind == FileKind::snapshot) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: is a snapshot already; `{}` takes what a training wrote", path, command));
   }
-  return kind;
+  return {};
 }
 
 }  // namespace
 
 Result<FolderState> open_input(const std::string& path, std::string_view command, std::optional<std::uint64_t> step) {
-  BITSNAP_ASSIGN(const std::optional<FileKind> kind, check_input(path, command));
-  if (kind == FileKind::safetensors) {
-    // A header that violates the format is stored with the file, as any other bytes.
-    if (auto state = open_safetensors(path)) {
-      FolderState input;
-      input.state = *std::move(state);
-      BITSNAP_ASSIGN(input.bytes, file_size(path));
-      input.files = 1;
-      return input;
-    }
-  }
-  return open_folder(path, {.step = step, .limits = {}});
+  BITSNAP_TRY(check_input(path, command));
+  return open_folder(path, {.step = step, .as_safetensors = true, .limits = {}});
 }
 
 Result<FolderState> open_raw_input(const std::string& path, std::string_view command, std::uint64_t step) {
-  BITSNAP_ASSIGN([[maybe_unused]] const auto kind, check_input(path, command));
-  return open_folder(path, {.step = step, .limits = {}});
+  BITSNAP_TRY(check_input(path, command));
+  return open_folder(path, {.step = step, .as_safetensors = false, .limits = {}});
 }
 
 void warn_of_plain_files(const FolderState& input) {
@@ -59,7 +49,6 @@ void warn_of_plain_files(const FolderState& input) {
 }
 
 Result<void> check_written(const FolderState& input, const Snapshot& written, unsigned threads) {
-  if (input.source == nullptr) return {};
   return input.check_written(written, {threads, nullptr});
 }
 

@@ -26,7 +26,7 @@ namespace bitsnap::cli {
 void warn_of_plain_files(const FolderState& input);
 
 // Fails unless every byte that was written can be decoded to the byte that was read, and the input is as it was when it
-// was opened. A safetensors file is not checked.
+// was opened.
 [[nodiscard]] Result<void> check_written(const FolderState& input, const Snapshot& written, unsigned threads);
 
 }  // namespace bitsnap::cli

@@ -68,18 +68,25 @@ Result<void> print_details(const CompressReport& report, const OpenOptions& open
   return {};
 }
 
+// "." and "a/.." have no name to which an extension could be added.
+std::string default_output(const std::string& input) {
+  const std::string name = file_name(without_slash(input));
+  const bool is_nameless = name == "." || name == "..";
+  return replace_extension(is_nameless ? resolve_path(input).string() : without_slash(input), ".safetensors", ".bsnap");
+}
+
 Result<int> compress(const CompressOptions& options, const CommonOptions& common) {
   CompressReport report;
   report.settings = merge_settings(options.coding.settings, default_settings());
   report.input = options.input;
-  report.output = options.output.empty() ? replace_extension(without_slash(options.input), ".safetensors", ".bsnap")
-                                         : options.output;
+  report.output = options.output.empty() ? default_output(options.input) : options.output;
 
   BITSNAP_ASSIGN(const auto input, open_input(options.input, "compress"));
   report.input_bytes = input.bytes;
   std::vector<std::string> inputs = options.bases;
   inputs.push_back(options.input);
   BITSNAP_TRY(check_output(report.output, inputs, options.force));
+  BITSNAP_TRY(check_not_within(report.output, options.input));
 
   SaveOptions save{.settings = report.settings};
   BITSNAP_ASSIGN(save.adam, adam_of(options.coding.adam));
@@ -100,9 +107,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
     save.overwrite = options.force;
     save.threads = common.threads;
     save.progress = bar.callback();
-    if (input.source != nullptr) {
-      save.check = [&](const Snapshot& written) { return check_written(input, written, common.threads); };
-    }
+    save.check = [&](const Snapshot& written) { return check_written(input, written, common.threads); };
     auto summary = save_snapshot(report.output, input.state, save);
     if (!summary) {
       return tl::unexpected(explain_adam(std::move(summary).error()));

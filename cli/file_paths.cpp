@@ -1,6 +1,7 @@
 // Names of output files.
 #include "cli/file_paths.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -45,6 +46,15 @@ Result<std::uint64_t> file_size(const std::string& path) {
     return fail(ErrorKind::io, fmt::format("{}: cannot find its size: {}", path, error.message()));
   }
   return size;
+}
+
+Result<void> check_not_within(const std::string& output, const std::string& input) {
+  const fs::path folder = resolve_path(input);
+  const fs::path path = resolve_path(output);
+  if (std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first != folder.end() || folder == path) {
+    return {};
+  }
+  return fail(ErrorKind::invalid_argument, fmt::format("{}: lies in {}, the folder that is stored", output, input));
 }
 
 Result<void> check_output(const std::string& output, const std::vector<std::string>& inputs, bool overwrite) {

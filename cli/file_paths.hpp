@@ -25,6 +25,9 @@ namespace bitsnap::cli {
 
 [[nodiscard]] Result<std::uint64_t> file_size(const std::string& path);
 
+// Fails if the output lies in the folder `input`, which is read while the output is written.
+[[nodiscard]] Result<void> check_not_within(const std::string& output, const std::string& input);
+
 // Called before anything is written: fails if the output exists without `overwrite`, or is one of `inputs`.
 [[nodiscard]] Result<void> check_output(const std::string& output, const std::vector<std::string>& inputs,
                                         bool overwrite);

@@ -342,8 +342,7 @@ Result<int> inspect(const InspectOptions& options, const CommonOptions& common) 
                  is_directory ? Result<FileKind>(FileKind::other) : detect_file_kind(options.path));
   if (kind != FileKind::snapshot) {
     BITSNAP_ASSIGN(const FolderState input, open_input(options.path, "inspect"));
-    const std::string_view container =
-        input.source == nullptr ? std::string_view("safetensors") : std::string_view(input.container);
+    const std::string_view container = input.container;
     if (is_directory || !container.empty()) {
       if (!common.quiet) warn_of_plain_files(input);
       return inspect_input(options.path, is_directory ? "folder" : container, input, common);

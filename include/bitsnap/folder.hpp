@@ -46,7 +46,7 @@ struct FolderEntry {
   std::string target;            // of a link: what it says; of a hard link: the path of an entry of this folder
   std::string container;         // the format of the file: "torch-zip"; empty: it is stored as plain bytes
   std::string note;              // why a file that looks like a container is stored as plain bytes
-  std::vector<FileTensor> tensors;
+  std::vector<FileTensor> tensors;  // of a file; a hard link has those of its target
 };
 
 // A folder, or a file, that is ready to be saved.
@@ -73,6 +73,8 @@ struct FolderState {
 struct FolderOptions {
   // Of the checkpoint. Names such as "global_step1000" then have the same names of tensors at every step.
   std::optional<std::uint64_t> step = std::nullopt;
+  // A safetensors file alone becomes the state that open_safetensors() makes, without its name, permissions and time.
+  bool as_safetensors = false;
   DecodeLimits limits = {};
 };
 
@@ -104,6 +106,9 @@ class Folder {
   // Bytes [offset, offset + out.size()) of a file, decoded on the calling thread; of a hard link, those of its file.
   // invalid_argument if the entry has no such bytes.
   [[nodiscard]] Result<void> read(std::size_t entry, std::uint64_t offset, std::span<std::byte> out) const;
+
+  // Fails if a file cannot be put together although all tensors can be read.
+  [[nodiscard]] Result<void> check() const;
 
   // Writes the folder, or the only file, to `path`, which appears complete or not at all. Symbolic links are written as
   // they are, wherever they lead; nothing is written through one. invalid_argument if `path` exists.

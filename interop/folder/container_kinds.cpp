@@ -74,9 +74,7 @@ Result<void> check_places(const Contents& contents, std::uint64_t bytes) {
 
 }  // namespace
 
-bool has_zip_checksums(std::string_view container) noexcept {
-  return container == "torch-zip" || container == "npz" || container == "dcp";
-}
+bool has_zip_checksums(std::string_view container) noexcept { return container == "torch-zip" || container == "npz"; }
 
 Result<Recognized> ContainerKinds::recognize(const std::string& path, const FileBytes& bytes) {
   auto recognized = take_apart(path, bytes);
@@ -98,10 +96,12 @@ Result<Recognized> ContainerKinds::take_apart(const std::string& path, const Fil
   if (start.starts_with(kZipStart)) {
     if (path.ends_with(kDcpSuffix)) return as("dcp", read_dcp(path, bytes));
     auto torch = read_torch_zip(bytes, limits_);
-    if (torch || !is_fault_of_bytes(torch.error().kind())) return as("torch-zip", std::move(torch));
+    // Of an archive of another program, that is no fault.
+    if (torch || torch.error().kind() != ErrorKind::unsupported) return as("torch-zip", std::move(torch));
     auto numpy = read_npz(bytes, limits_);
-    if (numpy && !numpy->tensors.empty()) return as("npz", std::move(numpy));
-    return tl::unexpected(std::move(torch).error());
+    if (!numpy) return as("npz", std::move(numpy));
+    if (!numpy->tensors.empty()) return as("npz", std::move(numpy));
+    return Recognized();
   }
   if (start.starts_with(kNpyStart)) return as("npy", read_npy(bytes, limits_));
   if (looks_like_torch_legacy(start)) return as("torch-legacy", read_torch_legacy(bytes, limits_));

@@ -24,7 +24,8 @@ struct Recognized {
   std::string note;  // why a file that begins like a container is plain bytes
 };
 
-// Whether the containers are archives whose checksums must follow their contents.
+// Whether a file is one ZIP archive, whose checksums must follow its contents. The archives in a DCP file keep theirs:
+// torch does not look at them.
 [[nodiscard]] bool has_zip_checksums(std::string_view container) noexcept;
 
 // Knows the files of one folder, because a DCP file is described by the file .metadata beside it. One thread at a time.

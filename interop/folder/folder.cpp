@@ -81,7 +81,6 @@ Result<std::shared_ptr<const Folder>> Folder::open(std::shared_ptr<const Snapsho
       entry.modified_ns = file.modified_ns;
       entry.size_bytes = file.size_bytes;
       entry.container = file.container;
-      entry.tensors = file.tensors;
     }
     return std::make_shared<const Folder>(std::move(impl));
   });
@@ -124,6 +123,17 @@ Result<void> Folder::read(std::size_t entry, std::uint64_t offset, std::span<std
     BITSNAP_TRY(impl_->read_saved(file, offset, out));
     BITSNAP_ASSIGN(const Impl::Patches patches, impl_->patches_of(file));
     interop::apply_patches(*patches, offset, out);
+    return {};
+  });
+}
+
+Result<void> Folder::check() const {
+  return no_throw("checking a folder", [&]() -> Result<void> {
+    for (std::size_t file = 0; file < impl_->entries.size(); ++file) {
+      if (auto patches = impl_->patches_of(file); !patches) {
+        return tl::unexpected(name_file(std::move(patches).error(), impl_->entries[file].path));
+      }
+    }
     return {};
   });
 }

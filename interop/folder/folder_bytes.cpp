@@ -13,22 +13,22 @@ Result<void> Folder::Impl::read_saved(std::size_t file, std::uint64_t offset, By
   const std::vector<interop::FilePiece>& pieces = of_file.pieces;
   auto piece = std::ranges::upper_bound(pieces, offset, {}, &interop::FilePiece::offset);
   if (piece != pieces.begin() && piece_end(*(piece - 1)) > offset) --piece;
-  // Bytes of the pieces before `piece`. All others before it are in the rest.
-  std::uint64_t before = 0;
-  for (auto each = pieces.begin(); each != piece; ++each) before += piece_end(*each) - each->offset;
   while (!out.empty()) {
     const bool is_in_piece = piece != pieces.end() && piece->offset <= offset;
     const std::uint64_t next = piece != pieces.end() ? piece->offset : entries[file].size_bytes;
     const std::uint64_t end = is_in_piece ? piece_end(*piece) : next;
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), end - offset));
     const std::size_t tensor = is_in_piece ? piece->tensor : *of_file.rest;
-    BITSNAP_TRY(snapshot->read_bytes(tensor, offset - (is_in_piece ? piece->offset : before), out.first(count)));
+    std::uint64_t at = offset;
+    if (is_in_piece) {
+      at -= piece->offset;
+    } else if (piece != pieces.begin()) {
+      at = (piece - 1)->rest + (offset - piece_end(*(piece - 1)));
+    }
+    BITSNAP_TRY(snapshot->read_bytes(tensor, at, out.first(count)));
     out = out.subspan(count);
     offset += count;
-    if (is_in_piece && offset == end) {
-      before += end - piece->offset;
-      ++piece;
-    }
+    if (is_in_piece && offset == end) ++piece;
   }
   return {};
 }

@@ -211,8 +211,10 @@ Result<FileView> read_view(const Value& value, const FileParts& parts, std::span
     const auto way = checked_multiply(view.tensor.shape[i] == 0 ? 0 : view.tensor.shape[i] - 1, view.tensor.stride[i]);
     last = last && way ? checked_add(*last, *way) : std::nullopt;
   }
-  const auto end = last ? checked_multiply(*last + 1, view.tensor.element_bytes) : std::nullopt;
-  if (!is_empty && (!end || view.offset > bytes || *end > bytes - view.offset)) {
+  const auto elements = last ? checked_add(*last, std::uint64_t{1}) : std::nullopt;
+  const auto end = elements ? checked_multiply(*elements, view.tensor.element_bytes) : std::nullopt;
+  const bool is_within = is_empty || (view.tensor.element_bytes > 0 && end && *end <= bytes - view.offset);
+  if (view.offset > bytes || !is_within) {
     return wrong(fmt::format("the view {} goes beyond its piece", container::quote_name(view.tensor.name)));
   }
   return view;
@@ -231,13 +233,17 @@ Result<FileParts> read_parts(const DictReader& dict, std::uint64_t size, TensorO
   BITSNAP_ASSIGN(const std::vector<std::uint64_t> offsets, dict.numbers("offsets"));
   if (listed.size() != offsets.size()) return wrong("'tensors' and 'offsets' must have the same length");
   std::uint64_t end = 0;
+  std::uint64_t rest = 0;  // bytes between the pieces so far
   for (std::size_t i = 0; i < listed.size(); ++i) {
-    FilePiece piece{.offset = offsets[i]};
+    FilePiece piece;
+    piece.offset = offsets[i];
     BITSNAP_ASSIGN(piece.tensor, order.take(listed[i]));
     const std::uint64_t piece_bytes = tensors[piece.tensor].size_bytes;
     if (piece.offset < end || piece.offset > size || piece_bytes > size - piece.offset) {
       return wrong(fmt::format("tensor {} overlaps another one, or ends beyond the file", piece.tensor));
     }
+    rest += piece.offset - end;
+    piece.rest = rest;
     end = piece.offset + piece_bytes;
     bytes += piece_bytes;
     parts.pieces.push_back(piece);

@@ -19,6 +19,7 @@ namespace bitsnap::interop {
 struct FilePiece {
   std::size_t tensor = 0;    // in the snapshot
   std::uint64_t offset = 0;  // in the file, bytes
+  std::uint64_t rest = 0;    // where the first byte after the piece that is in no piece lies in the rest
 };
 
 // A tensor that shares the bytes of a piece.

@@ -69,7 +69,7 @@ TEST(FolderDescriptionTest, ADescriptionComesBack) {
   file.entry.container = "torch-zip";
   file.parts.name = "a\\xfe.pt";
   file.parts.rest = 0;
-  file.parts.pieces = {{1, 4}, {2, 20}};
+  file.parts.pieces = {{1, 4, 0}, {2, 20, 0}};
   FileView view;
   view.piece = 1;
   view.offset = 2;
@@ -91,6 +91,8 @@ TEST(FolderDescriptionTest, ADescriptionComesBack) {
   EXPECT_EQ(serialize_value(describe_folder(*parsed)).value(), *text);
   EXPECT_EQ(parsed->entries[1].entry.path, file.entry.path);
   EXPECT_EQ(parsed->entries[1].entry.modified_ns, -5);
+  EXPECT_EQ(parsed->entries[1].parts.pieces[0].rest, 4U);
+  EXPECT_EQ(parsed->entries[1].parts.pieces[1].rest, 8U);
 }
 
 TEST(FolderDescriptionTest, RejectsPathsThatLeaveTheFolder) {
@@ -139,6 +141,10 @@ TEST(FolderDescriptionTest, RejectsViewsBeyondTheirPiece) {
   expect_corrupt(view(R"(["shape",[5]],["stride",[1]],["piece",0],["offset",0])"), "beyond its piece", {16});
   expect_corrupt(view(R"(["shape",[4]],["stride",[1]],["piece",0],["offset",1])"), "beyond its piece", {16});
   expect_corrupt(view(R"(["shape",[2,9007199254740991]],["stride",[9007199254740991,4096]],["piece",0],["offset",0])"),
+                 "beyond its piece", {16});
+  expect_corrupt(view(R"(["shape",[0]],["stride",[1]],["piece",0],["offset",17])"), "beyond its piece", {16});
+  const std::string most = R"({"int":"9223372036854775807"})";
+  expect_corrupt(view(R"(["shape",[)" + most + "," + most + R"(,4]],["stride",[1,1,1]],["piece",0],["offset",0])"),
                  "beyond its piece", {16});
   expect_corrupt(view(R"(["shape",[1]],["stride",[1]],["piece",1],["offset",0])"), "no piece 1", {16});
   expect_corrupt(view(R"(["shape",[1,1]],["stride",[1]],["piece",0],["offset",0])"), "a stride for each", {16});

@@ -20,6 +20,7 @@ namespace bitsnap {
 namespace {
 
 constexpr std::uint32_t kPrivateMode = 0700;
+constexpr std::uint32_t kPrivateFileMode = 0600;
 // A file from a snapshot does not run as another user, whoever extracts it. Directories may pass on their group.
 constexpr std::uint32_t kFileModes = 01777;
 constexpr std::uint32_t kDirectoryModes = 03777;
@@ -93,7 +94,7 @@ class FolderExtraction {
     interop::FolderWriter writer(
         folder_,
         [this](std::size_t entry) -> Result<std::unique_ptr<os::WritableFile>> {
-          return files().create(path_of(folder_.entries[entry]), kPrivateMode & 0600);
+          return files().create(path_of(folder_.entries[entry]), kPrivateFileMode);
         },
         [this](std::size_t entry) {
           const FolderEntry& written = folder_.entries[entry];
@@ -133,12 +134,14 @@ Result<void> Folder::extract_file(std::size_t entry, const std::string& path, bo
   return no_throw("extracting a file", [&]() -> Result<void> {
     BITSNAP_ASSIGN(const std::size_t file, impl_->file_of(entry));
     if (overwrite) BITSNAP_TRY(impl_->snapshot->check_not_needed(path));
-    BITSNAP_ASSIGN(os::AtomicFile target, os::AtomicFile::create(os::real_file_system(), path, overwrite));
+    BITSNAP_ASSIGN(os::AtomicFile target,
+                   os::AtomicFile::create(os::real_file_system(), path, overwrite, kPrivateFileMode));
     const auto sink = [&target](ConstByteSpan bytes) { return target.file().append(bytes); };
     BITSNAP_TRY(interop::stream_file(*impl_, file, sink, options));
-    BITSNAP_TRY(target.commit());
     const FolderEntry& written = impl_->entries[file];
-    return os::write_attributes(path, os::NodeKind::file, written.mode & kFileModes, written.modified_ns);
+    return target.commit([&](const std::string& temporary) {
+      return os::write_attributes(temporary, os::NodeKind::file, written.mode & kFileModes, written.modified_ns);
+    });
   });
 }
 

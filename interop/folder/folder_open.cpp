@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/safetensors.hpp>
+
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "container/json_text.hpp"
@@ -28,6 +30,9 @@ using interop::TensorView;
 
 // The name of all bytes of a single file that are in no tensor.
 constexpr std::string_view kRestName = "file";
+// What stable_name() and unique_name() may add to a name.
+constexpr std::size_t kMostBytesOfAByte = 4;
+constexpr std::size_t kMostBytesOfANumber = 32;
 
 class FolderReader {
  public:
@@ -99,19 +104,27 @@ class FolderReader {
   Result<void> read_file(std::size_t node, DescribedEntry& described) {
     FolderEntry& entry = described.entry;
     BITSNAP_ASSIGN(Recognized file, kinds_.recognize(entry.path, bytes_of(node)));
+    const auto is_too_long = [&](const FoundTensor& found) {
+      return entry.path.size() * kMostBytesOfAByte + found.info.name.size() + kMostBytesOfANumber >
+             options_.limits.name_bytes;
+    };
+    if (std::ranges::any_of(file.contents.tensors, is_too_long)) {
+      file = {"", {}, fmt::format("the name of a tensor has more than {} bytes", options_.limits.name_bytes)};
+    }
     entry.container = std::move(file.container);
     if (!file.note.empty()) {
       state_.notes.push_back(fmt::format("{}: {}", source_->path_of(node), file.note));
       entry.note = std::move(file.note);
     }
     described.parts.name = interop::stable_name(entry.path, options_.step);
+    const std::string file_name(entry.path.empty() ? description_.name : os::file_name(entry.path));
     add_rest(node, file.contents, described);
     for (FoundTensor& found : file.contents.tensors) {
-      described.parts.pieces.push_back({state_.state.tensors.size(), found.offset});
+      described.parts.pieces.push_back({state_.state.tensors.size(), found.offset, 0});
+      // The name of the file tells what the tensors are ("optimizer.pt"), those of directories ("master") do not.
+      const Role role = guess_role(within(file_name, found.info.name), found.info.dtype);
       found.info.name = unique_name(within(described.parts.name, found.info.name));
-      // The name of a single file is not in the names of its tensors, but tells what they are: "optimizer.pt".
-      found.info.role = guess_role(entry.path.empty() ? within(description_.name, found.info.name) : found.info.name,
-                                   found.info.dtype);
+      found.info.role = role;
       add_tensor(std::move(found.info), [source = source_, node, begin = found.offset](std::uint64_t at, ByteSpan out) {
         return source->read_at(node, begin + at, out);
       });
@@ -225,6 +238,18 @@ Result<FolderState> open_folder(const std::string& path, const FolderOptions& op
     const std::string root = os::canonical_path(path);
     BITSNAP_ASSIGN(std::vector<os::TreeNode> nodes, os::read_tree(root, kMostFolderEntries));
     auto source = std::make_shared<const FolderState::Source>(root, std::move(nodes));
+    if (options.as_safetensors && source->nodes().front().attributes.kind == os::NodeKind::file) {
+      // A header that violates the format is stored with the file, as any other bytes.
+      if (auto state = open_safetensors(root, options.limits)) {
+        FolderState input;
+        input.state = *std::move(state);
+        input.bytes = source->nodes().front().attributes.size_bytes;
+        input.files = 1;
+        input.container = "safetensors";
+        input.source = std::move(source);
+        return input;
+      }
+    }
     const std::size_t slash = root.rfind('/');
     return FolderReader(std::move(source), options).read(root.substr(slash == std::string::npos ? 0 : slash + 1));
   });

@@ -21,7 +21,7 @@ Result<FolderState::Source::File> FolderState::Source::open(std::size_t node) co
     }
   }
   // Two threads may open a file at the same time; the second one replaces the first.
-  BITSNAP_ASSIGN(File file, os::real_file_system().open(path_of(node), os::AccessPattern::sequential));
+  BITSNAP_ASSIGN(File file, files_->open(path_of(node), os::AccessPattern::sequential));
   if (file->size_bytes() != nodes_[node].attributes.size_bytes) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: the file changes while it is being saved: it had {} bytes, now it has {}",
@@ -66,10 +66,15 @@ Result<void> FolderState::check_unchanged() const {
 Result<void> FolderState::check_written(const Snapshot& written, const RunOptions& options) const {
   BITSNAP_TRY(check_unchanged());
   BITSNAP_ASSIGN(const std::vector<Damage> damages, written.verify(true, options));
-  if (damages.empty()) return {};
-  return tl::unexpected(
-      Error(damages.front().error)
-          .within(fmt::format("{}: it was not written as it was read: {}", written.name(), damages.front().where)));
+  if (!damages.empty()) {
+    return tl::unexpected(
+        Error(damages.front().error)
+            .within(fmt::format("{}: it was not written as it was read: {}", written.name(), damages.front().where)));
+  }
+  if (!is_folder(written)) return {};
+  BITSNAP_ASSIGN(const std::shared_ptr<const Folder> folder,
+                 Folder::open(std::shared_ptr<const Snapshot>(std::shared_ptr<void>(), &written)));
+  return folder->check();
 }
 
 }  // namespace bitsnap

@@ -21,7 +21,10 @@ namespace bitsnap {
 // Opens files when they are read, and keeps a few open. Thread-safe.
 class FolderState::Source {
  public:
-  Source(std::string root, std::vector<os::TreeNode> nodes) : root_(std::move(root)), nodes_(std::move(nodes)) {}
+  Source(std::string root, std::vector<os::TreeNode> nodes)
+      : root_(std::move(root)),
+        nodes_(std::move(nodes)),
+        files_(os::real_file_system().without_links(os::parent_directory(root_))) {}
 
   [[nodiscard]] const std::vector<os::TreeNode>& nodes() const noexcept { return nodes_; }
   [[nodiscard]] std::string path_of(std::size_t node) const;
@@ -38,6 +41,7 @@ class FolderState::Source {
 
   const std::string root_;
   const std::vector<os::TreeNode> nodes_;
+  const std::shared_ptr<os::FileSystem> files_;  // follows no links in the folder
   mutable std::mutex mutex_;
   // Guarded by `mutex_`: the files that are open, the last used one first.
   mutable std::list<std::pair<std::size_t, File>> open_;

@@ -179,6 +179,52 @@ TEST_F(FolderTest, AChangeDuringTheSaveIsAnError) {
   EXPECT_FALSE(state.check_unchanged().has_value());
 }
 
+TEST_F(FolderTest, AChangeThatHidesItsTimeIsAnError) {
+  write("a", "one");
+  const auto state = open_folder(folder_).value();
+  const auto before = os::read_attributes(folder_ + "/a").value();
+  write("a", "two");
+  ASSERT_TRUE(os::write_attributes(folder_ + "/a", os::NodeKind::file, before.mode, before.modified_ns).has_value());
+  EXPECT_FALSE(state.check_unchanged().has_value());
+}
+
+TEST_F(FolderTest, NoLinkIsFollowedDuringTheSave) {
+  // Larger than what a look at a file reads, and more files than stay open, so that each is opened again.
+  const std::string text(5000, 'x');
+  for (int i = 100; i < 200; ++i) write("f" + std::to_string(i), text);
+  const auto state = open_folder(folder_).value();
+  std::ofstream(directory_.path() + "/secret") << std::string(5000, 's');
+  fs::remove(folder_ + "/f100");
+  fs::create_symlink(directory_.path() + "/secret", folder_ + "/f100");
+  std::string read(5000, '\0');
+  const auto done = state.state.tensors.front().read(0, std::as_writable_bytes(std::span(read)));
+  ASSERT_FALSE(done.has_value());
+  EXPECT_THAT(done.error().message(), HasSubstr("symbolic link"));
+}
+
+TEST_F(FolderTest, AnArchiveOfAnotherProgramNeedsNoNote) {
+  write("x.zip", text_of(std::string(BITSNAP_TESTS_DIR) + "/../interop/npy/fixtures/compressed.npz"));
+  expect_same_after_a_round_trip();
+  EXPECT_THAT(notes_, ElementsAre());
+}
+
+TEST_F(FolderTest, DirectoriesDoNotMakeMasters) {
+  copy_fixture("torch_zip/fixtures/training.pt", "master/exp_avg/training.pt");
+  const auto folder = saved(folder_);
+  const auto& tensors = folder->snapshot()->tensors();
+  const auto is_master = [](const TensorInfo& info) { return info.role == Role::master; };
+  EXPECT_TRUE(std::ranges::none_of(tensors, is_master));
+}
+
+TEST_F(FolderTest, TensorsWithNamesThatAreTooLongArePlainBytes) {
+  const std::string header = "{\"" + std::string(65'536, 'x') + R"(":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
+  std::string file(8, '\0');
+  for (int i = 0; i < 8; ++i) file[static_cast<std::size_t>(i)] = static_cast<char>(header.size() >> (8 * i));
+  write("long.safetensors", file + header + "data");
+  expect_same_after_a_round_trip();
+  EXPECT_EQ(notes_.size(), 1U);
+}
+
 TEST_F(FolderTest, PipesAreRefused) {
   ASSERT_EQ(std::system(("mkfifo " + folder_ + "/pipe").c_str()), 0);
   const auto state = open_folder(folder_);

@@ -104,7 +104,9 @@ const FolderEntry& folder_entry_at(const PyFolder& self, std::size_t entry) {
 
 std::vector<PyFileTensor> file_tensors_of(const PyFolder& self, std::size_t entry) {
   std::vector<PyFileTensor> tensors;
-  for (const FileTensor& tensor : folder_entry_at(self, entry).tensors) tensors.push_back({self.folder, &tensor});
+  const FolderEntry* file = &folder_entry_at(self, entry);
+  if (file->kind == EntryKind::hard_link) file = &folder_entry_at(self, *self.folder->find(file->target));
+  for (const FileTensor& tensor : file->tensors) tensors.push_back({self.folder, &tensor});
   return tensors;
 }
 

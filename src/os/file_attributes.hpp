@@ -15,7 +15,8 @@ enum class NodeKind : std::uint8_t { file, directory, symbolic_link, other };
 struct FileAttributes {
   NodeKind kind = NodeKind::other;
   std::uint32_t mode = 0;        // the 12 permission bits
-  std::int64_t modified_ns = 0;  // since the Unix epoch
+  std::int64_t modified_ns = 0;  // since the Unix epoch; the nearest that 64 bits hold
+  std::int64_t changed_ns = 0;   // of the attributes or the content: no program can set it
   std::uint64_t size_bytes = 0;  // of a file
   std::uint64_t device = 0;      // with `file_id`: which file it is, the same for all its names
   std::uint64_t file_id = 0;

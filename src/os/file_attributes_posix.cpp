@@ -29,6 +29,11 @@ NodeKind kind_of(unsigned mode) noexcept {
   return NodeKind::other;
 }
 
+std::int64_t nanoseconds_of(const timespec& time) noexcept {
+  constexpr std::int64_t kMostSeconds = INT64_MAX / kNanoseconds - 1;
+  return std::clamp<std::int64_t>(time.tv_sec, -kMostSeconds, kMostSeconds) * kNanoseconds + time.tv_nsec;
+}
+
 // Nanoseconds may be negative for times before 1970, but not those of a timespec.
 timespec time_of(std::int64_t ns) noexcept {
   timespec time{};
@@ -46,7 +51,8 @@ Result<void> read_children(const std::string& root, std::size_t index, std::size
                            std::vector<TreeNode>& nodes) {
   const std::string above = nodes[index].path;
   const std::string directory = above.empty() ? root : root + "/" + above;
-  BITSNAP_ASSIGN(const std::vector<std::string> names, real_file_system().list_directory(directory));
+  BITSNAP_ASSIGN(const std::vector<std::string> names,
+                 real_file_system().without_links(root)->list_directory(directory));
   for (const std::string& name : names) {
     if (nodes.size() >= limit) {
       return fail(ErrorKind::resource_exhausted, root + ": it holds more than " + std::to_string(limit) + " files");
@@ -72,7 +78,8 @@ Result<FileAttributes> read_attributes(const std::string& path) {
   FileAttributes attributes;
   attributes.kind = kind_of(info.st_mode);
   attributes.mode = info.st_mode & kPermissions;
-  attributes.modified_ns = info.st_mtim.tv_sec * kNanoseconds + info.st_mtim.tv_nsec;
+  attributes.modified_ns = nanoseconds_of(info.st_mtim);
+  attributes.changed_ns = nanoseconds_of(info.st_ctim);
   attributes.size_bytes = attributes.kind == NodeKind::file ? static_cast<std::uint64_t>(info.st_size) : 0;
   attributes.device = info.st_dev;
   attributes.file_id = info.st_ino;
