@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PAUSE = 0.004  # seconds between two pieces of a file
+PAUSE = 0.02  # seconds between two pieces of a file
 PIECES = 3
 
 Files = dict[str, bytes]
