@@ -1,6 +1,6 @@
 """Checkpoints as frameworks write them, with small files, and a process that writes them slowly.
 
-    python raw_checkpoints.py DIRECTORY LAYOUT LAST    continues after the newest complete step, up to LAST
+python raw_checkpoints.py DIRECTORY LAYOUT LAST    continues after the newest complete step, up to LAST
 """
 
 from __future__ import annotations

@@ -188,7 +188,9 @@ def test_it_waits_for_another_writer(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, "renamed", 1)
     once(tmp_path, target)
     write_checkpoint(tmp_path, "renamed", 2)
-    holder = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    holder = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    )
     lock = subprocess.Popen(
         [sys.executable, "-c", holder, target / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
