@@ -299,6 +299,8 @@ class KilledWatch:
             process.kill()
             process.wait(60)
             self.counts[f"{what} killed"] += 1
+            if what == "writer" and "watcher" in self._processes:
+                time.sleep(self._chance.choice((0, 3 * float(SETTLE))))  # what it left unfinished looks quiet
             self.check()
         for process in self._processes.values():
             process.kill()
