@@ -299,8 +299,10 @@ class KilledWatch:
             process.kill()
             process.wait(60)
             self.counts[f"{what} killed"] += 1
-            if what == "writer" and "watcher" in self._processes:
-                time.sleep(self._chance.choice((0, 3 * float(SETTLE))))  # what it left unfinished looks quiet
+            # What a killed training left looks quiet after a while. Before Transformers writes training_args.bin,
+            # nothing tells that a checkpoint is unfinished, so there the training continues at once.
+            if what == "writer" and "watcher" in self._processes and self.layout != "transformers":
+                time.sleep(self._chance.choice((0, 3 * float(SETTLE))))
             self.check()
         for process in self._processes.values():
             process.kill()
