@@ -1,7 +1,6 @@
 #include "cli/checkpoint_saving.hpp"
 
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -42,6 +41,14 @@ Result<void> check_many(const RunSaveOptions& options) {
   if (!options.coding.adam.step) return {};
   return fail(ErrorKind::invalid_argument,
               "--adam-step holds for one checkpoint only; leave it out, and each checkpoint uses its own step");
+}
+
+Result<std::vector<std::uint64_t>> steps_of_run(const std::string& run) {
+  BITSNAP_TRY(check_whole_run(run));
+  if (!is_store(run)) return std::vector<std::uint64_t>();
+  const auto store = open_to_read(run);
+  if (!store && store.error().kind() == ErrorKind::not_found) return std::vector<std::uint64_t>();
+  return store ? (*store)->steps() : tl::unexpected(store.error());
 }
 
 Result<std::unique_ptr<Store>> open_to_save(const RunSaveOptions& options) {

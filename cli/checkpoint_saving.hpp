@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -33,6 +34,10 @@ void add_save_options(CLI::App& app, RunSaveOptions& options);
 // For commands that save several checkpoints: invalid_argument if --adam-step is given, which is another number for
 // each of them.
 [[nodiscard]] Result<void> check_many(const RunSaveOptions& options);
+
+// The steps of the run; none if the run does not exist, or if its creation was interrupted, which open_to_save()
+// continues.
+[[nodiscard]] Result<std::vector<std::uint64_t>> steps_of_run(const std::string& run);
 
 // Opens the run for writing, and makes it if it is not there.
 [[nodiscard]] Result<std::unique_ptr<Store>> open_to_save(const RunSaveOptions& options);

@@ -107,6 +107,14 @@ std::string find_unmarked(const TrainingMarker& marker, std::uint64_t step, cons
   return {};
 }
 
+// Whether the files are those of a framework that writes a marker beside its first checkpoint, too.
+bool has_rank_files(const std::vector<RawEntry>& tree) {
+  return std::ranges::any_of(tree, [](const RawEntry& entry) {
+    return directory_of(entry.path).empty() &&
+           (entry.path.starts_with("mp_rank_") || entry.path.find("_mp_rank_") != std::string::npos);
+  });
+}
+
 bool is_dcp_complete(const std::vector<RawEntry>& tree) {
   const RawEntry* metadata = find_raw(tree, kDcpMetadata);
   const auto is_older = [&](const RawEntry& entry) {
@@ -135,6 +143,9 @@ Judgement judge(const TrainingMarkers& markers, const RawCheckpoint& checkpoint,
       is_directory && !is_megatron && markers.deepspeed && name.starts_with(markers.deepspeed->prefix);
 
   std::string missing = find_missing(tree);
+  if (missing.empty() && !is_megatron && !is_deepspeed && has_rank_files(tree)) {
+    missing = fmt::format("{} is missing", name.starts_with("iter_") ? kMegatronMarker : kDeepspeedMarker);
+  }
   if (missing.empty() && is_megatron) missing = find_unmarked(*markers.megatron, checkpoint.step, tree, false);
   if (missing.empty() && is_deepspeed) missing = find_unmarked(*markers.deepspeed, checkpoint.step, tree, true);
   if (!missing.empty()) return {unchanged < settle ? RawState::changing : RawState::unfinished, std::move(missing)};

@@ -79,13 +79,7 @@ class Ingestion {
 
   // Everything that is known to fail fails before anything is done.
   Result<void> check_steps() {
-    steps_.clear();
-    if (store_ != nullptr) {
-      BITSNAP_ASSIGN(steps_, store_->steps());
-    } else if (is_store(options_.save.run)) {
-      BITSNAP_ASSIGN(const auto store, open_to_read(options_.save.run));
-      BITSNAP_ASSIGN(steps_, store->steps());
-    }
+    BITSNAP_ASSIGN(steps_, store_ != nullptr ? store_->steps() : steps_of_run(options_.save.run));
     for (const RawCheckpoint& input : inputs_.checkpoints) {
       if (steps_.empty() || input.step > steps_.back() || has(input.step) || is_pruned(input.step)) continue;
       return fail(ErrorKind::invalid_argument,

@@ -59,11 +59,12 @@ Result<void> RunWatcher::run() {
     return fail(ErrorKind::not_found, fmt::format("{}: there is no such directory", options_.directory));
   }
   lower_priority();
-  const auto start = Clock::now();
+  std::optional<Clock::time_point> first_poll;
   while (true) {
-    // What has not changed since the first poll is complete in the first poll after this time.
-    const bool is_last = options_.once && Clock::now() - start >= options_.settle;
+    // What has not changed since the first poll is complete in a poll that begins after this time.
+    const bool is_last = first_poll && Clock::now() - *first_poll >= options_.settle;
     BITSNAP_TRY(poll());
+    if (!first_poll) first_poll = Clock::now();
     if (options_.once && (is_last || !is_waiting_)) return {};
     const std::chrono::milliseconds least(10);
     BITSNAP_TRY(sleep_for(options_.once ? std::min(options_.poll, std::max(least, options_.settle / 8))
@@ -75,12 +76,13 @@ Result<void> RunWatcher::poll() {
   is_blocked_ = false;
   is_waiting_ = false;
   const auto found = list_checkpoints(options_.directory);
-  auto read = found ? read_steps() : tl::unexpected(found.error());
-  if (!read) {
-    if (options_.once || !(will_pass(read.error().kind()) || !found)) return read;
-    warn_once(options_.directory, std::nullopt, read.error());
+  auto steps = found ? steps_of_run(options_.save.run) : tl::unexpected(found.error());
+  if (!steps) {
+    if (options_.once || (found && !will_pass(steps.error().kind()))) return tl::unexpected(std::move(steps).error());
+    warn_once(options_.directory, std::nullopt, steps.error());
     return {};
   }
+  steps_ = std::move(*steps);
   // Of what is gone, only what tells a later checkpoint of the same name from it is kept.
   for (auto& [path, watched] : watched_) {
     const auto is_there = [&path](const RawCheckpoint& each) { return each.path == path; };
@@ -93,14 +95,6 @@ Result<void> RunWatcher::poll() {
     BITSNAP_TRY(visit(checkpoint, markers));
   }
   return options_.keeping.delete_after_verify ? delete_old(*found) : Result<void>();
-}
-
-Result<void> RunWatcher::read_steps() {
-  steps_.clear();
-  if (!is_store(options_.save.run)) return {};
-  BITSNAP_ASSIGN(const auto store, open_to_read(options_.save.run));
-  BITSNAP_ASSIGN(steps_, store->steps());
-  return {};
 }
 
 bool RunWatcher::has(std::uint64_t step) const { return std::ranges::binary_search(steps_, step); }

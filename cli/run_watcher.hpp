@@ -61,7 +61,6 @@ class RunWatcher {
   };
 
   [[nodiscard]] Result<void> poll();
-  [[nodiscard]] Result<void> read_steps();
   void refuse_duplicates(const std::vector<RawCheckpoint>& found);
   [[nodiscard]] Result<void> visit(const RawCheckpoint& checkpoint, const TrainingMarkers& markers);
   // Whether nothing is to be done about it because it has not changed since it was saved or refused.

@@ -1,6 +1,6 @@
 """Checkpoints as frameworks write them, with small files, and a process that writes them slowly.
 
-    python raw_checkpoints.py DIRECTORY LAYOUT LAST    continues after the newest complete step, up to LAST
+python raw_checkpoints.py DIRECTORY LAYOUT LAST    continues after the newest complete step, up to LAST
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PAUSE = 0.004  # seconds between two pieces of a file
+PAUSE = 0.02  # seconds between two pieces of a file
 PIECES = 3
 
 Files = dict[str, bytes]

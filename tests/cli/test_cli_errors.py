@@ -23,7 +23,7 @@ from cli.command_line import (
 )
 from cli.tensor_file import Tensor, random_bytes, weights, write
 
-COMMANDS = ["compress", "decompress", "inspect", "verify", "diff", "analyze", "bench"]
+COMMANDS = ["ingest", "watch", "compress", "decompress", "inspect", "verify", "diff", "analyze", "bench"]
 
 
 @pytest.fixture

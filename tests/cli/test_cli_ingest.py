@@ -251,7 +251,7 @@ def test_a_killed_ingest_continues(tmp_path: Path) -> None:
     source = history(tmp_path / "hf", "transformers", list(range(1, count + 1)))
     target = tmp_path / "run"
     chance = random.Random(7)
-    command = [executable(), "ingest", target, source, DELETE, "-q", "-T1"]
+    command = [executable(), "ingest", str(target), str(source), DELETE, "-q", "-T1"]
     kills = 0
     for _ in range(60):
         with subprocess.Popen(command) as process:

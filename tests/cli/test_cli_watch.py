@@ -43,7 +43,8 @@ def extracted(target: Path, step: int, folder: Path) -> dict[str, bytes]:
 
 @contextmanager
 def watching(directory: Path, target: Path, *options: object) -> Iterator[subprocess.Popen[bytes]]:
-    command = [executable(), "watch", directory, target, "--settle", SETTLE, "--poll", "0.03", "--json", *options]
+    settle = () if "--settle" in options else ("--settle", SETTLE)
+    command = [executable(), "watch", directory, target, *settle, "--poll", "0.03", "--json", *options]
     with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             yield process
@@ -100,10 +101,10 @@ def test_a_checkpoint_without_its_marker_is_not_complete(tmp_path: Path, layout:
         ("saved", 1, None),
         ("note", 2, f"is not complete: {reason}"),
     ]
-    # A checkpoint that is written later is taken, and the unfinished one then comes too late.
+    # A marker covers what is below the step that it names. Otherwise the unfinished checkpoint comes too late.
     write_checkpoint(tmp_path, layout, 3)
     assert ("saved", 3) in [(event["event"], event["step"]) for event in once(tmp_path, target)]
-    assert steps(target) == [1, 3]
+    assert steps(target) == ([1, 3] if cut else [1, 2, 3])
 
 
 def test_a_marker_of_an_earlier_checkpoint_marks_no_rewritten_one(tmp_path: Path) -> None:
@@ -187,7 +188,9 @@ def test_it_waits_for_another_writer(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, "renamed", 1)
     once(tmp_path, target)
     write_checkpoint(tmp_path, "renamed", 2)
-    holder = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+    holder = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    )
     lock = subprocess.Popen(
         [sys.executable, "-c", holder, target / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -196,9 +199,6 @@ def test_it_waits_for_another_writer(tmp_path: Path) -> None:
         assert lock.stdout is not None
         lock.stdout.readline()
         event = next_event(process)
-        if event["event"] == "saved":
-            lock.stdin.close()
-            pytest.skip("the run is locked in another way here")
         assert (event["event"], event["error"]["kind"]) == ("warning", "busy")
         lock.stdin.close()
         assert next_event(process)["event"] == "saved"
@@ -231,7 +231,8 @@ def test_a_copy_that_does_not_verify_keeps_its_raw_checkpoint(tmp_path: Path) ->
     once(tmp_path, target)
     (shard,) = (target / "checkpoints" / "0000000002").glob("shard*")
     whole = shard.read_bytes()
-    shard.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
+    at = len(whole) // 3
+    shard.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
     with watching(tmp_path, target, DELETE) as process:
         assert [(event["event"], event["step"]) for event in (next_event(process), next_event(process))] == [
             ("deleted", 1),
@@ -271,10 +272,10 @@ class KilledWatch:
         self.directory.mkdir(parents=True)
         self.layout = layout
         self.target = folder / "run"
+        self.messages = folder / "messages"
         self.delete = [DELETE] if delete else []
         self.counts: Counter[str] = Counter()
         self._chance = chance
-        self._checked: set[int] = set()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, what: str, last: int = 10**6) -> subprocess.Popen[bytes]:
@@ -283,20 +284,25 @@ class KilledWatch:
             command = [executable(), "watch", str(self.directory), str(self.target), *options]
         else:
             command = [sys.executable, raw_checkpoints.__file__, str(self.directory), self.layout, str(last)]
-        return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        with self.messages.open("ab") as messages:
+            return subprocess.Popen(command, stderr=messages)
 
     def kill(self, kills: int) -> None:
         for _ in range(kills):
             for what in ("watcher", "writer"):
                 if what not in self._processes:
                     self._processes[what] = self.start(what)
-            time.sleep(self._chance.uniform(0.05, 0.45))
+            time.sleep(self._chance.uniform(0.05, 0.35))
             what = self._chance.choice(("watcher", "watcher", "writer"))
             process = self._processes.pop(what)
-            assert process.poll() is None, what
+            assert process.poll() is None, (what, self.messages.read_text())
             process.kill()
             process.wait(60)
             self.counts[f"{what} killed"] += 1
+            # What a killed training left looks quiet after a while. Before Transformers writes training_args.bin,
+            # nothing tells that a checkpoint is unfinished, so there the training continues at once.
+            if what == "writer" and "watcher" in self._processes and self.layout != "transformers":
+                time.sleep(self._chance.choice((0, 3 * float(SETTLE))))
             self.check()
         for process in self._processes.values():
             process.kill()
@@ -304,13 +310,9 @@ class KilledWatch:
         self._processes.clear()
 
     def check(self) -> list[int]:
-        """Each step in the run is complete, and each complete step is raw or in the run."""
+        """Each complete step is raw or in the run."""
         complete = self.complete()
         there = steps(self.target)
-        for step in there:
-            if step not in self._checked:
-                assert extracted(self.target, step, self.folder) == files_of(self.layout, step), step
-                self._checked.add(step)
         for step in range(1, complete + 1):
             raw = self.directory / name_of(self.layout, step)
             assert raw.is_dir() or step in there, step
@@ -324,6 +326,8 @@ class KilledWatch:
         assert self.start("writer", last).wait(60) == 0
         once(self.directory, self.target, *self.delete)
         assert self.check() == list(range(1, last + 1))
+        for step in range(1, last + 1):
+            assert extracted(self.target, step, self.folder) == files_of(self.layout, step), step
         assert run_json("verify", self.target)["ok"]
         if self.delete:
             names = [path.name for path in self.directory.iterdir() if path.is_dir()]
