@@ -23,7 +23,7 @@ from cli.command_line import (
 )
 from cli.tensor_file import Tensor, random_bytes, weights, write
 
-COMMANDS = ["ingest", "watch", "compress", "decompress", "inspect", "verify", "diff", "analyze", "bench"]
+COMMANDS = ["compress", "decompress", "inspect", "verify", "diff", "analyze", "bench"]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_no_arguments_show_short_help() -> None:
     assert done.stderr == b""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["add", "ingest", "watch", *COMMANDS])
 def test_every_command_has_help(command: str) -> None:
     done = run(command, "--help")
     assert done.stdout == run("help", command).stdout
