@@ -40,12 +40,12 @@ struct FileTensor {
 struct FolderEntry {
   std::string path;  // relative, with '/' between names; empty: the folder itself, or the only file
   EntryKind kind = EntryKind::file;
-  std::uint32_t mode = 0;        // permission bits
-  std::int64_t modified_ns = 0;  // since the Unix epoch
-  std::uint64_t size_bytes = 0;  // of a file
-  std::string target;            // of a link: what it says; of a hard link: the path of an entry of this folder
-  std::string container;         // the format of the file: "torch-zip"; empty: it is stored as plain bytes
-  std::string note;              // why a file that looks like a container is stored as plain bytes
+  std::uint32_t mode = 0;           // permission bits
+  std::int64_t modified_ns = 0;     // since the Unix epoch
+  std::uint64_t size_bytes = 0;     // of a file
+  std::string target;               // of a link: what it says; of a hard link: the path of an entry of this folder
+  std::string container;            // the format of the file: "torch-zip"; empty: it is stored as plain bytes
+  std::string note;                 // why a file that looks like a container is stored as plain bytes
   std::vector<FileTensor> tensors;  // of a file; a hard link has those of its target
 };
 

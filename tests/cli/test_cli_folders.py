@@ -140,8 +140,8 @@ def test_a_failed_check_leaves_the_old_output(tmp_path: Path) -> None:
     old = snapshot.read_bytes()
     # A file that changes at each look is one that changes during the save.
     with subprocess.Popen(["sh", "-c", f"while :; do touch '{folder}/trainer_state.json'; done"]) as toucher:
-        failed = False
-        while not failed:
+        failed = 0
+        while failed == 0:
             failed = subprocess.run(
                 [executable(), "compress", "-f", folder], capture_output=True, check=False
             ).returncode

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load as load_safetensors
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
+from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 import bitsnap
 from python.checkpoint_folders import SmallTraining, assert_comes_back
@@ -195,6 +196,20 @@ def test_files_that_lost_something_can_be_loaded(tmp_path: Path, is_extracted: b
     assert_same(lossy["state"][0]["exp_avg_sq"], opened["optimizer.pt"]["state.0.exp_avg_sq"])
     with np.load(source("moments.npz")) as loaded:
         assert_same(torch.from_numpy(loaded["exp_avg_sq"]), opened["moments.npz"]["exp_avg_sq"])
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is")
+def test_a_dcp_folder_that_lost_something_is_extracted(tmp_path: Path) -> None:
+    state = {"exp_avg_sq": torch.rand(50_000), "weight": torch.randn(50_000)}
+    save_distributed(state, checkpoint_id=tmp_path / "step-1", no_dist=True)
+    store = bitsnap.Store(tmp_path / "run", settings=LOSSY)
+    store.add_folder(1, tmp_path / "step-1")
+    store.extract_folder(1, tmp_path / "out")
+    loaded = {"exp_avg_sq": torch.zeros(50_000), "weight": torch.zeros(50_000)}
+    load_distributed(loaded, checkpoint_id=tmp_path / "out", no_dist=True)
+    assert_same(loaded["weight"], state["weight"])
+    assert not torch.equal(loaded["exp_avg_sq"], state["exp_avg_sq"])
+    assert torch.allclose(loaded["exp_avg_sq"], state["exp_avg_sq"], rtol=0.07)
 
 
 @pytest.mark.parametrize("adam", [None, bitsnap.Adam(betas=(0.9, 0.999), eps=1e-8, step=lambda: 3)])
