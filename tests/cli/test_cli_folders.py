@@ -137,15 +137,15 @@ def test_a_failed_check_leaves_the_old_output(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "checkpoint-1", 1)
     run("compress", folder)
     snapshot = tmp_path / "checkpoint-1.bsnap"
-    old = snapshot.read_bytes()
-    # A file that changes at each look is one that changes during the save.
+    # A file that changes again and again changes during one of the saves.
     with subprocess.Popen(["sh", "-c", f"while :; do touch '{folder}/trainer_state.json'; done"]) as toucher:
-        failed = 0
-        while failed == 0:
-            failed = subprocess.run(
+        status = 0
+        while status == 0:
+            before = snapshot.read_bytes()
+            status = subprocess.run(
                 [executable(), "compress", "-f", folder], capture_output=True, check=False
             ).returncode
         toucher.kill()
-    if snapshot.read_bytes() == old:
-        assert failed == INVALID_ARGUMENT
+    assert status == INVALID_ARGUMENT
+    assert snapshot.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
