@@ -196,7 +196,7 @@ Command add_bench(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* app = program.add_subcommand("bench", "Compare sizes and speeds of all codecs, zstd, lz4 and bzip2");
   app->group(kFilesGroup);
-  app->add_option("FILE", options->file, "A snapshot or a safetensors file")->required()->type_name("");
+  app->add_option("FILE", options->file, "A snapshot, or a file or folder with tensors")->required()->type_name("");
   add_base_option(*app, options->bases,
                   "Also code against this earlier file; repeat to name files or folders with bases of either file")
       ->type_name("FILE");

@@ -36,6 +36,18 @@ Result<FolderState> open_input(const std::string& path, std::string_view command
   return open_folder(path, {.step = step, .as_safetensors = true, .limits = {}});
 }
 
+Result<std::optional<FolderState>> find_input(const std::string& path, const DecodeLimits& limits) {
+  std::error_code error;
+  const bool is_directory = std::filesystem::is_directory(path, error);
+  if (!is_directory) {
+    BITSNAP_ASSIGN(const FileKind kind, detect_file_kind(path));
+    if (kind == FileKind::snapshot) return std::optional<FolderState>();
+  }
+  BITSNAP_ASSIGN(FolderState input, open_folder(path, {.step = {}, .as_safetensors = true, .limits = limits}));
+  if (!is_directory && input.container.empty()) return std::optional<FolderState>();
+  return std::optional(std::move(input));
+}
+
 Result<FolderState> open_raw_input(const std::string& path, std::string_view command, std::uint64_t step) {
   BITSNAP_TRY(check_input(path, command));
   return open_folder(path, {.step = step, .as_safetensors = false, .limits = {}});

@@ -19,7 +19,11 @@ namespace bitsnap::cli {
 [[nodiscard]] Result<FolderState> open_input(const std::string& path, std::string_view command,
                                              std::optional<std::uint64_t> step = std::nullopt);
 
-// The same, with mode and time also for a single safetensors file.
+// What a training wrote, for commands that take snapshots as well: nullopt for a snapshot, and for a file without
+// tensors, which is to be opened as a snapshot, because that explains best what is wrong with it.
+[[nodiscard]] Result<std::optional<FolderState>> find_input(const std::string& path, const DecodeLimits& limits = {});
+
+// The same as open_input(), with mode and time also for a single safetensors file.
 [[nodiscard]] Result<FolderState> open_raw_input(const std::string& path, std::string_view command, std::uint64_t step);
 
 // Warns about each file that looks like a container and is stored as plain bytes.

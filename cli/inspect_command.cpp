@@ -1,18 +1,15 @@
 // `bitsnap inspect`: shows the content of a snapshot, a checkpoint, a file or a folder, and the size of each tensor.
 // Decodes nothing.
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include <bitsnap/folder.hpp>
-#include <bitsnap/safetensors.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/value.hpp>
 #include <bitsnap/version.hpp>
@@ -336,19 +333,11 @@ Result<int> inspect(const InspectOptions& options, const CommonOptions& common) 
     BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(*run, options.shard));
     return inspect_snapshot(checkpoint.snapshot, &checkpoint, common);
   }
-  std::error_code error;
-  const bool is_directory = std::filesystem::is_directory(options.path, error);
-  BITSNAP_ASSIGN(const FileKind kind,
-                 is_directory ? Result<FileKind>(FileKind::other) : detect_file_kind(options.path));
-  if (kind != FileKind::snapshot) {
-    BITSNAP_ASSIGN(const FolderState input, open_input(options.path, "inspect"));
-    const std::string_view container = input.container;
-    if (is_directory || !container.empty()) {
-      if (!common.quiet) warn_of_plain_files(input);
-      return inspect_input(options.path, is_directory ? "folder" : container, input, common);
-    }
+  BITSNAP_ASSIGN(const std::optional<FolderState> input, find_input(options.path));
+  if (input) {
+    if (!common.quiet) warn_of_plain_files(*input);
+    return inspect_input(options.path, input->container.empty() ? "folder" : input->container, *input, common);
   }
-  // A file without tensors is opened as a snapshot, whose error explains what is wrong with it.
   BITSNAP_ASSIGN(auto snapshot, Snapshot::open(options.path));
   return inspect_snapshot(snapshot, nullptr, common);
 }

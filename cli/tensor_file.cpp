@@ -1,10 +1,12 @@
-// A snapshot or a safetensors file as named tensors.
+// A snapshot, or what a training wrote, as named tensors.
 #include "cli/tensor_file.hpp"
 
+#include <optional>
 #include <utility>
 
-#include <bitsnap/safetensors.hpp>
+#include <bitsnap/folder.hpp>
 
+#include "cli/checkpoint_input.hpp"
 #include "cli/command.hpp"
 #include "cli/run_path.hpp"
 
@@ -12,12 +14,9 @@ namespace bitsnap::cli {
 
 Result<TensorFile> open_tensors(const std::string& path, const OpenOptions& options) {
   BITSNAP_TRY(check_no_run(path));
-  BITSNAP_ASSIGN(auto kind, detect_file_kind(path));
-  if (kind != FileKind::safetensors) {
-    return Snapshot::open(path, options).map(tensors_of);
-  }
-  BITSNAP_ASSIGN(auto opened, open_safetensors(path, options.limits));
-  const auto state = std::make_shared<const State>(std::move(opened));
+  BITSNAP_ASSIGN(std::optional<FolderState> input, find_input(path, options.limits));
+  if (!input) return Snapshot::open(path, options).map(tensors_of);
+  const auto state = std::make_shared<const State>(std::move(input->state));
   TensorFile file;
   for (const TensorSource& source : state->tensors) {
     file.tensors.push_back(source.info);

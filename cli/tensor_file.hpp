@@ -1,4 +1,4 @@
-// A snapshot or a safetensors file as named tensors whose bytes can be read, whichever it is.
+// A snapshot, or a file or folder that a training wrote, as named tensors whose bytes can be read.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 namespace bitsnap::cli {
 
 struct TensorFile : AnalysisState {
-  std::shared_ptr<const Snapshot> snapshot;  // nullptr: a safetensors file
+  std::shared_ptr<const Snapshot> snapshot;  // nullptr: what a training wrote
 };
 
 [[nodiscard]] Result<TensorFile> open_tensors(const std::string& path, const OpenOptions& options);
