@@ -23,7 +23,7 @@ from cli.raw_checkpoints import data, files_of, name_of, read, write_checkpoint
 
 DELETE = "--delete-after-verify"
 SETTLE = "0.15"
-KILLS = int(os.environ.get("BITSNAP_WATCH_KILLS", "40"))
+KILLS = int(os.environ.get("BITSNAP_WATCH_KILLS", "16"))
 
 
 def once(directory: Path, target: Path, *options: object, status: int = 0) -> list[dict[str, Any]]:
@@ -248,7 +248,7 @@ def test_a_copy_that_does_not_verify_keeps_its_raw_checkpoint(tmp_path: Path) ->
 def test_a_training_that_rotates_its_checkpoints_does_not_disturb_it(tmp_path: Path) -> None:
     target = tmp_path / "run"
     with watching(tmp_path, target) as process:
-        for step in range(1, 40):
+        for step in range(1, 25):
             folder = write_checkpoint(tmp_path, "renamed", step)
             if step > 2:
                 old = folder.with_name(name_of("renamed", step - 2))
@@ -258,7 +258,7 @@ def test_a_training_that_rotates_its_checkpoints_does_not_disturb_it(tmp_path: P
         assert process.poll() is None
     once(tmp_path, target)
     saved = steps(target)
-    assert saved[-1] == 39
+    assert saved[-1] == 24
     for step in saved:
         assert extracted(target, step, tmp_path) == files_of("renamed", step)
 
