@@ -74,7 +74,9 @@ class BaseCache final : public BaseProvider {
   // The room for one file that is being written. While it exists, the file counts against the limits. One at a time.
   class Room {
    public:
-    explicit Room(BaseCache& cache) noexcept : cache_(cache) {}
+    // `may_wait`: files that others still read or write, and that go as soon as they do not, may exceed Limits::bytes
+    // for a while, but not the memory of the system.
+    explicit Room(BaseCache& cache, bool may_wait = false) noexcept : cache_(cache), may_wait_(may_wait) {}
     ~Room();
     Room(const Room&) = delete;
     Room& operator=(const Room&) = delete;
@@ -87,6 +89,7 @@ class BaseCache final : public BaseProvider {
 
    private:
     BaseCache& cache_;
+    const bool may_wait_;
     std::uint64_t checked_bytes_ = 0;  // the system had memory for this much of the file
   };
   // Drops all files that nobody has to restore from memory, except those that decoding `step` needs.

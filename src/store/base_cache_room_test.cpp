@@ -118,6 +118,15 @@ TEST_F(BaseCacheRoomTest, AShardOfAnotherCommitIsNoReplacementForTheNewest) {
   EXPECT_TRUE(room.take(100));
 }
 
+TEST_F(BaseCacheRoomTest, FilesInUseMayExceedTheLimitForAWhile) {
+  std::shared_ptr<const Blob> in_use = put(1, 60, {}, true);
+  BaseCache::Room room(cache_, true);
+  EXPECT_TRUE(room.take(100));
+  EXPECT_FALSE(room.take(101));
+  BaseCache::Room strict(cache_);
+  EXPECT_FALSE(strict.take(100));
+}
+
 TEST_F(BaseCacheRoomTest, FilesInUseStayAsTheirMemoryWouldNotReturn) {
   const std::shared_ptr<const Blob> in_use = put(1, 40);
   put(2, 40);
