@@ -10,6 +10,7 @@
 #include <bitsnap/text.hpp>
 
 #include "cli/file_paths.hpp"
+#include "cli/operating_system.hpp"
 #include "cli/run_path.hpp"
 
 namespace bitsnap::cli {
@@ -61,7 +62,7 @@ void warn_of_plain_files(const FolderState& input) {
 }
 
 Result<void> check_written(const FolderState& input, const Snapshot& written, unsigned threads) {
-  return input.check_written(written, {threads, nullptr});
+  return input.check_written(written, {threads, [](std::uint64_t, std::uint64_t) { return interrupt_signal() == 0; }});
 }
 
 }  // namespace bitsnap::cli

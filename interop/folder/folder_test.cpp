@@ -225,6 +225,30 @@ TEST_F(FolderTest, TensorsWithNamesThatAreTooLongArePlainBytes) {
   EXPECT_EQ(notes_.size(), 1U);
 }
 
+TEST_F(FolderTest, StreamingAFileReportsProgressAndCanBeCancelled) {
+  const std::string text(20'000'000, 'x');
+  write("large", text);
+  const auto folder = saved(folder_);
+  const auto entry = folder->find("large").value();
+  const std::string out = directory_.path() + "/large";
+  std::uint64_t last = 0;
+  RunOptions run;
+  run.progress = [&](std::uint64_t done, std::uint64_t total) {
+    EXPECT_EQ(total, text.size());
+    EXPECT_GT(done, last);
+    last = done;
+    return true;
+  };
+  ASSERT_TRUE(folder->extract_file(entry, out, false, run).has_value());
+  EXPECT_EQ(last, text.size());
+  EXPECT_EQ(text_of(out), text);
+  run.progress = [](std::uint64_t, std::uint64_t) { return false; };
+  const auto cancelled = folder->extract_file(entry, out + "2", false, run);
+  ASSERT_FALSE(cancelled.has_value());
+  EXPECT_EQ(cancelled.error().kind(), ErrorKind::cancelled);
+  EXPECT_FALSE(fs::exists(out + "2"));
+}
+
 TEST_F(FolderTest, PipesAreRefused) {
   ASSERT_EQ(std::system(("mkfifo " + folder_ + "/pipe").c_str()), 0);
   const auto state = open_folder(folder_);

@@ -86,7 +86,15 @@ Result<void> stream_file(const Folder::Impl& folder, std::size_t entry, const Sn
   const std::span<const TensorInfo> tensors = folder.snapshot->tensors();
   const auto executor = exec::make_executor(options.threads);
   BITSNAP_ASSIGN(Folder::Impl::Patches patches, folder.patches_of(entry));
-  FileAssembler file(folder, entry, std::move(patches), sink);
+  std::uint64_t done = 0;
+  const std::uint64_t total = folder.entries[entry].size_bytes;
+  const auto report = [&](ConstByteSpan bytes) -> Result<void> {
+    BITSNAP_TRY(sink(bytes));
+    done += bytes.size();
+    if (!options.progress || options.progress(done, total)) return {};
+    return fail(ErrorKind::cancelled, "cancelled by the caller");
+  };
+  FileAssembler file(folder, entry, std::move(patches), report);
   if (parts.pieces.empty() && parts.rest) return add_slices(*folder.snapshot, *parts.rest, file, *executor);
   for (std::size_t first = 0; first < parts.pieces.size();) {
     std::size_t last = first;
@@ -102,7 +110,7 @@ Result<void> stream_file(const Folder::Impl& folder, std::size_t entry, const Sn
     }
     first = last;
   }
-  return file.add_rest_until(folder.entries[entry].size_bytes);
+  return file.add_rest_until(total);
 }
 
 FolderWriter::FolderWriter(const Folder::Impl& folder, Create create, Finish finish)
