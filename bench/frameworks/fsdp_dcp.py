@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import fully_shard
 
-from bench.frameworks.small_training import LAST_STEP, SAVE_EVERY, Task, batch_of, new_model, run_ranks
+from bench.frameworks.small_training import Task, new_model, run_ranks, train_steps
 
 RANKS = 4
 
@@ -27,16 +27,11 @@ def train(task: Task) -> dict[int, float]:
         load(state, checkpoint_id=task.resume)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         first = state["step"] + 1
-    losses = {}
-    for step in range(first, LAST_STEP + 1):
-        optimizer.zero_grad()
-        loss = model(batch_of(step))
-        loss.backward()
-        optimizer.step()
-        losses[step] = loss.item()
-        if step % SAVE_EVERY == 0:
-            save({**_state(model, optimizer), "step": step}, checkpoint_id=task.folder / f"step-{step}")
-    return losses
+
+    def save_step(step: int) -> None:
+        save({**_state(model, optimizer), "step": step}, checkpoint_id=task.folder / f"step-{step}")
+
+    return train_steps(model, optimizer, first, save_step)
 
 
 def _state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:

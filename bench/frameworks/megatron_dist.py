@@ -8,7 +8,7 @@ import torch
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing import ShardedObject, ShardedTensor
 
-from bench.frameworks.small_training import LAST_STEP, SAVE_EVERY, Task, batch_of, new_model, run_ranks
+from bench.frameworks.small_training import Task, new_model, run_ranks, train_steps
 
 RANKS = 2
 
@@ -31,20 +31,15 @@ def train(task: Task) -> dict[int, float]:
         first = loaded["step"] + 1
         for slots in optimizer.state.values():
             slots["step"].fill_(first - 1)
-    losses = {}
-    for step in range(first, LAST_STEP + 1):
-        optimizer.zero_grad()
-        loss = model(batch_of(step))
-        loss.backward()
-        optimizer.step()
-        losses[step] = loss.item()
-        if step % SAVE_EVERY == 0:
-            folder = task.folder / f"iter_{step:07d}"
-            if torch.distributed.get_rank() == 0:
-                folder.mkdir()
-            torch.distributed.barrier()
-            dist_checkpointing.save(_sharded(model, optimizer, step), str(folder))
-    return losses
+
+    def save_step(step: int) -> None:
+        folder = task.folder / f"iter_{step:07d}"
+        if torch.distributed.get_rank() == 0:
+            folder.mkdir()
+        torch.distributed.barrier()
+        dist_checkpointing.save(_sharded(model, optimizer, step), str(folder))
+
+    return train_steps(model, optimizer, first, save_step)
 
 
 def _fill_moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

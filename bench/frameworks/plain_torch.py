@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bench.frameworks.small_training import LAST_STEP, SAVE_EVERY, Task, batch_of, new_model, run
+from bench.frameworks.small_training import Task, new_model, run, train_steps
 
 
 def train(task: Task) -> dict[int, float]:
@@ -16,17 +16,12 @@ def train(task: Task) -> dict[int, float]:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["step"] + 1
-    losses = {}
-    for step in range(first, LAST_STEP + 1):
-        optimizer.zero_grad()
-        loss = model(batch_of(step))
-        loss.backward()
-        optimizer.step()
-        losses[step] = loss.item()
-        if step % SAVE_EVERY == 0:
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-            torch.save(state, task.folder / f"step_{step}.pt")
-    return losses
+
+    def save_step(step: int) -> None:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+        torch.save(state, task.folder / f"step_{step}.pt")
+
+    return train_steps(model, optimizer, first, save_step)
 
 
 if __name__ == "__main__":

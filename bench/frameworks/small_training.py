@@ -69,6 +69,22 @@ def new_model() -> SmallModel:
     return SmallModel()
 
 
+def train_steps(
+    model: nn.Module, optimizer: torch.optim.Optimizer, first: int, save: Callable[[int], None]
+) -> dict[int, float]:
+    """Trains from step `first` to the last one. Calls `save` after each step that is saved. Returns the losses."""
+    losses = {}
+    for step in range(first, LAST_STEP + 1):
+        optimizer.zero_grad()
+        loss = model(batch_of(step))
+        loss.backward()
+        optimizer.step()
+        losses[step] = loss.item()
+        if step % SAVE_EVERY == 0:
+            save(step)
+    return losses
+
+
 def run(train: Callable[[Task], dict[int, float]]) -> None:
     """A program of one process."""
     task = _task()
