@@ -86,6 +86,36 @@ TEST_F(EngineWaitsTest, TheAgentHurriesWhileASaveWaitsForASlot) {
   EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
 }
 
+TEST_F(EngineWaitsTest, TheAgentHurriesWhileATrainerWaitsForASave) {
+  std::atomic<bool> is_held = true;
+  FaultyFileSystem slow(os::real_file_system());
+  slow.watch([&](const FaultyFileSystem::Step& step) {
+    if (step.operation != FileOperation::append || !step.path.ends_with(".bsnap")) return;
+    while (is_held) ::usleep(1000);
+  });
+  const AgentThread agent(job_, slow);
+  const auto engine = attach(options());
+  ASSERT_NE(engine, nullptr);
+  const auto save = engine->save(1, trained_.state());
+  ASSERT_TRUE(save.has_value());
+  // A thread that only watches changes nothing.
+  EXPECT_FALSE(engine->wait(save->ticket, SaveStage::persisted, 300, false).has_value());
+  EXPECT_FALSE(exec::is_urgent());
+  for (const bool waits_for_all : {false, true}) {
+    std::thread waiting([&] {
+      if (waits_for_all) {
+        EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
+      } else {
+        EXPECT_FALSE(engine->wait(save->ticket, SaveStage::persisted, 500).has_value());
+      }
+    });
+    expect_urgent(true);
+    if (waits_for_all) is_held = false;
+    waiting.join();
+    expect_urgent(false);
+  }
+}
+
 TEST_F(EngineWaitsTest, TheAgentHurriesForTrainersThatLive) {
   const AgentThread agent(job_);
   {

@@ -28,6 +28,24 @@ TEST(Store, RestoresEveryBitOfEveryStep) {
   EXPECT_EQ(difference(*store->snapshot().value(), TestState(30)), "");
 }
 
+TEST(Store, ASaveThatItsCheckRejectsLeavesNothing) {
+  os::FakeFileSystem files;
+  const auto store = open(files);
+  save_steps(*store, 1, 2);
+  const std::vector<std::string> before = files.all_files();
+  const TestState state(3);
+  const auto saved = store->save(3, state.state(), {}, [&](const Snapshot& written) -> Result<void> {
+    EXPECT_EQ(difference(written, state), "");
+    return fail(ErrorKind::invalid_argument, "rejected");
+  });
+  ASSERT_FALSE(saved);
+  EXPECT_NE(saved.error().message().find("rejected"), std::string::npos);
+  EXPECT_EQ(store->steps().value(), (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(files.all_files(), before);
+  save_steps(*store, 3, 3);
+  expect_steps(*store, {1, 2, 3});
+}
+
 TEST(Store, ReadersDoNotSeeAStoreBeingCreated) {
   os::FakeFileSystem files;
   for (const char* const directory : {"/run", "/run/checkpoints", "/run/checkpoints/0000000001"}) {
