@@ -144,11 +144,11 @@ Result<AgentRank::Encoded> AgentRank::encode_for_memory(const QueuedSave& queued
   const std::string name = fmt::format("step {} in memory", queued.staged.step);
   std::shared_ptr<const store::Blob> blob;
   const auto write = [&](std::shared_ptr<const Base> newest) -> Result<save::WriteSummary> {
-    const bool newest_is_gone = newest == nullptr;
+    // The disk may be slow to take the file of an earlier step. Without a budget of the caller, no save fails for that.
+    const bool may_exceed = newest == nullptr && budget_bytes_ == 0;
     std::optional<save::SingleBase> base;
     if (newest != nullptr) base.emplace(std::move(newest));
-    // The disk may be slow to take the file of an earlier step. Without a budget of the caller, no save fails for that.
-    store::BaseCache::Room room(*cache_, newest_is_gone && budget_bytes_ == 0);
+    store::BaseCache::Room room(*cache_, may_exceed);
     store::SpillingFile file(name, [&room](std::uint64_t bytes) { return room.take(bytes); });
     BITSNAP_ASSIGN(save::WriteSummary written,
                    save::write_snapshot(state, options, base ? &*base : nullptr, nullptr, file, *executor_));

@@ -261,8 +261,8 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
     BITSNAP_TRY(await_encoded(deadline));
     BITSNAP_ASSIGN(arena, make_arena(plan, wanted_slots_));
     taker = pages_of(arena);
-    // Before the agent has the arena: if there is not enough memory, nothing of it remains allocated. If there is not
-    // enough beside the present arena, that one goes first, which the agent allows once it has encoded what is in it.
+    // The pages are taken before the agent gets the arena, so that a failure leaves nothing allocated. If the memory
+    // does not suffice for both arenas, the agent first replaces the present one, after it has encoded its states.
     if (!must_replace_arena_) BITSNAP_TRY(take_pages_of(*arena, *taker, pages));
   }
   for (;;) {

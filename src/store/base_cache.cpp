@@ -46,7 +46,7 @@ Result<void> BaseCache::Room::take(std::uint64_t bytes) {
   const auto is_too_much = [&] { return cache_.used_bytes() + bytes > cache_.limits_.bytes; };
   while (is_too_much()) {
     if (cache_.drop_one()) continue;
-    if (may_wait_ && bytes <= cache_.limits_.bytes) break;
+    if (may_exceed_ && bytes <= cache_.limits_.bytes) break;
     return fail(
         ErrorKind::resource_exhausted,
         fmt::format("the compressed state needs {} bytes or more, but the budget leaves {} bytes for snapshots, "

@@ -74,9 +74,10 @@ class BaseCache final : public BaseProvider {
   // The room for one file that is being written. While it exists, the file counts against the limits. One at a time.
   class Room {
    public:
-    // `may_wait`: files that others still read or write, and that go as soon as they do not, may exceed Limits::bytes
-    // for a while, but not the memory of the system.
-    explicit Room(BaseCache& cache, bool may_wait = false) noexcept : cache_(cache), may_wait_(may_wait) {}
+    // `may_exceed`: files that cannot be dropped yet, as one that is being written to the disk, may exceed
+    // Limits::bytes together with this one, but not the memory of the system. This file alone stays within
+    // Limits::bytes.
+    explicit Room(BaseCache& cache, bool may_exceed = false) noexcept : cache_(cache), may_exceed_(may_exceed) {}
     ~Room();
     Room(const Room&) = delete;
     Room& operator=(const Room&) = delete;
@@ -89,7 +90,7 @@ class BaseCache final : public BaseProvider {
 
    private:
     BaseCache& cache_;
-    const bool may_wait_;
+    const bool may_exceed_;
     std::uint64_t checked_bytes_ = 0;  // the system had memory for this much of the file
   };
   // Drops all files that nobody has to restore from memory, except those that decoding `step` needs.
