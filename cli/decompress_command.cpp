@@ -35,10 +35,7 @@ Result<int> decompress_folder(const DecompressOptions& options, const Safetensor
   BITSNAP_ASSIGN(const auto written, write_folder(*folder, std::nullopt, output, file_name(options.input), common));
   if (common.json) {
     Json report = report_json(options, output, *snapshot);
-    report["output_bytes"] = written.bytes;
-    report["files"] = written.files;
-    report["seconds"] = written.seconds;
-    report["gbps"] = written.gbps();
+    add_written(report, written);
     print_json(report);
   } else if (!common.quiet) {
     print_written_folder(options.input, *snapshot, output, written);
@@ -66,10 +63,7 @@ Result<int> decompress(const DecompressOptions& options, const CommonOptions& co
   BITSNAP_ASSIGN(auto written, write_safetensors(*snapshot, std::nullopt, output, file_name(options.input), common));
   if (common.json) {
     Json report = report_json(options, output, *snapshot);
-    report["output_bytes"] = written.bytes;
-    report["original_header"] = written.exact;
-    report["seconds"] = written.seconds;
-    report["gbps"] = written.gbps();
+    add_written(report, written);
     print_json(report);
   } else if (!common.quiet) {
     print_written(options.input, *snapshot, output, written, common);

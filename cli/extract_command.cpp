@@ -65,10 +65,7 @@ Result<int> extract_folder(const ExtractOptions& options, const OpenCheckpoint& 
   BITSNAP_ASSIGN(const auto written, write_folder(*folder, options.file, output, file_name(name), common));
   if (common.json) {
     Json report = report_json(checkpoint, output);
-    report["output_bytes"] = written.bytes;
-    report["files"] = written.files;
-    report["seconds"] = written.seconds;
-    report["gbps"] = written.gbps();
+    add_written(report, written);
     print_json(report);
   } else if (!common.quiet) {
     print_written_folder(name, *checkpoint.snapshot, output, written);
@@ -99,10 +96,7 @@ Result<int> extract(const ExtractOptions& options, const CommonOptions& common) 
                  write_safetensors(*checkpoint.snapshot, options.tensor, output, file_name(name), common));
   if (common.json) {
     Json report = report_json(checkpoint, output);
-    report["output_bytes"] = written.bytes;
-    report["original_header"] = written.exact;
-    report["seconds"] = written.seconds;
-    report["gbps"] = written.gbps();
+    add_written(report, written);
     print_json(report);
   } else if (!common.quiet) {
     print_written(name, *checkpoint.snapshot, output, written, common);

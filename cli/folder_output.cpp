@@ -58,6 +58,13 @@ Result<WrittenFolder> write_folder(const Folder& folder, const std::optional<std
   return written;
 }
 
+void add_written(Json& report, const WrittenFolder& written) {
+  report["output_bytes"] = written.bytes;
+  report["files"] = written.files;
+  report["seconds"] = written.seconds;
+  report["gbps"] = written.gbps();
+}
+
 void print_written_folder(const std::string& input, const Snapshot& snapshot, const SafetensorsOutput& output,
                           const WrittenFolder& written) {
   print_note(fmt::format("{} : {} -> {} in {}  ({})  {}\n", printable(input), format_size(snapshot.file_bytes()),

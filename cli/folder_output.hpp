@@ -29,6 +29,9 @@ struct WrittenFolder {
                                                  const SafetensorsOutput& output, const std::string& label,
                                                  const CommonOptions& common);
 
+// The keys `output_bytes`, `files`, `seconds` and `gbps`.
+void add_written(Json& report, const WrittenFolder& written);
+
 // "IN : 99.5 MB -> 148 MB in 12 files  (81.2 MB/s)  OUT"
 void print_written_folder(const std::string& input, const Snapshot& snapshot, const SafetensorsOutput& output,
                           const WrittenFolder& written);

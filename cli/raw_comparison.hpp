@@ -16,7 +16,7 @@ namespace bitsnap::cli {
 enum class RawMatch {
   content,     // names, kinds, bytes and targets of links
   everything,  // also modes, times and which names are hard links to one file
-  remainder,   // content of what is there: a deletion may have removed some of it already
+  remainder,   // the content of the files that exist; a deletion may have removed others
 };
 
 struct RawDifference {

@@ -73,6 +73,13 @@ Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot, const std
                             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
 }
 
+void add_written(Json& report, const WrittenSafetensors& written) {
+  report["output_bytes"] = written.bytes;
+  report["original_header"] = written.exact;
+  report["seconds"] = written.seconds;
+  report["gbps"] = written.gbps();
+}
+
 void print_written(const std::string& input, const Snapshot& snapshot, const SafetensorsOutput& output,
                    const WrittenSafetensors& written, const CommonOptions& common) {
   print_note(fmt::format("{} : {} -> {}  ({})  {}\n", printable(input), format_size(snapshot.file_bytes()),

@@ -50,6 +50,9 @@ struct WrittenSafetensors {
                                                            const SafetensorsOutput& output, const std::string& label,
                                                            const CommonOptions& common);
 
+// The keys `output_bytes`, `original_header`, `seconds` and `gbps`.
+void add_written(Json& report, const WrittenSafetensors& written);
+
 // "IN : 99.5 MB -> 148 MB  (81.2 MB/s)  OUT", and with -v its id and tensors.
 void print_written(const std::string& input, const Snapshot& snapshot, const SafetensorsOutput& output,
                    const WrittenSafetensors& written, const CommonOptions& common);
