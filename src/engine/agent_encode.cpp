@@ -138,6 +138,7 @@ Result<AgentRank::Encoded> AgentRank::encode_for_store(const QueuedSave& queued,
 Result<AgentRank::Encoded> AgentRank::encode_for_memory(const QueuedSave& queued, ProgressEvent& event) {
   SaveOptions options{.settings = memory_settings()};
   options.settings.max_depth = kMemoryChain;
+  const bool has_budget = is_budget_given();
   const std::unique_lock gate(job_.encode_gate);
   const os::Stopwatch stopwatch;
   BITSNAP_ASSIGN(const State state, read_state(queued));
@@ -145,7 +146,7 @@ Result<AgentRank::Encoded> AgentRank::encode_for_memory(const QueuedSave& queued
   std::shared_ptr<const store::Blob> blob;
   const auto write = [&](std::shared_ptr<const Base> newest) -> Result<save::WriteSummary> {
     // The disk may be slow to take the file of an earlier step. Without a budget of the caller, no save fails for that.
-    const bool may_exceed = newest == nullptr && budget_bytes_ == 0;
+    const bool may_exceed = newest == nullptr && !has_budget;
     std::optional<save::SingleBase> base;
     if (newest != nullptr) base.emplace(std::move(newest));
     store::BaseCache::Room room(*cache_, may_exceed);

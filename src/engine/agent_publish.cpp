@@ -1,5 +1,5 @@
 // The writer thread: publishes encoded saves to the store, commits the checkpoints of several ranks, and prunes. The
-// encoder thread also calls open_store() and memory_settings().
+// encoder thread also calls open_store(), memory_settings() and is_budget_given().
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -209,6 +209,11 @@ CodingSettings AgentRank::memory_settings() {
   }
   const std::lock_guard lock(mutex_);
   return merge_settings(settings_.coding, remembered_.value_or(CodingSettings()));
+}
+
+bool AgentRank::is_budget_given() const {
+  const std::lock_guard lock(mutex_);
+  return budget_bytes_ != 0;
 }
 
 }  // namespace bitsnap::engine

@@ -276,6 +276,8 @@ class AgentRank {
   void remember_settings(const Store& store);
   // The settings for a save for memory only.
   [[nodiscard]] CodingSettings memory_settings();
+  // Whether the trainer stated a budget of memory.
+  [[nodiscard]] bool is_budget_given() const;
 
   Job& job_;
   ProgressSink& sink_;
