@@ -41,6 +41,10 @@ struct Contents {
 };
 
 // A parser returns corrupt, truncated, unsupported or resource_exhausted, with a message that says where, for a file
-// that it cannot take apart, and the error of the file if that cannot be read.
+// that it cannot take apart, and the error of the file if that cannot be read. Whether the error is of the first sort:
+[[nodiscard]] constexpr bool is_fault_of_bytes(ErrorKind kind) noexcept {
+  return kind == ErrorKind::corrupt || kind == ErrorKind::truncated || kind == ErrorKind::unsupported ||
+         kind == ErrorKind::resource_exhausted;
+}
 
 }  // namespace bitsnap::interop

@@ -101,13 +101,8 @@ Result<void> DistcpReader::read_item(const DcpItem& item, const std::string& nam
   BITSNAP_ASSIGN(const FileBytes part, bytes_.part(item.offset, item.bytes));
   Result<Contents> contents = read_torch_zip(part, limits_);
   if (contents) return add(item, name, std::move(*contents));
-  switch (contents.error().kind()) {
-    case ErrorKind::corrupt:
-    case ErrorKind::truncated:
-    case ErrorKind::unsupported:
-    case ErrorKind::resource_exhausted: return {};
-    default: return tl::unexpected(std::move(contents).error().within(container::quote_name(item.name)));
-  }
+  if (is_fault_of_bytes(contents.error().kind())) return {};
+  return tl::unexpected(std::move(contents).error().within(container::quote_name(item.name)));
 }
 
 Result<Contents> DistcpReader::run(std::span<const DcpItem> items) {
@@ -137,7 +132,7 @@ Result<std::vector<DcpItem>> find_dcp_items(const FileBytes& bytes, const Decode
     }
     BITSNAP_ASSIGN(const FileBytes part, bytes.part(0, end));
     const Result<std::uint64_t> start = find_zip_start(part);
-    if (!start && start.error().kind() == ErrorKind::io) return tl::unexpected(start.error());
+    if (!start && !is_fault_of_bytes(start.error().kind())) return tl::unexpected(start.error());
     if (!start || *start > end || end - *start < kLeastItemBytes) break;
     DcpItem& item = items.emplace_back();
     item.offset = *start;

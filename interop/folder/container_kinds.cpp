@@ -32,12 +32,6 @@ constexpr std::string_view kDcpMetadata = ".metadata";
 constexpr std::size_t kStartBytes = 32;
 constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{1} << 30;
 
-// Errors of the file system and of memory are not the fault of the bytes.
-bool is_fault_of_bytes(ErrorKind kind) noexcept {
-  return kind == ErrorKind::corrupt || kind == ErrorKind::truncated || kind == ErrorKind::unsupported ||
-         kind == ErrorKind::resource_exhausted;
-}
-
 std::string directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash);
@@ -126,6 +120,7 @@ Result<const ContainerKinds::ItemsByFile*> ContainerKinds::items_beside(const st
   if (!metadata || metadata->size() > kMaxMetadataBytes) return &found->second;
   BITSNAP_ASSIGN(const std::string text, metadata->read_text(0, metadata->size()));
   auto items = read_dcp_metadata(text, limits_);
+  if (!items && !is_fault_of_bytes(items.error().kind())) return tl::unexpected(std::move(items).error());
   // Without it, the items are found in the files, but not their names.
   if (!items) return &found->second;
   for (DcpItem& item : *items) {

@@ -1,7 +1,6 @@
 // Opens a folder as a state: finds the tensors of its files, and describes where every byte of them is.
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,7 +9,7 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
+#include "interop/container/unique_names.hpp"
 #include "interop/folder/container_kinds.hpp"
 #include "interop/folder/folder_description.hpp"
 #include "interop/folder/folder_source.hpp"
@@ -30,7 +29,7 @@ using interop::TensorView;
 
 // The name of all bytes of a single file that are in no tensor.
 constexpr std::string_view kRestName = "file";
-// What stable_name() and unique_name() may add to a name.
+// What stable_name() and UniqueNames may add to a name.
 constexpr std::size_t kMostBytesOfAByte = 4;
 constexpr std::size_t kMostBytesOfANumber = 32;
 
@@ -123,7 +122,7 @@ class FolderReader {
       described.parts.pieces.push_back({state_.state.tensors.size(), found.offset, 0});
       // The name of the file tells what the tensors are ("optimizer.pt"), those of directories ("master") do not.
       const Role role = guess_role(within(file_name, found.info.name), found.info.dtype);
-      found.info.name = unique_name(within(described.parts.name, found.info.name));
+      found.info.name = names_.add(within(described.parts.name, found.info.name));
       found.info.role = role;
       add_tensor(std::move(found.info), [source = source_, node, begin = found.offset](std::uint64_t at, ByteSpan out) {
         return source->read_at(node, begin + at, out);
@@ -156,7 +155,7 @@ class FolderReader {
     if (total == 0) return;
     described.parts.rest = state_.state.tensors.size();
     TensorInfo info;
-    info.name = unique_name(described.parts.name.empty() ? std::string(kRestName) : described.parts.name);
+    info.name = names_.add(described.parts.name.empty() ? std::string(kRestName) : described.parts.name);
     info.dtype = DType::u8;
     info.dtype_name = dtype_name(info.dtype);
     info.shape = {total};
@@ -206,18 +205,12 @@ class FolderReader {
     return file.empty() ? name : file + "/" + name;
   }
 
-  std::string unique_name(std::string name) {
-    std::string unique = name;
-    for (unsigned count = 2; !names_.insert(unique).second; ++count) unique = fmt::format("{}#{}", name, count);
-    return unique;
-  }
-
   std::shared_ptr<const FolderState::Source> source_;
   const FolderOptions& options_;
   interop::ContainerKinds kinds_;
   interop::FolderDescription description_;
   FolderState state_;
-  std::set<std::string, std::less<>> names_;
+  interop::UniqueNames names_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> first_names_;
 };
 

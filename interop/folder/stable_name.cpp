@@ -2,9 +2,7 @@
 #include <array>
 #include <cctype>
 
-#include <fmt/format.h>
-
-#include "container/json_text.hpp"
+#include "interop/container/unique_names.hpp"
 #include "interop/folder/folder_description.hpp"
 
 namespace bitsnap::interop {
@@ -30,20 +28,10 @@ bool announces_step(std::string_view before) noexcept {
   return false;
 }
 
-std::string with_escapes(std::string_view path) {
-  if (container::is_utf8(path)) return std::string(path);
-  std::string name;
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    name += byte < 0x80 ? std::string(1, c) : fmt::format("\\x{:02x}", byte);
-  }
-  return name;
-}
-
 }  // namespace
 
 std::string stable_name(std::string_view path, std::optional<std::uint64_t> step) {
-  std::string name = with_escapes(path);
+  std::string name = escape_invalid_utf8(path);
   if (!step) return name;
   const std::string digits = std::to_string(*step);
   std::string stable;

@@ -53,7 +53,7 @@ Result<Contents> read_npz(const FileBytes& bytes, const DecodeLimits& limits) {
     Result<Contents> array = read_npy(part, limits);
     if (array) {
       add_array(contents, std::move(*array), name, entry.offset);
-    } else if (array.error().kind() == ErrorKind::io) {
+    } else if (!is_fault_of_bytes(array.error().kind())) {
       return tl::unexpected(std::move(array).error().within(entry.name));
     }
   }

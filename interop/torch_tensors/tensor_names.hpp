@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "interop/container/unique_names.hpp"
 #include "interop/pickle/pickle_reader.hpp"
 
 namespace bitsnap::interop {
@@ -15,19 +15,6 @@ namespace bitsnap::interop {
 // Longer or deeper names are replaced, so that a name never costs much.
 inline constexpr std::size_t kMaxTensorNameBytes = 1024;
 inline constexpr std::uint32_t kMaxTensorNameParts = 64;
-
-// The text with "\xNN" in place of each byte that is not UTF-8.
-[[nodiscard]] std::string escape_invalid_utf8(std::string_view text);
-
-// Hands out each name once: the second "w" becomes "w#2".
-class UniqueNames {
- public:
-  [[nodiscard]] std::string add(std::string name);
-
- private:
-  // The number to try next. A tree, because a hash map can be made to degenerate.
-  std::map<std::string, std::uint64_t, std::less<>> next_;
-};
 
 // One part of a name.
 struct NamePart {
