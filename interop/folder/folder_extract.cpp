@@ -1,7 +1,5 @@
 // Writes a folder, or one of its files. Everything goes to a new directory that nobody else knows, which gets its name
 // at the end: so nothing is written through a link, and a crash leaves no half of a folder under its name.
-#include <algorithm>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -11,56 +9,29 @@
 #include "base/try.hpp"
 #include "interop/folder/folder_impl.hpp"
 #include "interop/folder/folder_writer.hpp"
+#include "os/atomic_directory.hpp"
 #include "os/atomic_file.hpp"
 #include "os/file_attributes.hpp"
 #include "os/file_system.hpp"
-#include "os/random.hpp"
 
 namespace bitsnap {
 namespace {
 
-constexpr std::uint32_t kPrivateMode = 0700;
+constexpr std::uint32_t kPrivateDirectoryMode = 0700;
 constexpr std::uint32_t kPrivateFileMode = 0600;
 // A file from a snapshot does not run as another user, whoever extracts it. Directories may pass on their group.
 constexpr std::uint32_t kFileModes = 01777;
 constexpr std::uint32_t kDirectoryModes = 03777;
 
-// A directory that is removed with everything in it, unless it is renamed.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    if (path_.empty()) return;
-    const auto nodes = os::read_tree(path_, SIZE_MAX);
-    if (!nodes) return;
-    const auto path_of = [this](const os::TreeNode& node) {
-      return node.path.empty() ? path_ : path_ + "/" + node.path;
-    };
-    // Directories that may have got the permissions of the folder already.
-    for (const os::TreeNode& node : *nodes) {
-      if (node.attributes.kind != os::NodeKind::directory) continue;
-      static_cast<void>(os::write_attributes(path_of(node), os::NodeKind::directory, kPrivateMode, 0));
-    }
-    for (const os::TreeNode& node : std::views::reverse(*nodes)) {
-      static_cast<void>(os::real_file_system().remove(path_of(node)));
-    }
-  }
-  void keep() noexcept { path_.clear(); }
-
- private:
-  std::string path_;
-};
-
 class FolderExtraction {
  public:
-  FolderExtraction(const Folder::Impl& folder, std::string root) : folder_(folder), root_(std::move(root)) {}
+  FolderExtraction(const Folder::Impl& folder, os::AtomicDirectory& directory)
+      : folder_(folder), directory_(directory), root_(directory.temporary_path()) {}
 
   Result<void> run(const RunOptions& options) {
     for (const FolderEntry& entry : folder_.entries) {
       if (entry.kind == EntryKind::directory && !entry.path.empty()) {
-        BITSNAP_TRY(files().create_directory(path_of(entry), kPrivateMode));
+        BITSNAP_TRY(files().create_directory(path_of(entry), kPrivateDirectoryMode));
       }
     }
     BITSNAP_TRY(write_files(options));
@@ -70,7 +41,7 @@ class FolderExtraction {
         BITSNAP_TRY(os::create_symbolic_link(entry.target, path_of(entry)));
       }
     }
-    BITSNAP_TRY(os::sync_file_system(root_));
+    BITSNAP_TRY(directory_.sync());
     // The content of a directory changes its time, so directories come last, from the deepest up.
     for (auto entry = folder_.entries.rbegin(); entry != folder_.entries.rend(); ++entry) {
       if (entry->kind == EntryKind::directory) {
@@ -105,6 +76,7 @@ class FolderExtraction {
   }
 
   const Folder::Impl& folder_;
+  os::AtomicDirectory& directory_;
   const std::string root_;
 };
 
@@ -113,19 +85,9 @@ class FolderExtraction {
 Result<void> Folder::extract(const std::string& path, const RunOptions& options) const {
   return no_throw("extracting a folder", [&]() -> Result<void> {
     if (impl_->entries.front().kind == EntryKind::file) return extract_file(0, path, false, options);
-    const std::string target = os::canonical_path(path);
-    BITSNAP_ASSIGN(const os::FileInfo existing, os::real_file_system().stat(target));
-    if (existing.exists) return fail(ErrorKind::invalid_argument, fmt::format("{}: exists already", target));
-    const std::string above = os::parent_directory(target);
-    const std::string name = target.substr(target.rfind('/') + 1);
-    const std::string temporary = fmt::format("{}/.{}.{:016x}.tmp", above == "/" ? "" : above, name, os::random_u64());
-    BITSNAP_TRY(os::real_file_system().create_directory(temporary, kPrivateMode));
-    TemporaryFolder folder(temporary);
-    BITSNAP_TRY(FolderExtraction(*impl_, temporary).run(options));
-    BITSNAP_TRY(os::real_file_system().rename_no_replace(temporary, target));
-    folder.keep();
-    BITSNAP_TRY(os::real_file_system().sync_directory(above));
-    return {};
+    BITSNAP_ASSIGN(os::AtomicDirectory folder, os::AtomicDirectory::create(path, kPrivateDirectoryMode));
+    BITSNAP_TRY(FolderExtraction(*impl_, folder).run(options));
+    return folder.commit();
   });
 }
 

@@ -14,6 +14,12 @@ constexpr std::size_t kRandomDigits = 16;
 constexpr std::string_view kSuffix = ".tmp";
 constexpr int kNameAttempts = 8;  // 64-bit random numbers do not collide; an existing name means something else
 
+tl::unexpected<Error> already_exists(const std::string& path) {
+  return fail(ErrorKind::invalid_argument, "create " + path + ": it already exists");
+}
+
+}  // namespace
+
 std::string temporary_name(std::string_view name) {
   if (name.size() > kMaxNamePart) {
     std::size_t end = kMaxNamePart;
@@ -24,12 +30,6 @@ std::string temporary_name(std::string_view name) {
   std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(random_u64()));
   return std::string(".").append(name).append(".").append(digits).append(kSuffix);
 }
-
-tl::unexpected<Error> already_exists(const std::string& path) {
-  return fail(ErrorKind::invalid_argument, "create " + path + ": it already exists");
-}
-
-}  // namespace
 
 bool AtomicFile::is_temporary_name(std::string_view name) noexcept {
   constexpr std::size_t kMinBytes = 1 + 1 + 1 + kRandomDigits + kSuffix.size();  // a dot, a byte of name, a dot

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "os/file_system.hpp"
 
@@ -21,6 +22,9 @@ enum class Durability : std::uint8_t {
   // new one, or a short or zeroed one under the new name, so its readers must detect that.
   cached,
 };
+
+// ".<name>.<random>.tmp", with as much of the name as file systems take.
+[[nodiscard]] std::string temporary_name(std::string_view name);
 
 class AtomicFile {
  public:
