@@ -25,6 +25,7 @@ class DcpMetadataReader {
   DcpMetadataReader(const PickleGraph& graph, const DecodeLimits& limits) : graph_(graph), limits_(limits) {}
 
   Result<std::vector<DcpItem>> run();
+  Result<DcpPaths> read_paths();
 
  private:
   NodeId attribute(NodeId object, std::string_view name) const;
@@ -127,11 +128,38 @@ Result<std::vector<DcpItem>> DcpMetadataReader::run() {
   return items;
 }
 
+// The planner's data: a dict from the name of an item to a tuple of keys.
+Result<DcpPaths> DcpMetadataReader::read_paths() {
+  DcpPaths paths;
+  const PickleNode* named = graph_.find(attribute(graph_.root, "planner_data"), PickleKind::dict);
+  if (named == nullptr) return paths;
+  for (std::size_t i = 0; i + 1 < named->items.size(); i += 2) {
+    const PickleNode* name = graph_.find(named->items[i], PickleKind::string);
+    const PickleNode* tuple = graph_.find(named->items[i + 1], PickleKind::tuple);
+    if (name == nullptr || tuple == nullptr) continue;
+    DcpKeys keys;
+    for (const NodeId item : tuple->items) {
+      const PickleNode& key = graph_.at(item);
+      BITSNAP_TRY(charge(sizeof(DcpKey) + key.text.size()));
+      if (key.kind == PickleKind::integer) keys.emplace_back(key.integer);
+      if (key.kind == PickleKind::string) keys.emplace_back(escape_invalid_utf8(key.text));
+    }
+    BITSNAP_TRY(charge(name->text.size()));
+    if (keys.size() == tuple->items.size()) paths.emplace_back(escape_invalid_utf8(name->text), std::move(keys));
+  }
+  return paths;
+}
+
 }  // namespace
 
 Result<std::vector<DcpItem>> read_dcp_metadata(std::string_view text, const DecodeLimits& limits) {
   BITSNAP_ASSIGN(const PickleGraph graph, read_pickle(text, limits));
   return DcpMetadataReader(graph, limits).run();
+}
+
+Result<DcpPaths> read_dcp_paths(std::string_view text, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(const PickleGraph graph, read_pickle(text, limits));
+  return DcpMetadataReader(graph, limits).read_paths();
 }
 
 }  // namespace bitsnap::interop

@@ -1,7 +1,11 @@
 // The file .metadata of a checkpoint of torch.distributed.checkpoint. Executes nothing. Pure function.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -15,5 +19,13 @@ namespace bitsnap::interop {
 // item has no valid place; resource_exhausted if there are more items than `limits.tensors`, or if their names and
 // boxes take more than `limits.index_bytes`.
 [[nodiscard]] Result<std::vector<DcpItem>> read_dcp_metadata(std::string_view text, const DecodeLimits& limits);
+
+// Where an item stands in the state that was saved: the keys of dicts, and the numbers in lists.
+using DcpKey = std::variant<std::int64_t, std::string>;
+using DcpKeys = std::vector<DcpKey>;
+using DcpPaths = std::vector<std::pair<std::string, DcpKeys>>;
+
+// The paths of the items that the metadata gives one, in the order of the state; errors as above.
+[[nodiscard]] Result<DcpPaths> read_dcp_paths(std::string_view text, const DecodeLimits& limits);
 
 }  // namespace bitsnap::interop

@@ -24,6 +24,7 @@ void check_items(std::string_view file, const std::vector<bitsnap::interop::DcpI
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   if (const auto items = bitsnap::interop::read_dcp_metadata(input, {})) check_items(input, *items);
+  static_cast<void>(bitsnap::interop::read_dcp_paths(input, {}));
   const auto bytes = bitsnap::interop::bytes_in_memory(bitsnap::as_byte_span(input));
   if (const auto items = bitsnap::interop::find_dcp_items(bytes, {})) check_items(input, *items);
   return 0;

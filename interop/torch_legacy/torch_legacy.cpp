@@ -145,4 +145,14 @@ Result<Contents> read_torch_legacy(const FileBytes& bytes, const DecodeLimits& l
   return split_storages(objects, ranges, false, names, limits);
 }
 
+Result<TorchState> read_torch_legacy_state(const FileBytes& bytes, const DecodeLimits& limits) {
+  std::string text;
+  BITSNAP_ASSIGN(const LegacyPickles pickles, read_legacy_start(bytes, limits, text));
+  UniqueNames names;
+  BITSNAP_ASSIGN(const TorchObjects objects,
+                 find_torch_objects(pickles.object, {.keys_are_addresses = true}, names, limits));
+  BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_legacy_storages(bytes, pickles, objects));
+  return read_torch_state(pickles.object, objects, ranges, false, limits);
+}
+
 }  // namespace bitsnap::interop

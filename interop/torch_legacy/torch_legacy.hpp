@@ -7,10 +7,14 @@
 
 #include "interop/container/contents.hpp"
 #include "interop/container/file_bytes.hpp"
+#include "interop/torch_tensors/torch_state.hpp"
 
 namespace bitsnap::interop {
 
 // unsupported if the file does not begin with the magic number, or if the size of an element is not known.
 [[nodiscard]] Result<Contents> read_torch_legacy(const FileBytes& bytes, const DecodeLimits& limits);
+
+// What torch.load would return. Errors also as in read_torch_state().
+[[nodiscard]] Result<TorchState> read_torch_legacy_state(const FileBytes& bytes, const DecodeLimits& limits);
 
 }  // namespace bitsnap::interop

@@ -53,7 +53,7 @@ class TensorWalk {
 
   Result<std::optional<std::size_t>> add_storage(NodeId node);
   Result<bool> add_tensor(NodeId node, Place place);
-  Result<bool> add_rebuilt(const TensorCall& call, Place place);
+  Result<bool> add_rebuilt(const TensorCall& call, NodeId node, Place place);
   Result<void> charge(std::uint64_t bytes);
 
   const PickleGraph& graph_;
@@ -177,7 +177,7 @@ Result<std::optional<std::size_t>> TensorWalk::add_storage(NodeId node) {
   return at->second;
 }
 
-Result<bool> TensorWalk::add_rebuilt(const TensorCall& call, Place place) {
+Result<bool> TensorWalk::add_rebuilt(const TensorCall& call, NodeId node, Place place) {
   BITSNAP_ASSIGN(const std::optional<std::size_t> storage, add_storage(call.storage));
   if (!storage) return false;
   BITSNAP_ASSIGN(std::optional<TensorGeometry> geometry, read_geometry(graph_, call, limits_));
@@ -194,7 +194,8 @@ Result<bool> TensorWalk::add_rebuilt(const TensorCall& call, Place place) {
                             .type = call.type,
                             .offset = geometry->offset,
                             .shape = std::move(geometry->shape),
-                            .stride = std::move(geometry->stride)});
+                            .stride = std::move(geometry->stride),
+                            .node = node});
   return true;
 }
 
@@ -202,7 +203,7 @@ Result<bool> TensorWalk::add_rebuilt(const TensorCall& call, Place place) {
 Result<bool> TensorWalk::add_tensor(NodeId node, Place place) {
   const std::optional<TensorCall> call = find_tensor_call(graph_, node);
   if (!call) return false;
-  BITSNAP_ASSIGN(const bool added, add_rebuilt(*call, place));
+  BITSNAP_ASSIGN(const bool added, add_rebuilt(*call, node, place));
   if (!added) return false;
   if (visited_[node]) return true;
   visited_[node] = true;

@@ -31,6 +31,7 @@ struct TorchTensor {
   std::uint64_t offset = 0;  // in the storage, elements
   std::vector<std::uint64_t> shape;
   std::vector<std::uint64_t> stride;  // elements, as many as dimensions
+  NodeId node = kNoNode;              // the call
 };
 
 struct TorchObjects {

@@ -82,6 +82,21 @@ TorchType torch_dtype(std::string_view name) {
   return {.dtype = dtype_from_name(found->name), .name = found->name, .bytes = found->bytes};
 }
 
+std::string_view torch_dtype_name(std::string_view dtype_name) {
+  // A tensor of a quantized type has scales besides its elements.
+  const auto* const found = std::ranges::find_if(kTorchTypes, [&](const NamedTorchType& type) {
+    return type.name == dtype_name && type.bytes > 0 && !type.name.starts_with('Q');
+  });
+  return found == kTorchTypes.end() ? std::string_view() : found->torch;
+}
+
+std::string_view torch_storage_class(std::string_view torch_name) {
+  const TorchType type = torch_dtype(torch_name);
+  const auto* const found = std::ranges::find_if(
+      kTorchStorages, [&](const NamedTorchType& storage) { return torch_dtype(storage.torch) == type; });
+  return found == kTorchStorages.end() ? std::string_view() : found->name;
+}
+
 TorchType torch_storage_type(std::string_view class_name) {
   // torch.UntypedStorage, and torch.storage._UntypedStorage of torch 1.11 and 1.12.
   if (class_name.ends_with("UntypedStorage")) return {.name = "UNTYPED", .bytes = 1, .is_untyped = true};

@@ -123,4 +123,16 @@ Result<Contents> read_torch_zip(const FileBytes& bytes, const DecodeLimits& limi
   return contents;
 }
 
+Result<TorchState> read_torch_zip_state(const FileBytes& bytes, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(const std::vector<ZipEntry> zip, read_zip_directory(bytes, limits));
+  BITSNAP_ASSIGN(const TorchEntries entries, name_entries(zip));
+  BITSNAP_ASSIGN(const bool is_big_endian, is_big_endian_archive(bytes, entries));
+  BITSNAP_ASSIGN(const std::string text, read_entry(bytes, *entries.at(kPickleEntry), limits.index_bytes));
+  BITSNAP_ASSIGN(const PickleGraph graph, read_pickle(text, limits));
+  UniqueNames names;
+  BITSNAP_ASSIGN(TorchObjects objects, find_torch_objects(graph, {}, names, limits));
+  BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_storages(objects, entries));
+  return read_torch_state(graph, objects, ranges, is_big_endian, limits);
+}
+
 }  // namespace bitsnap::interop
