@@ -117,6 +117,7 @@ struct Command {
 [[nodiscard]] Command add_decompress(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_inspect(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_verify(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_convert(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_diff(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_analyze(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_bench(CLI::App& program, const CommonOptions& common);

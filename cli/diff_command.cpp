@@ -1,4 +1,4 @@
-// `bitsnap diff`: compares the tensors of two snapshots bit by bit.
+// `bitsnap diff`: compares the tensors of two checkpoints bit by bit.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -9,16 +9,19 @@
 
 #include <fmt/format.h>
 
-#include <bitsnap/safetensors.hpp>
+#include <bitsnap/convert.hpp>
+#include <bitsnap/folder.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/value.hpp>
 
+#include "cli/checkpoint_input.hpp"
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/run_path.hpp"
 #include "cli/table.hpp"
 #include "cli/text_format.hpp"
+#include "cli/training_input.hpp"
 
 namespace bitsnap::cli {
 
@@ -59,22 +62,34 @@ bool is_comparable(const TensorDifference& difference) noexcept {
   return difference.kind == TensorDifference::Kind::equal || difference.kind == TensorDifference::Kind::changed;
 }
 
-Result<std::shared_ptr<const Snapshot>> open_side(const std::string& path, const DiffOptions& options) {
-  BITSNAP_ASSIGN(auto run, find_run(path));
+// One of the two checkpoints.
+struct Side {
+  std::string path;
+  std::shared_ptr<const Snapshot> snapshot;  // nullptr: what a training wrote
+};
+
+Result<Side> open_side(const std::string& path, const DiffOptions& options) {
+  Side side{path, nullptr};
+  BITSNAP_ASSIGN(const auto run, find_run(path));
   if (run) {
-    return open_checkpoint(*run, options.shard).map(&OpenCheckpoint::snapshot);
+    // All shards are compared as one training state.
+    BITSNAP_ASSIGN(OpenCheckpoint checkpoint, open_checkpoint(*run, options.shard.value_or(0)));
+    if (options.shard || checkpoint.info.shards == 1) side.snapshot = std::move(checkpoint.snapshot);
+    return side;
   }
-  BITSNAP_ASSIGN(auto kind, detect_file_kind(path));
-  if (kind == FileKind::safetensors) {
-    return fail(
-        ErrorKind::invalid_argument,
-        fmt::format("{}: is a safetensors file, but `diff` compares snapshots; convert it with `bitsnap compress "
-                    "--policy raw`",
-                    path));
-  }
+  BITSNAP_ASSIGN(const auto input, find_input(path));
+  if (input) return side;
   OpenOptions open;
   open.base_paths = options.bases;
-  return Snapshot::open(path, open);
+  BITSNAP_ASSIGN(side.snapshot, Snapshot::open(path, open));
+  return side;
+}
+
+// Whether the snapshots hold the same kind of thing: two states, or two folders with files of the same names.
+bool are_alike(const Snapshot& a, const Snapshot& b) {
+  if (!is_folder(a) && !is_folder(b)) return true;
+  return is_folder(a) && is_folder(b) &&
+         std::ranges::any_of(a.tensors(), [&](const TensorInfo& tensor) { return b.find(tensor.name).has_value(); });
 }
 
 bool trees_equal(const std::optional<Value>& a, const std::optional<Value>& b) {
@@ -94,9 +109,11 @@ bool metadata_equal(const Snapshot& a, const Snapshot& b) {
   return entries_a == entries_b;
 }
 
-void print_report_json(const Snapshot& a, const Snapshot& b, const DiffReport& report) {
-  const auto side = [](const Snapshot& snapshot) {
-    return Json{{"path", snapshot.name()}, {"id", snapshot.id().to_hex()}};
+void print_report_json(const Side& a, const Side& b, const DiffReport& report) {
+  const auto side = [](const Side& of) {
+    const Snapshot* snapshot = of.snapshot.get();
+    return Json{{"path", snapshot == nullptr ? of.path : snapshot->name()},
+                {"id", snapshot == nullptr ? Json() : Json(snapshot->id().to_hex())}};
   };
   Json document = {{"equal", report.equal()},
                    {"a", side(a)},
@@ -152,21 +169,31 @@ void print_report(const DiffReport& report, const CommonOptions& common) {
   print_result(out);
 }
 
+// Snapshots of the same kind are compared with all that they hold, anything else by the tensors of the training.
+Result<void> compare_sides(const Side& a, const Side& b, const DiffOptions& options, const RunOptions& run,
+                           DiffReport& report) {
+  if (a.snapshot == nullptr || b.snapshot == nullptr || !are_alike(*a.snapshot, *b.snapshot)) {
+    BITSNAP_ASSIGN(const TrainingState state_a, open_training(a.path, options.bases, options.shard));
+    BITSNAP_ASSIGN(const TrainingState state_b, open_training(b.path, options.bases, options.shard));
+    BITSNAP_ASSIGN(report.tensors, compare(state_a.state, state_b.state, run));
+    return {};
+  }
+  BITSNAP_ASSIGN(report.tensors, compare(*a.snapshot, *b.snapshot, run));
+  report.metadata_equal = metadata_equal(*a.snapshot, *b.snapshot);
+  BITSNAP_ASSIGN(const auto tree_a, a.snapshot->tree());
+  BITSNAP_ASSIGN(const auto tree_b, b.snapshot->tree());
+  report.tree_equal = trees_equal(tree_a, tree_b);
+  return {};
+}
+
 Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
-  BITSNAP_ASSIGN(auto a, open_side(options.a, options));
-  BITSNAP_ASSIGN(auto b, open_side(options.b, options));
+  BITSNAP_ASSIGN(const Side a, open_side(options.a, options));
+  BITSNAP_ASSIGN(const Side b, open_side(options.b, options));
   DiffReport report;
   {
     ProgressBar bar(file_name(options.a) + " " + file_name(options.b), !common.quiet);
-    RunOptions run;
-    run.threads = common.threads;
-    run.progress = bar.callback();
-    BITSNAP_ASSIGN(report.tensors, compare(*a, *b, run));
+    BITSNAP_TRY(compare_sides(a, b, options, {common.threads, bar.callback()}, report));
   }
-  report.metadata_equal = metadata_equal(*a, *b);
-  BITSNAP_ASSIGN(const auto tree_a, a->tree());
-  BITSNAP_ASSIGN(const auto tree_b, b->tree());
-  report.tree_equal = trees_equal(tree_a, tree_b);
   for (const TensorDifference& difference : report.tensors) {
     report.differing += difference.kind == TensorDifference::Kind::equal ? 0 : 1;
     if (is_comparable(difference)) {
@@ -176,7 +203,7 @@ Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
     }
   }
   if (common.json) {
-    print_report_json(*a, *b, report);
+    print_report_json(a, b, report);
   } else if (!common.quiet) {
     print_report(report, common);
   }
@@ -187,14 +214,18 @@ Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
 
 Command add_diff(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<DiffOptions>();
-  CLI::App* app = program.add_subcommand("diff", "Compare two snapshots tensor by tensor, bit by bit");
+  CLI::App* app = program.add_subcommand("diff", "Compare two checkpoints tensor by tensor, bit by bit");
   app->group(kBothGroup);
-  app->add_option("A", options->a, "A snapshot, or a checkpoint as RUN@STEP")->required()->type_name("");
+  app->add_option("A", options->a, "A snapshot, a file or folder of a training, or a checkpoint as RUN@STEP")
+      ->required()
+      ->type_name("");
   app->add_option("B", options->b, "Another one")->required()->type_name("");
   add_base_option(*app, options->bases,
                   "A snapshot, or a folder of them, that A or B may depend on, besides those in their own folders");
   add_shard_option(*app, options->shard);
   app->footer(
+      "Checkpoints of different kinds are compared by their tensors, wherever these lie: a torch file against a DCP\n"
+      "folder, all ranks together. Two folders with the same files are compared with everything in them.\n"
       "The exit status is 0 if they are equal and 1 if they differ; -q prints nothing.\n"
       "largest ULP: the largest distance between two elements, counted in representable values.");
   return {app, [options, &common] { return diff(*options, common); }};

@@ -4,6 +4,7 @@
 #include <bitsnap/analysis.hpp>
 #include <bitsnap/codec.hpp>
 #include <bitsnap/coder.hpp>
+#include <bitsnap/convert.hpp>
 #include <bitsnap/cpu.hpp>
 #include <bitsnap/dtype.hpp>
 #include <bitsnap/engine.hpp>

@@ -26,9 +26,6 @@ using interop::kMaxHeaderBytes;
 constexpr std::array<std::byte, 8> kSnapshotMagic{std::byte{0x89}, std::byte{'B'}, std::byte{'S'},  std::byte{'N'},
                                                   std::byte{'A'},  std::byte{'P'}, std::byte{'\r'}, std::byte{'\n'}};
 
-// The key of the metadata that holds the typed tree as JSON.
-constexpr const char* kTreeKey = "bitsnap.tree";
-
 // For public functions: no exceptions, and errors that begin with the file's name.
 template <typename Body>
 std::invoke_result_t<Body> guarded(const std::string& file, Body&& body) {
@@ -81,12 +78,8 @@ Result<std::string> header_of(const Snapshot& snapshot) {
   interop::SafetensorsHeader header;
   header.tensors.assign(snapshot.tensors().begin(), snapshot.tensors().end());
   header.metadata = snapshot.metadata();
-  BITSNAP_ASSIGN(const std::optional<Value> values, snapshot.tree());
-  if (values) {
-    BITSNAP_ASSIGN(std::string tree, serialize_value(*values));
-    const auto found = std::ranges::find(header.metadata, kTreeKey, &std::pair<std::string, std::string>::first);
-    (found != header.metadata.end() ? *found : header.metadata.emplace_back(kTreeKey, "")).second = std::move(tree);
-  }
+  BITSNAP_ASSIGN(const std::optional<Value> tree, snapshot.tree());
+  BITSNAP_TRY(interop::put_tree(header, tree));
   return interop::make_safetensors_header(header);
 }
 

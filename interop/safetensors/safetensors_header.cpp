@@ -145,6 +145,22 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
   return header;
 }
 
+Result<std::optional<Value>> take_tree(SafetensorsHeader& header, const DecodeLimits& limits) {
+  const auto found = std::ranges::find(header.metadata, kTreeKey, &std::pair<std::string, std::string>::first);
+  if (found == header.metadata.end()) return std::nullopt;
+  BITSNAP_ASSIGN(Value tree, parse_value(found->second, header.tensors.size(), limits));
+  header.metadata.erase(found);
+  return tree;
+}
+
+Result<void> put_tree(SafetensorsHeader& header, const std::optional<Value>& tree) {
+  if (!tree) return {};
+  BITSNAP_ASSIGN(std::string text, serialize_value(*tree));
+  const auto found = std::ranges::find(header.metadata, kTreeKey, &std::pair<std::string, std::string>::first);
+  (found != header.metadata.end() ? *found : header.metadata.emplace_back(kTreeKey, "")).second = std::move(text);
+  return {};
+}
+
 Result<std::string> make_safetensors_header(const SafetensorsHeader& header) {
   JsonWriter out;
   out.begin_object();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <bitsnap/error.hpp>
 #include <bitsnap/limits.hpp>
 #include <bitsnap/tensor.hpp>
+#include <bitsnap/value.hpp>
 
 namespace bitsnap::interop {
 
@@ -26,6 +28,13 @@ struct SafetensorsHeader {
 // Fails with corrupt, naming the tensor, or with truncated, unless the text is a header for `data_bytes` bytes of data.
 [[nodiscard]] Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes,
                                                                  const DecodeLimits& limits);
+
+// Where the metadata holds the tree of values of a state, as JSON.
+inline constexpr std::string_view kTreeKey = "bitsnap.tree";
+// The tree in the metadata, whose tensors are those of the header, is taken out; nullopt: there is none.
+[[nodiscard]] Result<std::optional<Value>> take_tree(SafetensorsHeader& header, const DecodeLimits& limits);
+// Puts the tree, if there is one, in the metadata.
+[[nodiscard]] Result<void> put_tree(SafetensorsHeader& header, const std::optional<Value>& tree);
 
 // A header for tensors whose data is in their order, padded with spaces to a multiple of eight bytes.
 [[nodiscard]] Result<std::string> make_safetensors_header(const SafetensorsHeader& header);

@@ -1,8 +1,15 @@
-// Compares two snapshots tensor by tensor: which elements differ in bits, and by what ULP distance.
+// Compares two states tensor by tensor: which elements differ in bits, and by what ULP distance.
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include <bitsnap/convert.hpp>
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
@@ -79,37 +86,68 @@ struct Part {
   std::size_t size = 0;
 };
 
-Result<void> read_part(const Snapshot::Impl& impl, std::size_t tensor, std::uint64_t offset, ByteSpan out,
-                       ReadContext& context) {
-  const auto [stream, begin] = impl.tensor_place(tensor);
-  context.restart();
-  return impl.read_stream(stream, begin + offset, out, context);
+// One of the two states: its tensors, and how they are found and read.
+struct Side {
+  std::vector<const TensorInfo*> tensors;
+  std::function<std::optional<std::size_t>(const std::string& name)> find;
+  std::function<Result<void>(std::size_t tensor, std::uint64_t offset, ByteSpan out, ReadContext& context)> read;
+};
+
+Side side_of(const Snapshot& snapshot) {
+  Side side;
+  for (const TensorInfo& info : snapshot.tensors()) side.tensors.push_back(&info);
+  side.find = [&snapshot](const std::string& name) { return snapshot.find(name); };
+  side.read = [&impl = Snapshot::Impl::of(snapshot)](std::size_t tensor, std::uint64_t offset, ByteSpan out,
+                                                     ReadContext& context) {
+    const auto [stream, begin] = impl.tensor_place(tensor);
+    context.restart();
+    return impl.read_stream(stream, begin + offset, out, context);
+  };
+  return side;
 }
 
-class SnapshotComparison {
+Side side_of(const State& state) {
+  Side side;
+  auto places = std::make_shared<std::unordered_map<std::string, std::size_t>>();
+  for (const TensorSource& tensor : state.tensors) {
+    places->try_emplace(tensor.info.name, side.tensors.size());
+    side.tensors.push_back(&tensor.info);
+  }
+  side.find = [places = std::move(places)](const std::string& name) {
+    const auto found = places->find(name);
+    return found == places->end() ? std::nullopt : std::optional(found->second);
+  };
+  side.read = [&state](std::size_t tensor, std::uint64_t offset, ByteSpan out, ReadContext&) -> Result<void> {
+    const TensorSource& source = state.tensors[tensor];
+    if (source.data == nullptr) return source.read(offset, out);
+    std::memcpy(out.data(), source.data + offset, out.size());
+    return {};
+  };
+  return side;
+}
+
+class Comparison {
  public:
-  SnapshotComparison(const Snapshot& a, const Snapshot& b) : a_(a), b_(b) {
-    for (std::size_t i = 0; i < a.tensors().size(); ++i) add(i);
-    for (const TensorInfo& info : b.tensors()) {
-      if (!a.find(info.name)) differences_.push_back({info.name, Kind::only_in_b, info.element_count(), 0, 0});
+  Comparison(Side a, Side b) : a_(std::move(a)), b_(std::move(b)) {
+    for (std::size_t i = 0; i < a_.tensors.size(); ++i) add(i);
+    for (const TensorInfo* info : b_.tensors) {
+      if (!a_.find(info->name)) differences_.push_back({info->name, Kind::only_in_b, info->element_count(), 0, 0});
     }
   }
 
-  Result<std::vector<TensorDifference>> run(const RunOptions& options) {
-    const Snapshot::Impl& impl_a = Snapshot::Impl::of(a_);
-    const Snapshot::Impl& impl_b = Snapshot::Impl::of(b_);
+  Result<std::vector<TensorDifference>> run(const DecodeLimits& limits, const RunOptions& options) {
     std::uint64_t total = 0;
     for (const Part& part : parts_) total += part.size;
-    restore::RunControl control(options, impl_a.limits, total);
+    restore::RunControl control(options, limits, total);
     std::vector<Counts> counts(control.slots());
     const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
       const Part& part = parts_[item];
       ReadContext& context = control.context(slot);
       BITSNAP_ASSIGN(const ByteSpan bytes_a, context.scratch().take(part.size));
       BITSNAP_ASSIGN(const ByteSpan bytes_b, context.scratch().take(part.size));
-      BITSNAP_TRY(read_part(impl_a, part.tensor_a, part.offset, bytes_a, context));
-      BITSNAP_TRY(read_part(impl_b, part.tensor_b, part.offset, bytes_b, context));
-      counts[slot] = compare_bytes(a_.tensors()[part.tensor_a].dtype, bytes_a, bytes_b);
+      BITSNAP_TRY(a_.read(part.tensor_a, part.offset, bytes_a, context));
+      BITSNAP_TRY(b_.read(part.tensor_b, part.offset, bytes_b, context));
+      counts[slot] = compare_bytes(a_.tensors[part.tensor_a]->dtype, bytes_a, bytes_b);
       return {};
     };
     const auto commit = [&](std::size_t item, std::size_t slot) -> Result<void> {
@@ -126,13 +164,13 @@ class SnapshotComparison {
 
  private:
   void add(std::size_t tensor_a) {
-    const TensorInfo& a = a_.tensors()[tensor_a];
+    const TensorInfo& a = *a_.tensors[tensor_a];
     TensorDifference difference{a.name, Kind::equal, a.element_count(), 0, 0};
     const std::optional<std::size_t> tensor_b = b_.find(a.name);
     if (!tensor_b) {
       difference.kind = Kind::only_in_a;
     } else {
-      const TensorInfo& b = b_.tensors()[*tensor_b];
+      const TensorInfo& b = *b_.tensors[*tensor_b];
       if (a.dtype != b.dtype || a.dtype_name != b.dtype_name || a.shape != b.shape || a.size_bytes != b.size_bytes) {
         difference.kind = Kind::incomparable;
       } else {
@@ -146,8 +184,8 @@ class SnapshotComparison {
     differences_.push_back(std::move(difference));
   }
 
-  const Snapshot& a_;
-  const Snapshot& b_;
+  Side a_;
+  Side b_;
   std::vector<TensorDifference> differences_;
   std::vector<Part> parts_;
 };
@@ -155,7 +193,12 @@ class SnapshotComparison {
 }  // namespace
 
 Result<std::vector<TensorDifference>> compare(const Snapshot& a, const Snapshot& b, const RunOptions& options) {
-  return no_throw("compare", [&] { return SnapshotComparison(a, b).run(options); });
+  return no_throw("compare",
+                  [&] { return Comparison(side_of(a), side_of(b)).run(Snapshot::Impl::of(a).limits, options); });
+}
+
+Result<std::vector<TensorDifference>> compare(const State& a, const State& b, const RunOptions& options) {
+  return no_throw("compare", [&] { return Comparison(side_of(a), side_of(b)).run(DecodeLimits(), options); });
 }
 
 }  // namespace bitsnap

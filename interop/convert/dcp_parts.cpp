@@ -1,0 +1,207 @@
+// Puts the tensors of a DCP checkpoint together from the boxes in its files, and nests its items as they were in the
+// state that was saved.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "container/json_text.hpp"
+#include "interop/convert/state_parts.hpp"
+#include "interop/dcp/dcp_item.hpp"
+#include "interop/dcp/dcp_metadata.hpp"
+
+namespace bitsnap::interop {
+namespace {
+
+// Values by paths of keys, as in a state of dicts and lists.
+class NestedValues {
+ public:
+  // False if the path leads through a value, or to one that is there.
+  bool add(const DcpKeys& path, Value value) {
+    Node* node = &root_;
+    for (const DcpKey& key : path) {
+      if (node->value) return false;
+      const auto [found, is_new] = node->places.try_emplace(key, node->children.size());
+      if (is_new) node->children.emplace_back(key, std::make_unique<Node>());
+      node = node->children[found->second].second.get();
+    }
+    if (node->value || !node->children.empty()) return false;
+    node->value = std::move(value);
+    return true;
+  }
+
+  Value take() { return take(root_); }
+
+ private:
+  struct Node {
+    std::optional<Value> value;
+    std::vector<std::pair<DcpKey, std::unique_ptr<Node>>> children;  // in the order of the checkpoint
+    std::map<DcpKey, std::size_t> places;
+  };
+
+  static Value take(Node& node) {
+    if (node.value) return *std::move(node.value);
+    // The keys of lists are numbers, those of dicts are strings.
+    if (!node.places.empty() && std::holds_alternative<std::int64_t>(node.places.begin()->first)) {
+      if (auto list = take_list(node)) return *std::move(list);
+    }
+    ValueDict dict;
+    for (auto& [key, child] : node.children) {
+      dict.entries.emplace_back(std::visit([](const auto& k) { return Value(k); }, key), take(*child));
+    }
+    return Value(std::move(dict));
+  }
+
+  static std::optional<Value> take_list(Node& node) {
+    std::int64_t next = 0;
+    for (const auto& [key, place] : node.places) {
+      const auto* index = std::get_if<std::int64_t>(&key);
+      if (index == nullptr || *index != next++) return std::nullopt;
+    }
+    ValueList list;
+    for (const auto& [key, place] : node.places) list.push_back(take(*node.children[place].second));
+    return Value(std::move(list));
+  }
+
+  Node root_;
+};
+
+class DcpReader {
+ public:
+  DcpReader(const std::vector<CheckpointFile>& files, std::string directory, const DecodeLimits& limits)
+      : files_(files), directory_(std::move(directory)), limits_(limits) {}
+
+  Result<StateParts> run(std::string_view metadata) {
+    BITSNAP_ASSIGN(const std::vector<DcpItem> items, read_dcp_metadata(metadata, limits_));
+    BITSNAP_ASSIGN(const DcpPaths paths, read_dcp_paths(metadata, limits_));
+    for (const DcpItem& item : items) {
+      BITSNAP_ASSIGN(const FileBytes bytes, bytes_of(item));
+      Result<void> read = item.is_tensor ? read_tensor(item, bytes) : read_object(item, bytes);
+      if (!read) return tl::unexpected(explain(item, std::move(read).error()));
+    }
+    for (const std::string& name : names_) {
+      Whole& whole = tensors_[name];
+      BITSNAP_ASSIGN(TensorSource source, assemble(std::move(whole.info), std::move(whole.parts)));
+      values_.emplace_back(name, Value(ValueTensor{parts_.tensors.size()}));
+      parts_.tensors.push_back(std::move(source));
+    }
+    parts_.tree = nest(paths);
+    return std::move(parts_);
+  }
+
+ private:
+  struct Whole {
+    TensorInfo info;
+    std::vector<TensorPart> parts;
+  };
+
+  Result<FileBytes> bytes_of(const DcpItem& item) const {
+    const std::string path = directory_ + item.path;
+    const auto file = std::ranges::find(files_, path, &CheckpointFile::path);
+    if (file == files_.end()) {
+      return fail(ErrorKind::not_found, fmt::format("item {}: there is no file {}", container::quote_name(item.name),
+                                                    container::quote_name(path)));
+    }
+    return file->bytes.part(item.offset, item.bytes);
+  }
+
+  static Error explain(const DcpItem& item, Error error) {
+    if (error.kind() != ErrorKind::unsupported) return std::move(error).within(container::quote_name(item.name));
+    return {ErrorKind::unsupported, fmt::format("item {} is compressed, or of another format than torch.save",
+                                                container::quote_name(item.name))};
+  }
+
+  Result<void> read_tensor(const DcpItem& item, const FileBytes& bytes) {
+    StateParts one;
+    one.strided = parts_.strided;
+    BITSNAP_ASSIGN(const Value tree, add_torch_file(bytes, false, "", one, limits_));
+    const auto* tensor = std::get_if<ValueTensor>(&tree.get());
+    if (tensor == nullptr) return fail(ErrorKind::corrupt, "it is no tensor, although the metadata says so");
+    TensorSource& source = one.tensors[tensor->index];
+    const auto [at, is_new] = tensors_.try_emplace(item.name);
+    Whole& whole = at->second;
+    if (is_new) {
+      names_.push_back(item.name);
+      whole.info = source.info;
+      whole.info.name = item.name;
+      whole.info.role = guess_role(item.name, source.info.dtype);
+      if (item.box) {
+        whole.info.shape = item.box->global_shape;
+        BITSNAP_ASSIGN(const std::uint64_t elements, shape_size_bytes(DType::u8, whole.info.shape));
+        BITSNAP_ASSIGN(const std::uint64_t in_part, shape_size_bytes(DType::u8, source.info.shape));
+        const std::uint64_t element_bytes =
+            in_part == 0 ? element_size(source.info.dtype) : source.info.size_bytes / in_part;
+        whole.info.size_bytes = elements * element_bytes;
+      }
+    }
+    if (source.info.dtype_name != whole.info.dtype_name) {
+      return fail(ErrorKind::corrupt,
+                  fmt::format("its parts have the dtypes {} and {}", whole.info.dtype_name, source.info.dtype_name));
+    }
+    std::vector<std::uint64_t> offset =
+        item.box ? item.box->offset : std::vector<std::uint64_t>(whole.info.shape.size());
+    whole.parts.push_back({std::move(offset), source.info.shape, std::move(source.read)});
+    return {};
+  }
+
+  Result<void> read_object(const DcpItem& item, const FileBytes& bytes) {
+    BITSNAP_ASSIGN(Value value, add_torch_file(bytes, false, item.name + ".", parts_, limits_));
+    values_.emplace_back(item.name, std::move(value));
+    return {};
+  }
+
+  // Without paths, or if they contradict each other, all items lie in one dict.
+  Value nest(const DcpPaths& paths) {
+    std::map<std::string_view, const Value*> named;
+    for (const auto& [name, value] : values_) named.emplace(name, &value);
+    NestedValues nested;
+    for (const auto& [name, keys] : paths) {
+      const auto found = named.find(name);
+      if (found == named.end()) continue;
+      if (keys.size() + 1 >= limits_.tree_depth || !nested.add(keys, *found->second)) return flat();
+      named.erase(found);
+    }
+    return named.empty() ? nested.take() : flat();
+  }
+
+  Value flat() {
+    ValueDict dict;
+    for (auto& [name, value] : values_) dict.entries.emplace_back(Value(name), std::move(value));
+    return Value(std::move(dict));
+  }
+
+  const std::vector<CheckpointFile>& files_;
+  const std::string directory_;  // with its '/'
+  const DecodeLimits& limits_;
+  StateParts parts_;
+  std::map<std::string, Whole> tensors_;
+  std::vector<std::string> names_;  // of `tensors_`, in the order of the checkpoint
+  std::vector<std::pair<std::string, Value>> values_;
+};
+
+}  // namespace
+
+Result<StateParts> read_dcp_parts(const CheckpointFile& metadata, const std::vector<CheckpointFile>& files,
+                                  const DecodeLimits& limits) {
+  const auto read = [&]() -> Result<StateParts> {
+    if (metadata.bytes.size() > limits.index_bytes) {
+      return fail(ErrorKind::resource_exhausted, fmt::format("it has more than {} bytes", limits.index_bytes));
+    }
+    BITSNAP_ASSIGN(const std::string text, metadata.bytes.read_text(0, metadata.bytes.size()));
+    return DcpReader(files, metadata.path.substr(0, metadata.path.rfind('/') + 1), limits).run(text);
+  };
+  Result<StateParts> parts = read();
+  if (!parts) return tl::unexpected(std::move(parts).error().within(container::quote_name(metadata.path)));
+  parts->label = metadata.path;
+  return parts;
+}
+
+}  // namespace bitsnap::interop

@@ -1,0 +1,276 @@
+#include "interop/convert/shard_assembly.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/checked.hpp"
+#include "base/try.hpp"
+#include "container/json_text.hpp"
+
+namespace bitsnap::interop {
+namespace {
+
+using Extents = std::vector<std::uint64_t>;
+
+// Comparing the parts of a tensor with each other takes longer than their number; this many are compared at most.
+constexpr std::uint64_t kMostComparisons = std::uint64_t{1} << 24U;
+
+// Elements; nullopt if they do not fit in 64 bits.
+std::optional<std::uint64_t> volume(const Extents& extent) {
+  std::optional<std::uint64_t> elements = 1;
+  for (const std::uint64_t size : extent) elements = elements ? checked_multiply(*elements, size) : std::nullopt;
+  return elements;
+}
+
+bool overlap(const TensorPart& a, const TensorPart& b) {
+  for (std::size_t i = 0; i < a.offset.size(); ++i) {
+    if (a.offset[i] >= b.offset[i] + b.extent[i] || b.offset[i] >= a.offset[i] + a.extent[i]) return false;
+  }
+  return true;
+}
+
+// A part as rows: runs of elements that lie together in the whole tensor as well.
+struct Rows {
+  std::uint64_t count = 1;
+  std::uint64_t elements = 1;  // of one row
+};
+
+class Assembly {
+ public:
+  Assembly(Extents shape, std::uint64_t element_bytes, std::vector<TensorPart> parts)
+      : shape_(std::move(shape)), element_bytes_(element_bytes), parts_(std::move(parts)) {
+    for (const TensorPart& part : parts_) rows_.push_back(rows_of(part));
+  }
+
+  [[nodiscard]] Result<void> read(std::uint64_t offset, ByteSpan out) const {
+    for (std::size_t part = 0; part < parts_.size(); ++part) BITSNAP_TRY(read_part(part, offset, out));
+    return {};
+  }
+
+ private:
+  // Dimensions that a part covers whole, from the last one on, lie together.
+  [[nodiscard]] Rows rows_of(const TensorPart& part) const {
+    Rows rows;
+    std::size_t i = shape_.size();
+    while (i > 0) {
+      --i;
+      rows.elements *= part.extent[i];
+      if (part.extent[i] != shape_[i]) break;
+    }
+    for (; i > 0; --i) rows.count *= part.extent[i - 1];
+    return rows;
+  }
+
+  // Where a row of the part begins in the whole tensor, in elements.
+  [[nodiscard]] std::uint64_t row_begin(const TensorPart& part, const Rows& rows, std::uint64_t row) const {
+    std::uint64_t at = row * rows.elements;  // in the part
+    std::uint64_t begin = 0;
+    std::uint64_t stride = 1;
+    for (std::size_t i = shape_.size(); i-- > 0;) {
+      begin += (at % part.extent[i] + part.offset[i]) * stride;
+      at /= part.extent[i];
+      stride *= shape_[i];
+    }
+    return begin;
+  }
+
+  Result<void> read_part(std::size_t index, std::uint64_t offset, ByteSpan out) const {
+    const TensorPart& part = parts_[index];
+    const Rows& rows = rows_[index];
+    const std::uint64_t row_bytes = rows.elements * element_bytes_;
+    const std::uint64_t end = offset + out.size();
+    const auto begin_of = [&](std::uint64_t row) { return row_begin(part, rows, row) * element_bytes_; };
+    // Rows lie in the whole tensor in their order.
+    const auto first_from = [&](std::uint64_t byte) {
+      std::uint64_t low = 0;
+      for (std::uint64_t high = rows.count; low < high;) {
+        const std::uint64_t middle = low + (high - low) / 2;
+        if (begin_of(middle) < byte) {
+          low = middle + 1;
+        } else {
+          high = middle;
+        }
+      }
+      return low;
+    };
+    std::uint64_t first = first_from(offset);
+    if (first > 0 && begin_of(first - 1) + row_bytes > offset) --first;
+    const std::uint64_t last = first_from(end);
+    if (first >= last) return {};
+    // What the rows hold of the range lies together in the part.
+    const std::uint64_t skipped = offset - std::min(offset, begin_of(first));
+    const std::uint64_t begin = first * row_bytes + skipped;
+    const std::uint64_t last_begin = begin_of(last - 1);
+    const std::uint64_t part_end = (last - 1) * row_bytes + std::min(row_bytes, end - last_begin);
+    if (last - first == 1) {
+      const std::uint64_t at = begin_of(first) + skipped - offset;
+      return part.read(begin, out.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(part_end - begin)));
+    }
+    std::vector<std::byte> bytes(static_cast<std::size_t>(part_end - begin));
+    BITSNAP_TRY(part.read(begin, bytes));
+    const std::byte* from = bytes.data();
+    for (std::uint64_t row = first; row < last; ++row) {
+      const std::uint64_t row_at = begin_of(row);
+      const std::uint64_t from_byte = std::max(row_at, offset);
+      const auto count = static_cast<std::size_t>(std::min(row_at + row_bytes, end) - from_byte);
+      std::memcpy(out.data() + (from_byte - offset), from, count);
+      from += count;
+    }
+    return {};
+  }
+
+  Extents shape_;
+  std::uint64_t element_bytes_;
+  std::vector<TensorPart> parts_;
+  std::vector<Rows> rows_;
+};
+
+Error not_covered(const TensorInfo& info, std::string_view what) {
+  return {ErrorKind::invalid_argument, fmt::format("tensor {} of shape [{}]: {}", container::quote_name(info.name),
+                                                   fmt::join(info.shape, ", "), what)};
+}
+
+Result<void> check_part(const TensorInfo& info, const TensorPart& part) {
+  bool fits = part.offset.size() == info.shape.size() && part.extent.size() == info.shape.size();
+  for (std::size_t i = 0; fits && i < info.shape.size(); ++i) {
+    fits = part.offset[i] <= info.shape[i] && part.extent[i] <= info.shape[i] - part.offset[i];
+  }
+  if (fits) return {};
+  return tl::unexpected(not_covered(info, fmt::format("the part of shape [{}] at [{}] does not lie in it",
+                                                      fmt::join(part.extent, ", "), fmt::join(part.offset, ", "))));
+}
+
+// Parts by offset, each once, without empty ones.
+void sort_parts(std::vector<TensorPart>& parts) {
+  const auto place = [](const TensorPart& part) { return std::tie(part.offset, part.extent); };
+  std::erase_if(parts, [](const TensorPart& part) { return std::ranges::find(part.extent, 0U) != part.extent.end(); });
+  std::ranges::stable_sort(parts, {}, place);
+  const auto twice = std::ranges::unique(parts, {}, place);
+  parts.erase(twice.begin(), twice.end());
+}
+
+Result<void> check_coverage(const TensorInfo& info, const std::vector<TensorPart>& parts) {
+  std::uint64_t covered = 0;
+  std::uint64_t comparisons = 0;
+  for (std::size_t a = 0; a < parts.size(); ++a) {
+    covered += volume(parts[a].extent).value_or(0);
+    // The others begin behind this one in the first dimension.
+    for (std::size_t b = a + 1;
+         b < parts.size() && !info.shape.empty() && parts[b].offset[0] < parts[a].offset[0] + parts[a].extent[0]; ++b) {
+      if (++comparisons > kMostComparisons) return tl::unexpected(not_covered(info, "it has too many parts"));
+      if (overlap(parts[a], parts[b])) {
+        return tl::unexpected(
+            not_covered(info, fmt::format("the parts at [{}] and [{}] overlap", fmt::join(parts[a].offset, ", "),
+                                          fmt::join(parts[b].offset, ", "))));
+      }
+    }
+  }
+  const std::uint64_t elements = volume(info.shape).value_or(0);
+  if (covered == elements) return {};
+  return tl::unexpected(not_covered(info, fmt::format("its parts hold {} of {} elements", covered, elements)));
+}
+
+}  // namespace
+
+Result<TensorSource> assemble(TensorInfo info, std::vector<TensorPart> parts) {
+  const auto elements = volume(info.shape);
+  if (!elements) return tl::unexpected(not_covered(info, "it has too many elements"));
+  for (const TensorPart& part : parts) BITSNAP_TRY(check_part(info, part));
+  sort_parts(parts);
+  BITSNAP_TRY(check_coverage(info, parts));
+  const std::uint64_t element_bytes = *elements == 0 ? 1 : info.size_bytes / *elements;
+  if (element_bytes * *elements != info.size_bytes) {
+    return fail(ErrorKind::unsupported, fmt::format("tensor {}: its elements of type {} are no whole bytes",
+                                                    container::quote_name(info.name), info.dtype_name));
+  }
+  TensorSource source;
+  if (parts.size() == 1) {
+    source.read = std::move(parts.front().read);
+  } else {
+    source.read = [assembly = std::make_shared<const Assembly>(info.shape, element_bytes, std::move(parts))](
+                      std::uint64_t offset, ByteSpan out) { return assembly->read(offset, out); };
+  }
+  source.info = std::move(info);
+  source.info.shard.reset();
+  return source;
+}
+
+class StridedCache {
+ public:
+  std::mutex mutex;
+  std::uint64_t tensors = 0;  // that use the cache
+  std::uint64_t owner = 0;    // number of the tensor in `bytes`, from 1; 0: none
+  std::vector<std::byte> bytes;
+};
+
+std::shared_ptr<StridedCache> make_strided_cache() { return std::make_shared<StridedCache>(); }
+
+namespace {
+
+// Copies elements [first, first + out.size() / element_bytes) of a tensor that lies in `from` with strides.
+void gather(const Extents& shape, const Extents& stride, std::uint64_t element_bytes, ConstByteSpan from,
+            std::uint64_t first, ByteSpan out) {
+  Extents index(shape.size());
+  std::uint64_t rest = first;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    index[i] = rest % shape[i];
+    rest /= shape[i];
+  }
+  for (std::size_t at = 0; at < out.size(); at += element_bytes) {
+    const std::uint64_t element = std::inner_product(index.begin(), index.end(), stride.begin(), std::uint64_t{0});
+    std::memcpy(out.data() + at, from.data() + element * element_bytes, static_cast<std::size_t>(element_bytes));
+    for (std::size_t i = shape.size(); i-- > 0 && ++index[i] == shape[i];) index[i] = 0;
+  }
+}
+
+}  // namespace
+
+Result<ReadBytes> row_major(std::vector<std::uint64_t> shape, std::vector<std::uint64_t> stride,
+                            std::uint64_t element_bytes, ReadBytes read, std::shared_ptr<StridedCache> cache) {
+  std::uint64_t dense = 1;
+  bool is_row_major = true;
+  std::uint64_t last = 0;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] == 0) return ReadBytes([](std::uint64_t, ByteSpan) { return Result<void>(); });
+    is_row_major &= shape[i] == 1 || stride[i] == dense;
+    const auto step = checked_multiply(shape[i] - 1, stride[i]);
+    const auto next = step ? checked_add(last, *step) : std::nullopt;
+    const auto size = checked_multiply(dense, shape[i]);
+    if (!next || !size) return fail(ErrorKind::invalid_argument, "the sizes of a tensor overflow");
+    last = *next;
+    dense = *size;
+  }
+  if (is_row_major) return read;
+  const auto bytes = checked_multiply(last + 1, element_bytes);
+  if (!bytes) return fail(ErrorKind::invalid_argument, "the sizes of a tensor overflow");
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(cache->mutex);
+    number = ++cache->tensors;
+  }
+  return ReadBytes([shape = std::move(shape), stride = std::move(stride), element_bytes, bytes = *bytes, number,
+                    read = std::move(read),
+                    cache = std::move(cache)](std::uint64_t offset, ByteSpan out) -> Result<void> {
+    const std::lock_guard lock(cache->mutex);
+    if (cache->owner != number) {
+      cache->owner = 0;
+      cache->bytes.resize(static_cast<std::size_t>(bytes));
+      BITSNAP_TRY(read(0, cache->bytes));
+      cache->owner = number;
+    }
+    gather(shape, stride, element_bytes, cache->bytes, offset / element_bytes, out);
+    return {};
+  });
+}
+
+}  // namespace bitsnap::interop

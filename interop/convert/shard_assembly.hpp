@@ -1,0 +1,38 @@
+// A tensor from the boxes that its ranks hold. Pure functions; the results are thread-safe if the parts are.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/tensor.hpp>
+#include <bitsnap/writer.hpp>
+
+#include "base/bytes.hpp"
+
+namespace bitsnap::interop {
+
+using ReadBytes = std::function<Result<void>(std::uint64_t offset, ByteSpan out)>;
+
+struct TensorPart {
+  std::vector<std::uint64_t> offset;  // elements, in the whole tensor
+  std::vector<std::uint64_t> extent;  // elements in each dimension
+  ReadBytes read;                     // bytes of the part, row-major
+};
+
+// The whole tensor, as `info` describes it. A part that is there twice, as of a tensor that several ranks hold, is
+// taken once. invalid_argument unless the parts cover every element once; unsupported if elements have no size.
+[[nodiscard]] Result<TensorSource> assemble(TensorInfo info, std::vector<TensorPart> parts);
+
+// The bytes of a tensor that does not lie in memory row by row: `read` reads what holds it, from its element 0 on.
+// `stride` is in elements. invalid_argument if sizes overflow. A read brings the whole tensor into memory, which stays
+// there until another tensor of the same `cache` is read.
+class StridedCache;
+[[nodiscard]] std::shared_ptr<StridedCache> make_strided_cache();
+[[nodiscard]] Result<ReadBytes> row_major(std::vector<std::uint64_t> shape, std::vector<std::uint64_t> stride,
+                                          std::uint64_t element_bytes, ReadBytes read,
+                                          std::shared_ptr<StridedCache> cache);
+
+}  // namespace bitsnap::interop

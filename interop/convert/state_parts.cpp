@@ -1,0 +1,164 @@
+#include "interop/convert/state_parts.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "base/bytes.hpp"
+#include "base/try.hpp"
+#include "container/json_text.hpp"
+#include "interop/npy/npy.hpp"
+#include "interop/npy/npz.hpp"
+#include "interop/safetensors/safetensors_header.hpp"
+#include "interop/torch_legacy/torch_legacy.hpp"
+#include "interop/torch_zip/torch_zip.hpp"
+
+namespace bitsnap::interop {
+namespace {
+
+ReadBytes reader_at(const FileBytes& bytes, std::uint64_t begin) {
+  return [bytes, begin](std::uint64_t offset, ByteSpan out) { return bytes.read_at(begin + offset, out); };
+}
+
+// Calls `visit` with every value of the tree, a value before what it holds.
+template <typename Tree, typename Visit>
+void for_each_value(Tree& tree, const Visit& visit) {
+  visit(tree);
+  std::visit(
+      [&](auto& value) {
+        using T = std::remove_cvref_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, ValueList>) {
+          for (auto& item : value) for_each_value(item, visit);
+        } else if constexpr (std::is_same_v<T, ValueTuple>) {
+          for (auto& item : value.items) for_each_value(item, visit);
+        } else if constexpr (std::is_same_v<T, ValueDict>) {
+          for (auto& [key, item] : value.entries) for_each_value(item, visit);
+        } else if constexpr (std::is_same_v<T, ValueTyped>) {
+          for (auto& item : value.content) for_each_value(item, visit);
+        }
+      },
+      tree.get());
+}
+
+Result<TensorInfo> torch_info(const TorchStateTensor& tensor, std::string name) {
+  TensorInfo info;
+  info.name = std::move(name);
+  info.dtype = tensor.type.dtype;
+  info.dtype_name = tensor.type.name;
+  info.shape = tensor.shape;
+  info.role = guess_role(info.name, info.dtype);
+  BITSNAP_ASSIGN(const std::uint64_t elements, shape_size_bytes(DType::u8, info.shape));
+  info.size_bytes = elements * tensor.type.bytes;
+  return info;
+}
+
+Result<StateParts> read_safetensors_parts(const CheckpointFile& file, const DecodeLimits& limits) {
+  std::array<std::byte, kLengthBytes> length{};
+  BITSNAP_TRY(file.bytes.read_at(0, length));
+  const auto header_bytes = load_le<std::uint64_t>(length.data());
+  if (header_bytes > std::min(kMaxHeaderBytes, file.bytes.size() - kLengthBytes)) {
+    return fail(ErrorKind::corrupt, fmt::format("the header has {} bytes", header_bytes));
+  }
+  BITSNAP_ASSIGN(const std::string text, file.bytes.read_text(kLengthBytes, header_bytes));
+  std::uint64_t at = kLengthBytes + header_bytes;
+  BITSNAP_ASSIGN(SafetensorsHeader header, parse_safetensors_header(text, file.bytes.size() - at, limits));
+  StateParts parts;
+  BITSNAP_ASSIGN(parts.tree, take_tree(header, limits));
+  parts.metadata = std::move(header.metadata);
+  for (TensorInfo& info : header.tensors) {
+    TensorSource source;
+    source.read = reader_at(file.bytes, at);
+    at += info.size_bytes;
+    source.info = std::move(info);
+    parts.tensors.push_back(std::move(source));
+  }
+  return parts;
+}
+
+Result<StateParts> read_numpy_parts(const FileBytes& bytes, Contents contents) {
+  StateParts parts;
+  std::map<std::string_view, const TensorView*> views;  // arrays in Fortran order
+  for (const TensorView& view : contents.views) views.emplace(view.name, &view);
+  for (FoundTensor& found : contents.tensors) {
+    TensorSource source;
+    source.read = reader_at(bytes, found.offset);
+    if (const auto view = views.find(found.info.name); view != views.end()) {
+      found.info.shape = view->second->shape;
+      BITSNAP_ASSIGN(source.read, row_major(view->second->shape, view->second->stride, view->second->element_bytes,
+                                            std::move(source.read), parts.strided));
+    }
+    source.info = std::move(found.info);
+    parts.tensors.push_back(std::move(source));
+  }
+  return parts;
+}
+
+}  // namespace
+
+void renumber_tensors(Value& tree, const std::function<std::size_t(std::size_t)>& number) {
+  for_each_value(tree, [&number](Value& value) {
+    if (auto* tensor = std::get_if<ValueTensor>(&value.get())) tensor->index = number(tensor->index);
+  });
+}
+
+bool has_other_values(const Value& tree) {
+  bool found = false;
+  for_each_value(tree, [&found](const Value& value) {
+    const auto& held = value.get();
+    const auto* typed = std::get_if<ValueTyped>(&held);
+    found |= !std::holds_alternative<ValueTensor>(held) && !std::holds_alternative<ValueDict>(held) &&
+             !std::holds_alternative<ValueList>(held) && !std::holds_alternative<ValueTuple>(held) &&
+             (typed == nullptr || typed->type != "collections.OrderedDict");
+  });
+  return found;
+}
+
+Result<Value> add_torch_file(const FileBytes& bytes, bool is_legacy, const std::string& prefix, StateParts& parts,
+                             const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(TorchState state,
+                 is_legacy ? read_torch_legacy_state(bytes, limits) : read_torch_zip_state(bytes, limits));
+  const std::size_t first = parts.tensors.size();
+  // Tensors of the same memory, such as tied weights, are stored once.
+  std::map<std::tuple<std::uint64_t, std::string_view, std::vector<std::uint64_t>, std::vector<std::uint64_t>>,
+           std::size_t>
+      known;
+  for (TorchStateTensor& tensor : state.tensors) {
+    TensorSource source;
+    BITSNAP_ASSIGN(source.info, torch_info(tensor, prefix + tensor.name));
+    const auto [same, is_new] =
+        known.try_emplace({tensor.offset, tensor.type.name, tensor.shape, tensor.stride}, parts.tensors.size());
+    if (!is_new && source.info.size_bytes > 0) source.info.alias_of = same->second;
+    BITSNAP_ASSIGN(source.read, row_major(std::move(tensor.shape), std::move(tensor.stride), tensor.type.bytes,
+                                          reader_at(bytes, tensor.offset), parts.strided));
+    parts.tensors.push_back(std::move(source));
+  }
+  renumber_tensors(state.tree, [first](std::size_t index) { return first + index; });
+  for (std::string& place : state.left_out) parts.left_out.push_back(prefix + place);
+  return std::move(state.tree);
+}
+
+Result<StateParts> read_state_parts(const CheckpointFile& file, const DecodeLimits& limits) {
+  const auto read = [&]() -> Result<StateParts> {
+    if (file.container == "safetensors") return read_safetensors_parts(file, limits);
+    if (file.container == "npy" || file.container == "npz") {
+      BITSNAP_ASSIGN(Contents contents,
+                     file.container == "npy" ? read_npy(file.bytes, limits) : read_npz(file.bytes, limits));
+      return read_numpy_parts(file.bytes, std::move(contents));
+    }
+    StateParts parts;
+    BITSNAP_ASSIGN(parts.tree, add_torch_file(file.bytes, file.container == "torch-legacy", "", parts, limits));
+    return parts;
+  };
+  Result<StateParts> parts = read();
+  if (!parts) return tl::unexpected(std::move(parts).error().within(container::quote_name(file.path)));
+  parts->label = file.path;
+  return parts;
+}
+
+}  // namespace bitsnap::interop

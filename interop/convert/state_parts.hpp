@@ -1,0 +1,55 @@
+// The tensors and values of one file, or of the files of one DCP checkpoint, before they become a training state.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+#include <bitsnap/value.hpp>
+#include <bitsnap/writer.hpp>
+
+#include "interop/container/file_bytes.hpp"
+#include "interop/convert/shard_assembly.hpp"
+
+namespace bitsnap::interop {
+
+struct CheckpointFile {
+  std::string path;       // in the folder
+  std::string container;  // as FolderEntry::container
+  FileBytes bytes;
+};
+
+struct StateParts {
+  std::string label;  // the path of the file
+  std::vector<TensorSource> tensors;
+  std::optional<Value> tree;  // of indices in `tensors`
+  std::vector<std::pair<std::string, std::string>> metadata;
+  std::optional<std::string> safetensors_header;  // as State::safetensors_header
+  std::vector<std::string> left_out;
+  std::shared_ptr<StridedCache> strided = make_strided_cache();
+};
+
+// Of a file of any format but DCP.
+[[nodiscard]] Result<StateParts> read_state_parts(const CheckpointFile& file, const DecodeLimits& limits);
+
+// Of a DCP checkpoint, from its .metadata and all files that lie beside it. `metadata.path` is that of the .metadata.
+[[nodiscard]] Result<StateParts> read_dcp_parts(const CheckpointFile& metadata,
+                                                const std::vector<CheckpointFile>& files, const DecodeLimits& limits);
+
+// Adds the tensors of a file of torch.save, with `prefix` before their names, and returns its values, whose indices
+// are those of `parts`.
+[[nodiscard]] Result<Value> add_torch_file(const FileBytes& bytes, bool is_legacy, const std::string& prefix,
+                                           StateParts& parts, const DecodeLimits& limits);
+
+// Replaces every index of a tensor in the tree.
+void renumber_tensors(Value& tree, const std::function<std::size_t(std::size_t)>& number);
+// Whether the tree holds anything but tensors, and the dicts and lists that they lie in.
+[[nodiscard]] bool has_other_values(const Value& tree);
+
+}  // namespace bitsnap::interop

@@ -1,0 +1,330 @@
+"""`bitsnap convert` and `bitsnap diff` between the formats of torch, safetensors, snapshots and runs."""
+
+from __future__ import annotations
+
+import collections
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
+from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
+
+import bitsnap
+from cli.command_line import DIFFER, INVALID_ARGUMENT, NOT_FOUND, UNSUPPORTED, run, run_json
+from python.processes import Start, finish_script
+from python.same_bits import assert_same
+
+
+def _quiet_save(state: dict[str, Any], path: Path) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        save_distributed(state, checkpoint_id=path, no_dist=True)
+    return path
+
+
+def _load(path: Path) -> Any:
+    return torch.load(path, weights_only=True)
+
+
+def _refused(*arguments: object, status: int = INVALID_ARGUMENT) -> str:
+    """What `convert` says when it fails."""
+    return run("convert", *arguments, status=status).stderr.decode()
+
+
+def _layers() -> tuple[torch.nn.Embedding, torch.nn.Linear, torch.nn.BatchNorm1d]:
+    """The first two have the same weight."""
+    torch.manual_seed(3)
+    layers = (torch.nn.Embedding(300, 64), torch.nn.Linear(64, 300, bias=False), torch.nn.BatchNorm1d(9))
+    layers[1].weight = layers[0].weight
+    return layers
+
+
+def _trained() -> dict[str, Any]:
+    """A state as trainers write it: module, optimizer, scheduler, random numbers."""
+    embedding, linear, norm = _layers()
+    model = torch.nn.Sequential(embedding, linear, norm)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    for _ in range(2):
+        linear(embedding(torch.arange(300))).square().mean().backward()
+        optimizer.step()
+        scheduler.step()
+    return {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "step": 2,
+        "rng": torch.get_rng_state(),
+        "seed": 2**64 - 3,
+        "best": float("nan"),
+        "history": [1.5, -0.0, None, True, ("a", 2**40, -(2**62))],
+    }
+
+
+def _everything() -> dict[Any, Any]:
+    """Every type that a file with weights_only=True may hold."""
+    base = torch.randn(70, 90)
+    return {
+        **{
+            str(dtype): torch.ones(5, 3).to(dtype)
+            for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.bool)
+        },
+        **{str(dtype): torch.arange(6).to(dtype) for dtype in (torch.int8, torch.uint8, torch.int16, torch.uint16)},
+        **{str(dtype): torch.arange(6).to(dtype) for dtype in (torch.int32, torch.uint32, torch.int64, torch.uint64)},
+        "float8": torch.randn(9).to(torch.float8_e4m3fn),
+        "complex": torch.randn(4, dtype=torch.complex64),
+        "transposed": base.t(),
+        "rows": base[10:20],
+        "columns": base[:, 3:50:2],
+        "expanded": torch.randn(1, 40).expand(30, 40),
+        "empty": torch.zeros(0, 4),
+        "scalar": torch.tensor(2.5),
+        3: {"tuple": (torch.ones(2), 1), None: "none", True: 1, 2.5: b"\x00\xff\x80", "": {}},
+        "ordered": collections.OrderedDict([("z", 1), ("a", [])]),
+        "size": torch.Size([3, 4]),
+        "dtype": torch.bfloat16,
+        "device": torch.device("cuda:1"),
+        "set": {1, "two", (3,)},
+        "counter": collections.Counter("hello"),
+        "number": 3 - 2j,
+        "text": "snow ☃ \x00",
+    }
+
+
+@pytest.mark.parametrize("make", [_trained, _everything])
+@pytest.mark.parametrize("is_legacy", [False, True])
+def test_torch_files_go_through_snapshots_and_runs(tmp_path: Path, make: Any, is_legacy: bool) -> None:
+    state = make()
+    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=not is_legacy)
+    run("convert", tmp_path / "a.pt", tmp_path / "a.bsnap")
+    bitsnap.Store(tmp_path / "run").close()
+    run("convert", tmp_path / "a.bsnap", f"{tmp_path}/run@5")
+    run("convert", f"{tmp_path}/run@5", tmp_path / "b.pt")
+    assert_same(_load(tmp_path / "b.pt"), state)
+    with bitsnap.Store(tmp_path / "run", create=False) as store:
+        assert_same(store.load(5), state)
+    assert "equal" in run("diff", tmp_path / "a.pt", f"{tmp_path}/run@5").stdout.decode()
+
+
+def test_tied_weights_are_written_once(tmp_path: Path) -> None:
+    torch.save(torch.nn.Sequential(*_layers()).state_dict(), tmp_path / "a.pt")
+    run("convert", tmp_path / "a.pt", tmp_path / "a.bsnap")
+    run("convert", tmp_path / "a.bsnap", tmp_path / "b.pt")
+    loaded = _load(tmp_path / "b.pt")
+    assert loaded["0.weight"].data_ptr() == loaded["1.weight"].data_ptr()
+    assert (tmp_path / "b.pt").stat().st_size < 300 * 64 * 4 + 5000
+
+
+def test_files_are_mapped_by_torch(tmp_path: Path) -> None:
+    torch.save(_trained(), tmp_path / "a.pt")
+    run("convert", tmp_path / "a.pt", tmp_path / "b.pth")
+    mapped = torch.load(tmp_path / "b.pth", mmap=True, weights_only=True)
+    assert_same(mapped["model"], _load(tmp_path / "a.pt")["model"])
+
+
+def test_torch_files_become_distributed_checkpoints(tmp_path: Path) -> None:
+    state = _trained()
+    torch.save(state, tmp_path / "a.pt")
+    run("convert", tmp_path / "a.pt", tmp_path / "dcp", "--to", "dcp")
+    target = {
+        "model": {name: torch.zeros_like(value) for name, value in state["model"].items()},
+        "step": 0,
+        "best": 0.0,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        load_distributed(target, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    assert_same(target, {"model": dict(state["model"]), "step": 2, "best": state["best"]})
+    dcp_to_torch_save(tmp_path / "dcp", tmp_path / "b.pt")
+    theirs = torch.load(tmp_path / "b.pt", weights_only=False)
+    # What torch itself makes of the same state.
+    dcp_to_torch_save(_quiet_save(state, tmp_path / "torch-dcp"), tmp_path / "c.pt")
+    assert_same(theirs, torch.load(tmp_path / "c.pt", weights_only=False))
+    run("convert", tmp_path / "dcp", tmp_path / "d.pt")
+    assert_same(_load(tmp_path / "d.pt"), theirs)
+    assert "equal" in run("diff", tmp_path / "a.pt", tmp_path / "dcp").stdout.decode()
+
+
+# Three ranks that save tensors in rows, in columns, in blocks of unequal size, and whole.
+RANKS = """
+import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=3)
+mesh = init_device_mesh("cpu", (3,))
+torch.manual_seed(1)
+state = {
+    "model": {
+        "rows": distribute_tensor(torch.randn(100, 70), mesh, [Shard(0)]),
+        "columns": distribute_tensor(torch.randn(50, 100), mesh, [Shard(1)]),
+        "middle": distribute_tensor(torch.randn(4, 7, 300).bfloat16(), mesh, [Shard(1)]),
+        "few": distribute_tensor(torch.randn(2, 9), mesh, [Shard(0)]),
+        "whole": distribute_tensor(torch.randn(300), mesh, [Replicate()]),
+    },
+    "list": [torch.ones(3), {"x": 1}],
+    "step": 7,
+}
+dcp.save(state, checkpoint_id=f"{folder}/dcp")
+dist.destroy_process_group()
+"""
+
+
+def test_boxes_of_ranks_are_put_together(tmp_path: Path, start: Start) -> None:
+    for process in [start(RANKS, rank, tmp_path) for rank in range(3)]:
+        finish_script(process)
+    run("convert", tmp_path / "dcp", tmp_path / "whole.pt")
+    dcp_to_torch_save(tmp_path / "dcp", tmp_path / "expected.pt")
+    expected = torch.load(tmp_path / "expected.pt", weights_only=False)
+    assert_same(_load(tmp_path / "whole.pt"), expected)
+    torch.manual_seed(1)
+    assert_same(expected["model"]["rows"], torch.randn(100, 70))
+
+    # The same from a run, and against files of another kind.
+    bitsnap.Store(tmp_path / "run").add_folder(7, tmp_path / "dcp")
+    run("convert", f"{tmp_path}/run@7", tmp_path / "b.pt")
+    assert_same(_load(tmp_path / "b.pt"), expected)
+    assert run_json("diff", tmp_path / "dcp", tmp_path / "whole.pt")["equal"] is True
+    expected["model"]["columns"][20, 71] += 1
+    torch.save(expected, tmp_path / "whole.pt")
+    report = run_json("diff", f"{tmp_path}/run@7", tmp_path / "whole.pt", status=DIFFER)
+    changed = {each["name"]: each["changed"] for each in report["tensors"] if each["kind"] != "equal"}
+    assert changed == {"model.columns": 1}
+
+    # A file of a rank is missing.
+    (tmp_path / "dcp" / "__1_0.distcp").unlink()
+    message = _refused(tmp_path / "dcp", tmp_path / "c.pt", status=NOT_FOUND)
+    assert "there is no file '__1_0.distcp'" in message
+
+
+def test_safetensors_are_divided_and_joined(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    weights = {f"layer.{i}.weight": torch.randn(50, 40).bfloat16() for i in range(9)}
+    weights |= {"flags": torch.tensor([True, False, True]), "norm": torch.randn(7), "empty": torch.zeros(0, 2)}
+    safetensors.torch.save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    run("convert", tmp_path / "model.safetensors", tmp_path / "parts", "--max-file-size", "10KB", "--to", "safetensors")
+    index = json.loads((tmp_path / "parts" / "model.safetensors.index.json").read_text())
+    assert index["metadata"] == {"total_size": sum(w.nbytes for w in weights.values())}
+    assert set(index["weight_map"]) == set(weights)
+    files = sorted((tmp_path / "parts").glob("*.safetensors"))
+    assert len(files) == 5
+    joined: dict[str, torch.Tensor] = {}
+    for file in files:
+        assert sum(w.nbytes for w in safetensors.torch.load_file(file).values()) <= 10_000
+        for name, tensor in safetensors.torch.load_file(file).items():
+            assert index["weight_map"][name] == file.name
+            joined[name] = tensor
+        with safetensors.safe_open(file, "pt") as opened:
+            assert opened.metadata() == {"format": "pt"}
+    assert_same(dict(sorted(joined.items())), dict(sorted(weights.items())))
+    run("convert", tmp_path / "parts", tmp_path / "whole.safetensors")
+    whole = safetensors.torch.load_file(tmp_path / "whole.safetensors")
+    assert_same(dict(sorted(whole.items())), dict(sorted(weights.items())))
+    run("convert", tmp_path / "parts", tmp_path / "whole.pt")
+    assert_same(dict(sorted(_load(tmp_path / "whole.pt").items())), dict(sorted(weights.items())))
+
+
+def test_values_go_through_safetensors(tmp_path: Path) -> None:
+    state = _trained()
+    torch.save(state, tmp_path / "a.pt")
+    run("convert", tmp_path / "a.pt", tmp_path / "a.safetensors")
+    names = safetensors.torch.load_file(tmp_path / "a.safetensors")
+    assert_same(names["model.0.weight"], state["model"]["0.weight"])
+    run("convert", tmp_path / "a.safetensors", tmp_path / "b.pt")
+    assert_same(_load(tmp_path / "b.pt"), state)
+
+
+def test_files_of_a_folder_become_one_state(tmp_path: Path) -> None:
+    state = _trained()
+    folder = tmp_path / "checkpoint-2"
+    folder.mkdir()
+    safetensors.torch.save_model(torch.nn.Sequential(*_layers()), str(folder / "model.safetensors"))
+    torch.save(state["optimizer"], folder / "optimizer.pt")
+    np.save(folder / "order.npy", np.asfortranarray(np.arange(12.0).reshape(3, 4)))
+    (folder / "trainer_state.json").write_text("{}")
+    message = _refused(folder, tmp_path / "all.pt", status=UNSUPPORTED)
+    assert "optimizer.pt: its values besides tensors" in message
+    assert "--tensors-only" in message
+    run("convert", folder, tmp_path / "all.pt", "--tensors-only")
+    loaded = _load(tmp_path / "all.pt")
+    assert_same(loaded["state.0.exp_avg"], state["optimizer"]["state"][0]["exp_avg"])
+    assert_same(loaded["array"], torch.arange(12.0, dtype=torch.float64).reshape(3, 4))
+    assert "2.running_mean" in loaded
+    torch.save({"w": torch.ones(3)}, folder / "a.pt")
+    torch.save({"w": torch.zeros(3)}, folder / "b.pt")
+    run("convert", folder, tmp_path / "two.safetensors", "--tensors-only")
+    assert {"a.pt/w", "b.pt/w", "array"} <= set(safetensors.torch.load_file(tmp_path / "two.safetensors"))
+
+
+class Callback:
+    """An object of the program that trains."""
+
+
+def test_what_cannot_be_converted_is_named(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantized = torch.quantize_per_tensor(torch.randn(8), 0.1, 3, torch.quint8)
+    states: dict[str, tuple[dict[str, Any], str]] = {
+        "object": ({"w": torch.ones(3), "a": {"b": [1, Callback()]}}, "a.b.1"),
+        "quantized": ({"w": torch.ones(3), "q": quantized}, "'q'|q cannot"),
+        "sparse": ({"w": torch.ones(3), "s": torch.eye(3).to_sparse()}, "s cannot"),
+    }
+    for name, (state, place) in states.items():
+        torch.save(state, tmp_path / f"{name}.pt")
+        message = _refused(tmp_path / f"{name}.pt", tmp_path / "out.pt", status=UNSUPPORTED)
+        assert any(each in message for each in place.split("|")), message
+        assert not (tmp_path / "out.pt").exists()
+    run("convert", tmp_path / "object.pt", tmp_path / "out.pt", "--tensors-only")
+    assert_same(_load(tmp_path / "out.pt"), {"w": torch.ones(3)})
+
+    # Values of a snapshot that weights_only=True refuses.
+    bitsnap.save(tmp_path / "a.bsnap", {"w": torch.ones(3), "path": {"here": Path("/tmp")}})
+    message = _refused(tmp_path / "a.bsnap", tmp_path / "b.pt", status=UNSUPPORTED)
+    assert "'path.here' is a value of the type pathlib.PosixPath" in message
+    torch.save({"c": torch.ones(3, dtype=torch.complex128)}, tmp_path / "c.pt")
+    message = _refused(tmp_path / "c.pt", tmp_path / "c.safetensors", status=UNSUPPORTED)
+    assert "safetensors has no dtype C128" in message
+
+
+def test_outputs_are_never_lost(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(3)}, tmp_path / "a.pt")
+    (tmp_path / "b.pt").write_text("precious")
+    assert "exists" in _refused(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert (tmp_path / "b.pt").read_text() == "precious"
+    message = _refused(tmp_path / "a.pt", tmp_path / "a.pt", "-f")
+    assert "a.pt" in message
+    run("convert", tmp_path / "a.pt", tmp_path / "b.pt", "-f")
+    assert_same(_load(tmp_path / "b.pt"), {"w": torch.ones(3)})
+    message = _refused(tmp_path / "a.pt", tmp_path / "c")
+    assert "its name does not tell the format; --to does" in message
+    (tmp_path / "d").mkdir()
+    assert "exists already" in _refused(tmp_path / "a.pt", tmp_path / "d", "--to", "dcp", "-f")
+    assert list((tmp_path / "d").iterdir()) == []
+    message = _refused(tmp_path / "a.pt", f"{tmp_path}/run", "--to", "run")
+    assert "the step is missing" in message
+
+
+class Canary:
+    """Whoever unpickles it makes a directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.mkdir, (self.path,)
+
+
+def test_nothing_in_a_file_runs(tmp_path: Path) -> None:
+    canary = Canary(tmp_path / "canary")
+    torch.save({"w": torch.ones(3), "evil": canary, canary: 1}, tmp_path / "a.pt")
+    run("convert", tmp_path / "a.pt", tmp_path / "b.pt", status=UNSUPPORTED)
+    run("convert", tmp_path / "a.pt", tmp_path / "b.pt", "--tensors-only")
+    assert_same(_load(tmp_path / "b.pt"), {"w": torch.ones(3)})
+    _quiet_save({"w": torch.ones(3), "evil": canary}, tmp_path / "dcp")
+    run("convert", tmp_path / "dcp", tmp_path / "c.pt", "--tensors-only")
+    assert not canary.path.exists()
