@@ -1,8 +1,11 @@
 // Writes a training state as one safetensors file, or as several with an index.
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <functional>
 #include <numeric>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,9 +31,9 @@ constexpr std::array<std::string_view, 4> kOtherTypes = {"F4", "F6_E2M3", "F6_E3
 std::vector<std::size_t> aligned_order(const State& state) {
   std::vector<std::size_t> order(state.tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t i) {
+  std::ranges::sort(order, std::less(), [&](std::size_t i) {
     const TensorInfo& info = state.tensors[i].info;
-    return std::pair(info.size_bytes == 0, element_size(info.dtype));
+    return std::tuple(info.size_bytes != 0, -static_cast<std::int64_t>(element_size(info.dtype)), i);
   });
   return order;
 }

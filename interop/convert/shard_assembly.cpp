@@ -154,7 +154,7 @@ Result<void> check_part(const TensorInfo& info, const TensorPart& part) {
 void sort_parts(std::vector<TensorPart>& parts) {
   const auto place = [](const TensorPart& part) { return std::tie(part.offset, part.extent); };
   std::erase_if(parts, [](const TensorPart& part) { return std::ranges::find(part.extent, 0U) != part.extent.end(); });
-  std::ranges::stable_sort(parts, {}, place);
+  std::ranges::sort(parts, {}, place);
   const auto twice = std::ranges::unique(parts, {}, place);
   parts.erase(twice.begin(), twice.end());
 }
@@ -229,7 +229,10 @@ void gather(const Extents& shape, const Extents& stride, std::uint64_t element_b
   for (std::size_t at = 0; at < out.size(); at += element_bytes) {
     const std::uint64_t element = std::inner_product(index.begin(), index.end(), stride.begin(), std::uint64_t{0});
     std::memcpy(out.data() + at, from.data() + element * element_bytes, static_cast<std::size_t>(element_bytes));
-    for (std::size_t i = shape.size(); i-- > 0 && ++index[i] == shape[i];) index[i] = 0;
+    for (std::size_t i = shape.size(); i > 0; --i) {
+      if (++index[i - 1] < shape[i - 1]) break;
+      index[i - 1] = 0;
+    }
   }
 }
 
