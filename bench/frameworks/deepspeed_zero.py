@@ -5,19 +5,22 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 import deepspeed
 import torch
+from deepspeed.comm.torch import build_shm_op
+from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
-from bench.frameworks.small_training import BATCH, LAST_STEP, SAVE_EVERY, Task, batch_of, new_model, run_ranks
+from bench.frameworks.small_training import BATCH, Task, batch_of, new_model, run_ranks
 
 RANKS = 2
 
 
-def train(task: Task, stage: int) -> dict[int, float]:
+def train(task: Task, stage: int = 2) -> dict[int, float]:
     model = new_model()
     options: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": BATCH,
@@ -34,14 +37,28 @@ def train(task: Task, stage: int) -> dict[int, float]:
         engine.load_checkpoint(str(task.resume.parent), tag=task.resume.name)
         first = engine.global_steps + 1
     losses = {}
-    for step in range(first, LAST_STEP + 1):
+    for step in range(first, task.last + 1):
         loss = engine(batch_of(step))
         engine.backward(loss)
         engine.step()
         losses[step] = loss.item()
-        if step % SAVE_EVERY == 0:
+        task.observer.stepped(step, losses[step])
+        if step % task.save_every == 0:
+            task.observer.saving(step)
             engine.save_checkpoint(str(task.folder), tag=f"global_step{step}")
+            task.observer.saved(step, task.folder / f"global_step{step}")
     return losses
+
+
+def prepare() -> None:
+    """Compiles or loads an extension, which a killed process would leave locked."""
+    build_shm_op()
+
+
+def load_all(checkpoint: Path) -> None:
+    get_fp32_state_dict_from_zero_checkpoint(str(checkpoint.parent), checkpoint.name)
+    for path in checkpoint.glob("*.pt"):
+        torch.load(path, weights_only=False)
 
 
 if __name__ == "__main__":

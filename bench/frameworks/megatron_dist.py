@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,14 +33,15 @@ def train(task: Task) -> dict[int, float]:
         for slots in optimizer.state.values():
             slots["step"].fill_(first - 1)
 
-    def save_step(step: int) -> None:
+    def save_step(step: int) -> Path:
         folder = task.folder / f"iter_{step:07d}"
         if torch.distributed.get_rank() == 0:
             folder.mkdir()
         torch.distributed.barrier()
         dist_checkpointing.save(_sharded(model, optimizer, step), str(folder))
+        return folder
 
-    return train_steps(model, optimizer, first, save_step)
+    return train_steps(task, model, optimizer, first, save_step)
 
 
 def _fill_moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from bench.frameworks.small_training import Task, new_model, run, train_steps
@@ -17,11 +19,13 @@ def train(task: Task) -> dict[int, float]:
         optimizer.load_state_dict(state["optimizer"])
         first = state["step"] + 1
 
-    def save_step(step: int) -> None:
+    def save_step(step: int) -> Path:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-        torch.save(state, task.folder / f"step_{step}.pt")
+        checkpoint = task.folder / f"step_{step}.pt"
+        torch.save(state, checkpoint)
+        return checkpoint
 
-    return train_steps(model, optimizer, first, save_step)
+    return train_steps(task, model, optimizer, first, save_step)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,26 @@ WIDTH = 128
 BATCH, LENGTH = 8, 32
 
 
+class Observer:
+    """What a training, or each rank of it, calls while it trains. This one ignores everything."""
+
+    def stepped(self, step: int, loss: float) -> None:
+        pass
+
+    def saving(self, step: int) -> None:
+        pass
+
+    def saved(self, step: int, checkpoint: Path) -> None:
+        pass
+
+
 class Task(NamedTuple):
     folder: Path  # where checkpoints are written
     resume: Path | None  # a checkpoint
     losses: Path  # JSON to write: losses by step
+    last: int = LAST_STEP
+    save_every: int = SAVE_EVERY
+    observer: Observer = Observer()
 
 
 def batch_of(step: int) -> torch.Tensor:
@@ -70,18 +86,20 @@ def new_model() -> SmallModel:
 
 
 def train_steps(
-    model: nn.Module, optimizer: torch.optim.Optimizer, first: int, save: Callable[[int], None]
+    task: Task, model: nn.Module, optimizer: torch.optim.Optimizer, first: int, save: Callable[[int], Path]
 ) -> dict[int, float]:
-    """Trains from step `first` to the last one. Calls `save` after each step that is saved. Returns the losses."""
+    """Trains from step `first` to the last one. `save` writes the checkpoint of a step. Returns the losses."""
     losses = {}
-    for step in range(first, LAST_STEP + 1):
+    for step in range(first, task.last + 1):
         optimizer.zero_grad()
         loss = model(batch_of(step))
         loss.backward()
         optimizer.step()
         losses[step] = loss.item()
-        if step % SAVE_EVERY == 0:
-            save(step)
+        task.observer.stepped(step, losses[step])
+        if step % task.save_every == 0:
+            task.observer.saving(step)
+            task.observer.saved(step, save(step))
     return losses
 
 
@@ -94,8 +112,12 @@ def run(train: Callable[[Task], dict[int, float]]) -> None:
 
 def run_ranks(train: Callable[[Task], dict[int, float]], ranks: int) -> None:
     """A program of several processes with torch.distributed. All ranks return the same losses."""
+    start_ranks(train, _task(), ranks, "spawn")
+
+
+def start_ranks(train: Callable[[Task], dict[int, float]], task: Task, ranks: int, start_method: str) -> None:
     with tempfile.TemporaryDirectory() as meeting:
-        start_processes(_rank, (train, _task(), ranks, meeting), nprocs=ranks, start_method="spawn")  # type: ignore[no-untyped-call]
+        start_processes(_rank, (train, task, ranks, meeting), nprocs=ranks, start_method=start_method)  # type: ignore[no-untyped-call]
 
 
 def _rank(rank: int, train: Callable[[Task], dict[int, float]], task: Task, ranks: int, meeting: str) -> None:
