@@ -19,6 +19,8 @@ namespace {
 constexpr std::string_view kMegatronMarker = "latest_checkpointed_iteration.txt";
 constexpr std::string_view kDeepspeedMarker = "latest";
 constexpr std::string_view kDcpMetadata = ".metadata";
+constexpr std::string_view kTransformersState = "trainer_state.json";
+constexpr std::string_view kTransformersPrefix = "checkpoint-";
 constexpr std::size_t kMarkerBytes = 4096;
 
 // Even with a marker, a checkpoint must have been unchanged for this long: some programs add a file after the marker.
@@ -68,8 +70,17 @@ std::string path_in(std::string_view directory, std::string_view name) {
   return directory.empty() ? std::string(name) : fmt::format("{}/{}", directory, name);
 }
 
+bool is_directory(const RawEntry& entry) { return entry.facts.kind == NodeKind::directory; }
+
+bool has_state_of_transformers(const RawCheckpoint& checkpoint) {
+  if (!name_of_raw(checkpoint.path).starts_with(kTransformersPrefix)) return false;
+  const auto facts = read_facts(fmt::format("{}/{}", checkpoint.path, kTransformersState));
+  return facts && *facts && (*facts)->kind == NodeKind::file && (*facts)->size_bytes > 0;
+}
+
 // Why the checkpoint lacks something that its framework writes; empty if it lacks nothing.
-std::string find_missing(const std::vector<RawEntry>& tree) {
+std::string find_missing(const std::vector<RawEntry>& tree, bool is_transformers) {
+  if (std::ranges::all_of(tree, is_directory)) return "it holds no file";
   for (const RawEntry& entry : tree) {
     if (!entry.path.ends_with(".distcp")) continue;
     const std::string marker = path_in(directory_of(entry.path), kDcpMetadata);
@@ -80,8 +91,9 @@ std::string find_missing(const std::vector<RawEntry>& tree) {
     }
   }
   const RawEntry* arguments = find_raw(tree, "training_args.bin");
-  const RawEntry* state = find_raw(tree, "trainer_state.json");
-  if (arguments != nullptr && state == nullptr) return "trainer_state.json is missing";
+  const RawEntry* state = find_raw(tree, kTransformersState);
+  if ((is_transformers || arguments != nullptr) && state == nullptr) return "trainer_state.json is missing";
+  if (arguments != nullptr && state->facts.size_bytes == 0) return "trainer_state.json is empty";
   if (arguments != nullptr && arguments->facts.modified_ns > state->facts.modified_ns) {
     return "training_args.bin is newer than trainer_state.json";
   }
@@ -118,7 +130,7 @@ bool has_rank_files(const std::vector<RawEntry>& tree) {
 bool is_dcp_complete(const std::vector<RawEntry>& tree) {
   const RawEntry* metadata = find_raw(tree, kDcpMetadata);
   const auto is_older = [&](const RawEntry& entry) {
-    return entry.facts.kind == NodeKind::directory || entry.facts.modified_ns <= metadata->facts.modified_ns;
+    return is_directory(entry) || entry.facts.modified_ns <= metadata->facts.modified_ns;
   };
   return metadata != nullptr &&
          std::ranges::any_of(tree,
@@ -130,19 +142,21 @@ bool is_dcp_complete(const std::vector<RawEntry>& tree) {
 
 }  // namespace
 
-TrainingMarkers read_markers(const std::string& directory) {
-  return {read_megatron(directory), read_deepspeed(directory)};
+TrainingMarkers read_markers(const std::string& directory, const std::vector<RawCheckpoint>& checkpoints) {
+  return {read_megatron(directory), read_deepspeed(directory),
+          std::ranges::any_of(checkpoints, has_state_of_transformers)};
 }
 
 Judgement judge(const TrainingMarkers& markers, const RawCheckpoint& checkpoint, const std::vector<RawEntry>& tree,
                 std::chrono::nanoseconds unchanged, std::chrono::nanoseconds settle) {
   const std::string name = name_of_raw(checkpoint.path);
-  const bool is_directory = tree.front().facts.kind == NodeKind::directory;
-  const bool is_megatron = is_directory && markers.megatron && name.starts_with(markers.megatron->prefix);
+  const bool is_folder = is_directory(tree.front());
+  const bool is_megatron = is_folder && markers.megatron && name.starts_with(markers.megatron->prefix);
   const bool is_deepspeed =
-      is_directory && !is_megatron && markers.deepspeed && name.starts_with(markers.deepspeed->prefix);
+      is_folder && !is_megatron && markers.deepspeed && name.starts_with(markers.deepspeed->prefix);
 
-  std::string missing = find_missing(tree);
+  std::string missing =
+      find_missing(tree, is_folder && markers.has_transformers && name.starts_with(kTransformersPrefix));
   if (missing.empty() && !is_megatron && !is_deepspeed && has_rank_files(tree)) {
     missing = fmt::format("{} is missing", name.starts_with("iter_") ? kMegatronMarker : kDeepspeedMarker);
   }

@@ -4,7 +4,8 @@
 // Megatron: latest_checkpointed_iteration.txt beside the checkpoints, written after the checkpoint that it names.
 // DeepSpeed: the file `latest` beside the checkpoints, which rank 0 writes when its own files are complete; other ranks
 // may still write, so what it names must also settle. PyTorch DCP: .metadata in a folder of .distcp files, written
-// last. Transformers: trainer_state.json, written after training_args.bin.
+// last. Transformers: trainer_state.json, written last, where training_args.bin is there, or where another checkpoint
+// beside it has a trainer_state.json.
 #pragma once
 
 #include <chrono>
@@ -29,10 +30,11 @@ struct TrainingMarker {
 struct TrainingMarkers {
   std::optional<TrainingMarker> megatron;
   std::optional<TrainingMarker> deepspeed;
+  bool has_transformers = false;  // one of the checkpoints is a complete one of Transformers
 };
 
-// The markers in a directory of checkpoints. A marker that names no step is none.
-[[nodiscard]] TrainingMarkers read_markers(const std::string& directory);
+// The markers in a directory and in the checkpoints that it holds. A marker that names no step is none.
+[[nodiscard]] TrainingMarkers read_markers(const std::string& directory, const std::vector<RawCheckpoint>& checkpoints);
 
 enum class RawState {
   complete,

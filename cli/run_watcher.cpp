@@ -88,7 +88,7 @@ Result<void> RunWatcher::poll() {
     const auto is_there = [&path](const RawCheckpoint& each) { return each.path == path; };
     if (std::ranges::none_of(found->checkpoints, is_there)) watched.tree.clear();
   }
-  const TrainingMarkers markers = read_markers(options_.directory);
+  const TrainingMarkers markers = read_markers(options_.directory, found->checkpoints);
   refuse_duplicates(found->checkpoints);
   for (const RawCheckpoint& checkpoint : found->checkpoints) {
     if (interrupt_signal() != 0) return fail(ErrorKind::cancelled, "interrupted");

@@ -107,6 +107,30 @@ def test_a_checkpoint_without_its_marker_is_not_complete(tmp_path: Path, layout:
     assert steps(target) == ([1, 3] if cut else [1, 2, 3])
 
 
+def test_a_checkpoint_of_transformers_needs_what_another_one_beside_it_has(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, "transformers", 1)
+    folder = write_checkpoint(tmp_path, "transformers", 2)
+    for name in ("training_args.bin", "optimizer.pt", "trainer_state.json"):
+        (folder / name).unlink()
+    target = tmp_path / "run"
+    events = once(tmp_path, target)
+    assert [event["event"] for event in events] == ["saved", "note"]
+    assert events[1]["reason"] == "is not complete: trainer_state.json is missing"
+    write_checkpoint(tmp_path, "transformers", 2)
+    (folder / "trainer_state.json").write_bytes(b"")
+    (event,) = once(tmp_path, target)
+    assert event["reason"] == "is not complete: trainer_state.json is empty"
+    write_checkpoint(tmp_path, "transformers", 2)
+    once(tmp_path, target)
+    assert extracted(target, 2, tmp_path) == files_of("transformers", 2)
+
+
+def test_a_folder_without_files_is_not_complete(tmp_path: Path) -> None:
+    (tmp_path / "step-1" / "shards").mkdir(parents=True)
+    (event,) = once(tmp_path, tmp_path / "run")
+    assert event["reason"] == "is not complete: it holds no file"
+
+
 def test_a_marker_of_an_earlier_checkpoint_marks_no_rewritten_one(tmp_path: Path) -> None:
     megatron, dcp, hf = (tmp_path / name for name in ("megatron", "dcp", "hf"))
     for folder, layout in ((megatron, "megatron"), (dcp, "dcp"), (hf, "transformers")):
