@@ -13,6 +13,7 @@
 #include <bitsnap/text.hpp>
 
 #include "cli/checkpoint_input.hpp"
+#include "cli/cut_files.hpp"
 #include "cli/operating_system.hpp"
 #include "cli/raw_comparison.hpp"
 #include "cli/run_path.hpp"
@@ -165,6 +166,10 @@ Result<void> RunWatcher::visit(const RawCheckpoint& checkpoint, const TrainingMa
   if (is_blocked_ || now < watched.retry_at) {
     is_waiting_ = true;
     is_blocked_ = is_blocked_ || watched.failures <= kBlockingFailures;
+    return {};
+  }
+  if (const std::string cut = find_cut_file(checkpoint.path, watched.tree); !cut.empty()) {
+    note_once(checkpoint.path, checkpoint.step, fmt::format("is not complete: {}", printable(cut)));
     return {};
   }
   return take(checkpoint, watched);

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import pytest
 
 from cli import raw_checkpoints
 from cli.command_line import CORRUPT, INVALID_ARGUMENT, NOT_FOUND, USAGE, executable, run, run_json
-from cli.raw_checkpoints import data, files_of, name_of, read, write_checkpoint
+from cli.raw_checkpoints import data, files_of, name_of, read, safetensors, write_checkpoint
 
 DELETE = "--delete-after-verify"
 SETTLE = "0.15"
@@ -129,6 +130,33 @@ def test_a_folder_without_files_is_not_complete(tmp_path: Path) -> None:
     (tmp_path / "step-1" / "shards").mkdir(parents=True)
     (event,) = once(tmp_path, tmp_path / "run")
     assert event["reason"] == "is not complete: it holds no file"
+
+
+@pytest.mark.parametrize("name", ["step=1.ckpt", "step=1.safetensors", "step-1/state.pt", "step-1/a/model.safetensors"])
+def test_a_file_that_is_cut_off_is_not_complete(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "raw" / name
+    path.parent.mkdir(parents=True)
+    if path.suffix == ".safetensors":
+        path.write_bytes(safetensors(1, "w"))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data/0", data(1, "w", 100_000))
+    whole = path.read_bytes()
+    target = tmp_path / "run"
+    for cut in (len(whole) - 1, len(whole) // 2, 100):
+        path.write_bytes(whole[:cut])
+        (event,) = once(tmp_path / "raw", target)
+        assert event["event"] == "note"
+        assert event["reason"].endswith(" is cut off"), event
+    path.write_bytes(whole)
+    (event,) = once(tmp_path / "raw", target)
+    assert event["event"] == "saved"
+
+
+def test_an_empty_file_is_not_complete(tmp_path: Path) -> None:
+    (tmp_path / "step=1.ckpt").touch()
+    (event,) = once(tmp_path, tmp_path / "run")
+    assert event["reason"] == "is not complete: it is empty"
 
 
 def test_a_marker_of_an_earlier_checkpoint_marks_no_rewritten_one(tmp_path: Path) -> None:
