@@ -41,7 +41,7 @@ Result<void> sleep_for(std::chrono::milliseconds time) {
   while (true) {
     if (interrupt_signal() != 0) return fail(ErrorKind::cancelled, "interrupted");
     const auto left = until - std::chrono::steady_clock::now();
-    if (left <= left.zero()) return {};
+    if (left.count() <= 0) return {};
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, kSleepSlice));
   }
 }

@@ -64,9 +64,10 @@ def read(folder: Path) -> Files:
 
 def write_slowly(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if len(content) < 100:  # a marker appears at once
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    if len(content) < 100:  # a marker appears at once, and is never empty: the training would begin again
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.write(handle, content)
+        os.ftruncate(handle, len(content))
         os.close(handle)
         return
     with path.open("wb", buffering=0) as file:
