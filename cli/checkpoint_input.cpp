@@ -45,7 +45,10 @@ Result<std::optional<FolderState>> find_input(const std::string& path, const Dec
     if (kind == FileKind::snapshot) return std::optional<FolderState>();
   }
   BITSNAP_ASSIGN(FolderState input, open_folder(path, {.step = {}, .as_safetensors = true, .limits = limits}));
-  if (!is_directory && input.container.empty()) return std::optional<FolderState>();
+  if (!is_directory && input.container.empty()) {
+    if (!input.notes.empty()) return fail(ErrorKind::corrupt, input.notes.front());
+    return std::optional<FolderState>();
+  }
   return std::optional(std::move(input));
 }
 

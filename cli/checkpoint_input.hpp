@@ -19,8 +19,9 @@ namespace bitsnap::cli {
 [[nodiscard]] Result<FolderState> open_input(const std::string& path, std::string_view command,
                                              std::optional<std::uint64_t> step = std::nullopt);
 
-// What a training wrote, for commands that take snapshots as well: nullopt for a snapshot, and for a file without
-// tensors, which is to be opened as a snapshot, because that explains best what is wrong with it.
+// What a training wrote, for commands that take snapshots as well: nullopt for a snapshot, and for a file of an unknown
+// format, which is to be opened as a snapshot, because that explains best what is wrong with it. corrupt for a file
+// that begins like one of a known format.
 [[nodiscard]] Result<std::optional<FolderState>> find_input(const std::string& path, const DecodeLimits& limits = {});
 
 // The same as open_input(), with mode and time also for a single safetensors file.

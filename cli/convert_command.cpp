@@ -20,6 +20,7 @@
 
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/number_option.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/run_path.hpp"
 #include "cli/text_format.hpp"
@@ -79,17 +80,30 @@ Result<Target> find_target(const ConvertOptions& options) {
               fmt::format("{}: its name does not tell the format; --to does", options.output));
 }
 
-Result<void> check_complete(const ConvertOptions& options, TrainingState& training) {
+// Fails if something would be lost, unless that is what the user wants.
+Result<void> check_complete(const ConvertOptions& options, Target target, TrainingState& training,
+                            const CommonOptions& common) {
+  std::vector<std::string> lost = std::move(training.left_out);
+  if (target == Target::torch || target == Target::dcp) {
+    for (const auto& [key, value] : training.state.metadata) {
+      if (key != "format") lost.push_back(fmt::format("metadata '{}'", key));
+    }
+  }
   if (options.tensors_only) {
+    // The header of a safetensors file holds the values, too.
+    if (training.state.tree) training.state.safetensors_header.reset();
     training.state.tree.reset();
+    if (common.quiet) return {};
+    for (const std::string& what : lost)
+      print_warning(fmt::format("{}: left out: {}", options.input, what), "unsupported");
     return {};
   }
-  if (training.left_out.empty()) return {};
-  const std::size_t others = training.left_out.size() - 1;
-  return fail(ErrorKind::unsupported,
-              fmt::format("{}: {} cannot be converted{}; --tensors-only leaves all values but tensors out",
-                          options.input, training.left_out.front(),
-                          others == 0 ? "" : fmt::format(", nor can {}", format_plural(others, "more value"))));
+  if (lost.empty()) return {};
+  const std::size_t others = lost.size() - 1;
+  return fail(
+      ErrorKind::unsupported,
+      fmt::format("{}: this would be lost: {}{}; --tensors-only leaves out everything but plain tensors", options.input,
+                  lost.front(), others == 0 ? "" : fmt::format(", and {} more", format_count(others))));
 }
 
 Result<std::uint64_t> save_to_run(const State& state, const ConvertOptions& options, const RunOptions& run) {
@@ -129,7 +143,13 @@ Result<void> check_target(const ConvertOptions& options, Target target) {
   std::vector<std::string> inputs = options.bases;
   inputs.push_back(options.input);
   BITSNAP_TRY(check_output(options.output, inputs, options.force));
-  return check_not_within(options.output, options.input);
+  BITSNAP_TRY(check_not_within(options.output, options.input));
+  for (std::filesystem::path folder = resolve_path(options.output).parent_path(); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    BITSNAP_ASSIGN(const auto run, find_run(folder.string()));
+    if (run) return check_outside(folder.string(), options.output);
+  }
+  return {};
 }
 
 Result<int> convert(const ConvertOptions& options, const CommonOptions& common) {
@@ -139,10 +159,14 @@ Result<int> convert(const ConvertOptions& options, const CommonOptions& common) 
                 fmt::format("--max-file-size divides safetensors files only, and the output is {}", name_of(target)));
   }
   if (target != Target::run) BITSNAP_TRY(check_target(options, target));
-  BITSNAP_ASSIGN(TrainingState training, open_training(options.input, options.bases, options.shard));
-  BITSNAP_TRY(check_complete(options, training));
+  BITSNAP_ASSIGN(TrainingInput input, open_training(options.input, options.bases, options.shard));
+  if (target != Target::run && options.force) {
+    for (const auto& snapshot : input.snapshots) BITSNAP_TRY(snapshot->check_not_needed(options.output));
+  }
+  TrainingState& training = input.training;
+  BITSNAP_TRY(check_complete(options, target, training, common));
   if (training.state.tensors.empty() && !training.state.tree) {
-    return fail(ErrorKind::invalid_argument, fmt::format("{}: holds no tensors", options.input));
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: holds no plain tensors", options.input));
   }
   ConvertReport report;
   report.tensors = training.state.tensors.size();
@@ -159,7 +183,6 @@ Result<int> convert(const ConvertOptions& options, const CommonOptions& common) 
                 {"format", name_of(target)},
                 {"tensors", report.tensors},
                 {"tensor_bytes", report.tensor_bytes},
-                {"values", training.state.tree.has_value()},
                 {"output_bytes", report.output_bytes},
                 {"seconds", report.seconds}});
   } else if (!common.quiet) {
@@ -191,10 +214,10 @@ Command add_convert(CLI::App& program, const CommonOptions& common) {
                   "Write a folder of safetensors files of at most so many bytes, such as 5GB, and their index")
       ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(true));
-  app->add_flag("--tensors-only", options->tensors_only, "Leave out all values that are no tensors");
+  app->add_flag("--tensors-only", options->tensors_only, "Leave out everything but plain tensors");
   add_base_option(*app, options->bases,
                   "A snapshot, or a folder of them, that IN may depend on, besides those in its own folder");
-  add_shard_option(*app, options->shard);
+  add_number_option(*app, "--shard", options->shard, 0, "Only this shard of a checkpoint, counted from 0");
   app->add_flag("-f,--force", options->force, "Overwrite an output that is a file");
   app->footer(
       "OUT is a torch file if it ends in .pt, .pth, .bin or .ckpt; torch.load reads it with weights_only=True.\n"

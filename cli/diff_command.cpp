@@ -17,6 +17,7 @@
 #include "cli/checkpoint_input.hpp"
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/number_option.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/run_path.hpp"
 #include "cli/table.hpp"
@@ -173,9 +174,9 @@ void print_report(const DiffReport& report, const CommonOptions& common) {
 Result<void> compare_sides(const Side& a, const Side& b, const DiffOptions& options, const RunOptions& run,
                            DiffReport& report) {
   if (a.snapshot == nullptr || b.snapshot == nullptr || !are_alike(*a.snapshot, *b.snapshot)) {
-    BITSNAP_ASSIGN(const TrainingState state_a, open_training(a.path, options.bases, options.shard));
-    BITSNAP_ASSIGN(const TrainingState state_b, open_training(b.path, options.bases, options.shard));
-    BITSNAP_ASSIGN(report.tensors, compare(state_a.state, state_b.state, run));
+    BITSNAP_ASSIGN(const TrainingInput input_a, open_training(a.path, options.bases, options.shard));
+    BITSNAP_ASSIGN(const TrainingInput input_b, open_training(b.path, options.bases, options.shard));
+    BITSNAP_ASSIGN(report.tensors, compare(input_a.training.state, input_b.training.state, run));
     return {};
   }
   BITSNAP_ASSIGN(report.tensors, compare(*a.snapshot, *b.snapshot, run));
@@ -222,7 +223,7 @@ Command add_diff(CLI::App& program, const CommonOptions& common) {
   app->add_option("B", options->b, "Another one")->required()->type_name("");
   add_base_option(*app, options->bases,
                   "A snapshot, or a folder of them, that A or B may depend on, besides those in their own folders");
-  add_shard_option(*app, options->shard);
+  add_number_option(*app, "--shard", options->shard, 0, "Only this shard of checkpoints, counted from 0");
   app->footer(
       "Checkpoints of different kinds are compared by their tensors, wherever these lie: a torch file against a DCP\n"
       "folder, all ranks together. Two folders with the same files are compared with everything in them.\n"

@@ -64,17 +64,17 @@ Result<void> check_output(const std::string& output, const std::vector<std::stri
     return {};
   }
   if (fs::is_directory(status)) {
-    return fail(ErrorKind::invalid_argument, fmt::format("{}: is a directory; name the output file with -o", output));
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: is a directory; name another output", output));
   }
   for (const std::string& input : inputs) {
     if (fs::equivalent(output, input, error)) {
       return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}: is an input of this command; choose another output with -o", output));
+                  fmt::format("{}: is an input of this command; name another output", output));
     }
   }
   if (!overwrite) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: exists already; -f overwrites it, -o names another output", output));
+                fmt::format("{}: exists already; -f overwrites it, or name another output", output));
   }
   return {};
 }

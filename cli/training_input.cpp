@@ -3,6 +3,10 @@
 #include <memory>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include <bitsnap/text.hpp>
+
 #include "cli/checkpoint_input.hpp"
 #include "cli/command.hpp"
 #include "cli/run_path.hpp"
@@ -25,19 +29,32 @@ Result<Shards> open_shards(const RunPath& run, std::optional<std::uint64_t> shar
 
 }  // namespace
 
-Result<TrainingState> open_training(const std::string& path, const std::vector<std::string>& bases,
+Result<TrainingInput> open_training(const std::string& path, const std::vector<std::string>& bases,
                                     std::optional<std::uint64_t> shard) {
   BITSNAP_ASSIGN(const std::optional<RunPath> run, find_run(path));
+  TrainingInput opened;
+  std::optional<FolderState> input;
   if (run) {
-    BITSNAP_ASSIGN(Shards shards, open_shards(*run, shard));
-    return training_state(std::move(shards));
+    BITSNAP_ASSIGN(opened.snapshots, open_shards(*run, shard));
+  } else {
+    BITSNAP_ASSIGN(input, find_input(path));
+    if (!input) {
+      OpenOptions open;
+      open.base_paths = bases;
+      BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, open));
+      opened.snapshots.push_back(std::move(snapshot));
+    }
   }
-  BITSNAP_ASSIGN(std::optional<FolderState> input, find_input(path));
-  if (input) return training_state(*std::move(input));
-  OpenOptions open;
-  open.base_paths = bases;
-  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, open));
-  return training_state(Shards{std::move(snapshot)});
+  auto training = input ? training_state(*std::move(input)) : training_state(opened.snapshots);
+  if (!training) return tl::unexpected(std::move(training).error().within(path));
+  opened.training = *std::move(training);
+  if (opened.training.state.tensors.empty() && !opened.training.state.tree) {
+    const std::vector<std::string>& left_out = opened.training.left_out;
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: holds no tensors that can be read{}", path,
+                            left_out.empty() ? "" : fmt::format("; it has {}", printable(left_out.front()))));
+  }
+  return opened;
 }
 
 }  // namespace bitsnap::cli

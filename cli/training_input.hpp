@@ -2,17 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <bitsnap/convert.hpp>
 #include <bitsnap/error.hpp>
+#include <bitsnap/snapshot.hpp>
 
 namespace bitsnap::cli {
 
-// `shard`: of a run; nullopt: those of all ranks together. `bases`: as in OpenOptions.
-[[nodiscard]] Result<TrainingState> open_training(const std::string& path, const std::vector<std::string>& bases,
+struct TrainingInput {
+  TrainingState training;
+  std::vector<std::shared_ptr<const Snapshot>> snapshots;  // that it is read from; none: from what a training wrote
+};
+
+// `shard`: of a run; nullopt: those of all ranks together. `bases`: as in OpenOptions. invalid_argument if the input
+// holds no tensors and no values.
+[[nodiscard]] Result<TrainingInput> open_training(const std::string& path, const std::vector<std::string>& bases,
                                                   std::optional<std::uint64_t> shard);
 
 }  // namespace bitsnap::cli

@@ -21,15 +21,17 @@ namespace bitsnap {
 struct TrainingState {
   // Tensors whole and row-major; the boxes of ranks are put together. Files of several formats together have no tree.
   State state;
-  // Values that are not in `state`, by file and place, such as "last.ckpt: callbacks.EarlyStopping": only the program
-  // that wrote them understands them, or they stand in one of several files. At most a few hundred are named.
+  // What is not in `state`, by file and place, such as "last.ckpt: callbacks.EarlyStopping": values that only the
+  // program that wrote them understands, tensors that are more than their elements, files of formats that are not read,
+  // and the values of one of several files. At most 64 of a file are named.
   std::vector<std::string> left_out;
 };
 
 // Of a folder or file as a framework wrote it. The tensors of a file have the names that they have in it, and those of
-// several files "FILE/NAME" if two of them have the same name. corrupt or invalid_argument if the boxes of a tensor do
-// not cover it once; unsupported for tensors whose elements have no size of whole bytes, and for items of DCP that
-// are compressed.
+// several files "FILE/NAME" if two of them have the same name. corrupt for a damaged file, not_found for one that an
+// index names and that is not there, invalid_argument if the boxes of a tensor do not cover it once; unsupported for
+// tensors whose elements have no size of whole bytes, and for items of DCP that are compressed. resource_exhausted if
+// the tensors take more than 64 MiB and 64 times the files, times `limits.max_cost`.
 [[nodiscard]] Result<TrainingState> training_state(FolderState folder, const DecodeLimits& limits = {});
 
 // Of snapshots, one for each rank: of folders, or of states.

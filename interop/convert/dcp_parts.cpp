@@ -21,6 +21,8 @@
 namespace bitsnap::interop {
 namespace {
 
+constexpr std::string_view kMetadataName = ".metadata";
+
 // Values by paths of keys, as in a state of dicts and lists.
 class NestedValues {
  public:
@@ -82,6 +84,7 @@ class DcpReader {
   Result<StateParts> run(std::string_view metadata) {
     BITSNAP_ASSIGN(const std::vector<DcpItem> items, read_dcp_metadata(metadata, limits_));
     BITSNAP_ASSIGN(const DcpPaths paths, read_dcp_paths(metadata, limits_));
+    BITSNAP_TRY(check_places(items));
     for (const DcpItem& item : items) {
       BITSNAP_ASSIGN(const FileBytes bytes, bytes_of(item));
       Result<void> read = item.is_tensor ? read_tensor(item, bytes) : read_object(item, bytes);
@@ -93,7 +96,7 @@ class DcpReader {
       values_.emplace_back(name, Value(ValueTensor{parts_.tensors.size()}));
       parts_.tensors.push_back(std::move(source));
     }
-    parts_.tree = nest(paths);
+    BITSNAP_ASSIGN(parts_.tree, nest(paths));
     return std::move(parts_);
   }
 
@@ -111,6 +114,21 @@ class DcpReader {
                                                     container::quote_name(path)));
     }
     return file->bytes.part(item.offset, item.bytes);
+  }
+
+  // Items that share bytes would be written many times.
+  static Result<void> check_places(const std::vector<DcpItem>& items) {
+    std::vector<const DcpItem*> sorted;
+    for (const DcpItem& item : items) sorted.push_back(&item);
+    std::ranges::sort(sorted, {}, [](const DcpItem* item) { return std::pair(item->path, item->offset); });
+    for (std::size_t i = 1; i < sorted.size(); ++i) {
+      const DcpItem& before = *sorted[i - 1];
+      if (before.path == sorted[i]->path && sorted[i]->offset - before.offset < before.bytes) {
+        return fail(ErrorKind::corrupt, fmt::format("items {} and {} overlap", container::quote_name(before.name),
+                                                    container::quote_name(sorted[i]->name)));
+      }
+    }
+    return {};
   }
 
   static Error explain(const DcpItem& item, Error error) {
@@ -159,17 +177,21 @@ class DcpReader {
   }
 
   // Without paths, or if they contradict each other, all items lie in one dict.
-  Value nest(const DcpPaths& paths) {
+  Result<Value> nest(const DcpPaths& paths) {
     std::map<std::string_view, const Value*> named;
     for (const auto& [name, value] : values_) named.emplace(name, &value);
     NestedValues nested;
+    bool is_nested = true;
     for (const auto& [name, keys] : paths) {
       const auto found = named.find(name);
-      if (found == named.end()) continue;
-      if (keys.size() + 1 >= limits_.tree_depth || !nested.add(keys, *found->second)) return flat();
+      if (found == named.end()) {
+        return fail(ErrorKind::corrupt, fmt::format("no file holds item {}", container::quote_name(name)));
+      }
+      is_nested =
+          is_nested && !keys.empty() && keys.size() + 1 < limits_.tree_depth && nested.add(keys, *found->second);
       named.erase(found);
     }
-    return named.empty() ? nested.take() : flat();
+    return is_nested && named.empty() ? nested.take() : flat();
   }
 
   Value flat() {
@@ -196,11 +218,16 @@ Result<StateParts> read_dcp_parts(const CheckpointFile& metadata, const std::vec
       return fail(ErrorKind::resource_exhausted, fmt::format("it has more than {} bytes", limits.index_bytes));
     }
     BITSNAP_ASSIGN(const std::string text, metadata.bytes.read_text(0, metadata.bytes.size()));
-    return DcpReader(files, metadata.path.substr(0, metadata.path.rfind('/') + 1), limits).run(text);
+    return DcpReader(files, metadata.path.substr(0, metadata.path.size() - kMetadataName.size()), limits).run(text);
   };
   Result<StateParts> parts = read();
   if (!parts) return tl::unexpected(std::move(parts).error().within(container::quote_name(metadata.path)));
-  parts->label = metadata.path;
+  const std::size_t slash = metadata.path.rfind('/');
+  parts->label = slash == std::string::npos ? "" : metadata.path.substr(0, slash);
+  const std::string directory = metadata.path.substr(0, metadata.path.size() - kMetadataName.size());
+  for (const CheckpointFile& file : files) {
+    if (file.path.starts_with(directory)) parts->file_bytes += file.bytes.size();
+  }
   return parts;
 }
 

@@ -24,7 +24,8 @@ namespace bitsnap::interop {
 namespace {
 
 // Types that safetensors has beside those of bitsnap.
-constexpr std::array<std::string_view, 4> kOtherTypes = {"F4", "F6_E2M3", "F6_E3M2", "F8_E8M0"};
+constexpr std::array<std::string_view, 6> kOtherTypes = {"F4",      "F6_E2M3",     "F6_E3M2",
+                                                         "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
 
 // A tensor begins at a multiple of its element's size if larger elements come first, as safetensors' own writer does.
 // Empty tensors lie where others begin, and a reader takes them first.
@@ -119,6 +120,9 @@ Result<std::uint64_t> write_safetensors_file(const State& state, TensorStream& t
 Result<std::uint64_t> write_safetensors_folder(const State& state, std::uint64_t max_file_bytes, TensorStream& tensors,
                                                const std::string& folder) {
   BITSNAP_TRY(check_types(state));
+  if (state.tree && has_other_values(*state.tree)) {
+    return fail(ErrorKind::unsupported, "several safetensors files cannot hold values besides tensors; one file can");
+  }
   const std::vector<std::vector<std::size_t>> files = divide(state, max_file_bytes);
   container::JsonWriter index;
   std::uint64_t total = 0;

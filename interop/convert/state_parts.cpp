@@ -156,8 +156,12 @@ Result<StateParts> read_state_parts(const CheckpointFile& file, const DecodeLimi
     return parts;
   };
   Result<StateParts> parts = read();
-  if (!parts) return tl::unexpected(std::move(parts).error().within(container::quote_name(file.path)));
+  if (!parts && !file.path.empty()) {
+    return tl::unexpected(std::move(parts).error().within(container::quote_name(file.path)));
+  }
+  if (!parts) return parts;
   parts->label = file.path;
+  parts->file_bytes = file.bytes.size();
   return parts;
 }
 

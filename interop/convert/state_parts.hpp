@@ -20,13 +20,15 @@
 namespace bitsnap::interop {
 
 struct CheckpointFile {
-  std::string path;       // in the folder
+  std::string path;       // in the folder; empty: a file alone
   std::string container;  // as FolderEntry::container
+  std::string note;       // as FolderEntry::note
   FileBytes bytes;
 };
 
 struct StateParts {
-  std::string label;  // the path of the file
+  std::string label;             // the path of the file or folder; empty: there is only one
+  std::uint64_t file_bytes = 0;  // of the files that were read
   std::vector<TensorSource> tensors;
   std::optional<Value> tree;  // of indices in `tensors`
   std::vector<std::pair<std::string, std::string>> metadata;
@@ -38,7 +40,7 @@ struct StateParts {
 // Of a file of any format but DCP.
 [[nodiscard]] Result<StateParts> read_state_parts(const CheckpointFile& file, const DecodeLimits& limits);
 
-// Of a DCP checkpoint, from its .metadata and all files that lie beside it. `metadata.path` is that of the .metadata.
+// Of a DCP checkpoint, from its .metadata and all files that lie beside it.
 [[nodiscard]] Result<StateParts> read_dcp_parts(const CheckpointFile& metadata,
                                                 const std::vector<CheckpointFile>& files, const DecodeLimits& limits);
 

@@ -83,28 +83,39 @@ class DcpItems {
   }
 
  private:
+  // torch goes through every mapping.
   static const ValueDict* dict_of(const Value& value) {
     if (const auto* dict = std::get_if<ValueDict>(&value.get())) return dict;
     const auto* typed = std::get_if<ValueTyped>(&value.get());
-    if (typed == nullptr || typed->type != "collections.OrderedDict") return nullptr;
+    if (typed == nullptr) return nullptr;
     const Value& content = typed->content.front();
     const auto* tuple = std::get_if<ValueTuple>(&content.get());
-    return std::get_if<ValueDict>(&(tuple == nullptr ? content : tuple->items.front()).get());
+    if (typed->type == "collections.OrderedDict") {
+      return std::get_if<ValueDict>(&(tuple == nullptr ? content : tuple->items.front()).get());
+    }
+    if (typed->type == "collections.Counter") return std::get_if<ValueDict>(&content.get());
+    if (typed->type == "collections.defaultdict" && tuple != nullptr) {
+      return std::get_if<ValueDict>(&tuple->items.back().get());
+    }
+    return nullptr;
   }
 
-  static bool holds_tensor(const Value& value) {
-    if (std::holds_alternative<ValueTensor>(value.get())) return true;
-    if (const ValueDict* dict = dict_of(value)) {
-      return std::ranges::any_of(dict->entries, [](const auto& entry) { return holds_tensor(entry.second); });
-    }
+  // And through a list that holds a mapping or a tensor, at any depth of lists.
+  static const ValueList* list_of(const Value& value) {
     const auto* list = std::get_if<ValueList>(&value.get());
-    return list != nullptr && std::ranges::any_of(*list, holds_tensor);
+    const bool has_parts = list != nullptr && std::ranges::any_of(*list, [](const Value& item) {
+                             return std::holds_alternative<ValueTensor>(item.get()) || dict_of(item) != nullptr ||
+                                    list_of(item) != nullptr;
+                           });
+    return has_parts ? list : nullptr;
   }
 
   // DCP makes strings of the keys of dicts.
   static std::optional<std::string> key_text(const Value& key) {
     if (const auto* text = std::get_if<std::string>(&key.get())) return *text;
     if (const auto* number = std::get_if<std::int64_t>(&key.get())) return std::to_string(*number);
+    if (const auto* flag = std::get_if<bool>(&key.get())) return *flag ? "True" : "False";
+    if (std::holds_alternative<std::monostate>(key.get())) return "None";
     return std::nullopt;
   }
 
@@ -117,8 +128,7 @@ class DcpItems {
       for (const auto& [key, child] : dict->entries) BITSNAP_TRY(add_child(*key_text(key), *key_text(key), child));
       return {};
     }
-    const auto* list = std::get_if<ValueList>(&value.get());
-    if (list != nullptr && holds_tensor(value)) {
+    if (const ValueList* list = list_of(value)) {
       for (std::size_t i = 0; i < list->size(); ++i) {
         BITSNAP_TRY(add_child(static_cast<std::int64_t>(i), std::to_string(i), (*list)[i]));
       }

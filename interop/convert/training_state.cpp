@@ -1,18 +1,26 @@
 // Reads what a training saved from files, folders and snapshots.
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <bitsnap/convert.hpp>
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "container/json_reader.hpp"
+#include "container/json_text.hpp"
 #include "interop/container/unique_names.hpp"
 #include "interop/convert/state_parts.hpp"
 #include "interop/folder/folder_description.hpp"
@@ -27,11 +35,62 @@ using interop::FileBytes;
 using interop::StateParts;
 
 constexpr std::string_view kDcpMetadata = ".metadata";
+constexpr std::string_view kDcpSuffix = ".distcp";
+constexpr std::array<std::string_view, 8> kTensorFiles = {".safetensors", ".pt",  ".pth", ".bin",
+                                                          ".ckpt",        ".npy", ".npz", kDcpSuffix};
+constexpr std::uint64_t kMostIndexBytes = 100'000'000;
+// Tensors may share bytes of a file, and a view may name one element a billion times; what is made of a file is
+// bounded.
+constexpr std::uint64_t kFreeTensorBytes = std::uint64_t{64} << 20U;
+constexpr std::uint64_t kTensorBytesPerByte = 64;
+
+bool is_tensor_file(std::string_view path) {
+  return std::ranges::any_of(kTensorFiles, [path](std::string_view suffix) { return path.ends_with(suffix); });
+}
 
 std::string directory_of(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
 bool is_dcp_metadata(const CheckpointFile& file) {
   return file.path.ends_with(kDcpMetadata) && file.path.size() == directory_of(file.path).size() + kDcpMetadata.size();
+}
+
+// The path in the folder that a symbolic link leads to; nullopt: it leaves the folder.
+std::optional<std::string> resolve_link(const FolderEntry& link) {
+  if (link.target.starts_with('/')) return std::nullopt;
+  std::string path = directory_of(link.path);
+  std::string_view rest = link.target;
+  while (!rest.empty()) {
+    const std::string_view part = rest.substr(0, rest.find('/'));
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    if (part == "..") {
+      if (path.empty()) return std::nullopt;
+      path.pop_back();
+      path.resize(directory_of(path).size());
+    } else if (!part.empty() && part != ".") {
+      path += part;
+      path += '/';
+    }
+  }
+  if (!path.empty()) path.pop_back();
+  return path;
+}
+
+// What the entries of a folder are for a conversion. `bytes_of` returns the bytes of an entry.
+template <typename BytesOf>
+Result<std::vector<CheckpointFile>> files_of(std::span<const FolderEntry> entries, const BytesOf& bytes_of) {
+  std::vector<CheckpointFile> files;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const FolderEntry& entry = entries[i];
+    if (entry.kind == EntryKind::file) files.push_back({entry.path, entry.container, entry.note, bytes_of(i)});
+  }
+  for (const FolderEntry& entry : entries) {
+    if (entry.kind != EntryKind::symbolic_link || !is_tensor_file(entry.path)) continue;
+    const std::optional<std::string> target = resolve_link(entry);
+    if (target && std::ranges::find(files, *target, &CheckpointFile::path) != files.end()) continue;
+    return fail(ErrorKind::unsupported, fmt::format("{}: is a symbolic link out of the folder, which is not followed",
+                                                    container::quote_name(entry.path)));
+  }
+  return files;
 }
 
 // The files of a folder before it is saved.
@@ -40,30 +99,55 @@ Result<std::vector<CheckpointFile>> files_of(const FolderState& folder) {
   for (const TensorSource& tensor : folder.state.tensors) tensors.push_back(tensor.info);
   BITSNAP_ASSIGN(const interop::FolderDescription description,
                  interop::parse_folder(folder.state.tree.value_or(Value()), tensors));
-  std::vector<CheckpointFile> files;
+  std::vector<FolderEntry> entries;
+  for (const interop::DescribedEntry& described : description.entries) entries.push_back(described.entry);
   // Entries and nodes have the same order.
-  for (std::size_t i = 0; i < description.entries.size(); ++i) {
-    const FolderEntry& entry = description.entries[i].entry;
-    if (entry.kind != EntryKind::file) continue;
-    files.push_back({entry.path.empty() ? description.name : entry.path, entry.container,
-                     FileBytes(entry.size_bytes, [source = folder.source, i](std::uint64_t offset, ByteSpan out) {
-                       return source->read_at(i, offset, out);
-                     })});
-  }
-  return files;
+  return files_of(entries, [&](std::size_t i) {
+    return FileBytes(entries[i].size_bytes, [source = folder.source, i](std::uint64_t offset, ByteSpan out) {
+      return source->read_at(i, offset, out);
+    });
+  });
 }
 
-std::vector<CheckpointFile> files_of(const std::shared_ptr<const Folder>& folder) {
-  std::vector<CheckpointFile> files;
-  for (std::size_t i = 0; i < folder->entries().size(); ++i) {
-    const FolderEntry& entry = folder->entries()[i];
-    if (entry.kind != EntryKind::file) continue;
-    files.push_back({entry.path.empty() ? folder->name() : entry.path, entry.container,
-                     FileBytes(entry.size_bytes, [folder, i](std::uint64_t offset, ByteSpan out) {
-                       return folder->read(i, offset, out);
-                     })});
+Result<std::vector<CheckpointFile>> files_of(const std::shared_ptr<const Folder>& folder) {
+  return files_of(folder->entries(), [&](std::size_t i) {
+    return FileBytes(folder->entries()[i].size_bytes,
+                     [folder, i](std::uint64_t offset, ByteSpan out) { return folder->read(i, offset, out); });
+  });
+}
+
+// A model in several files comes with an index that names them: all have to be there.
+Result<void> check_index(const CheckpointFile& index, const std::vector<CheckpointFile>& files) {
+  BITSNAP_ASSIGN(const std::string text, index.bytes.read_text(0, std::min(index.bytes.size(), kMostIndexBytes)));
+  std::set<std::string> named;
+  container::JsonReader in(text);
+  const auto read_file = [&](std::string_view) {
+    return in.read_string().map([&](std::string&& file) { named.insert(std::move(file)); });
+  };
+  const auto read = in.read_object(
+      [&](std::string_view key) { return key == "weight_map" ? in.read_object(read_file) : in.skip_value(); });
+  if (!read) return {};  // another index than that of a model
+  for (const std::string& name : named) {
+    const std::string path = directory_of(index.path) + name;
+    if (std::ranges::find(files, path, &CheckpointFile::path) != files.end()) continue;
+    return fail(ErrorKind::not_found, fmt::format("{} names the file {}, which is not there",
+                                                  container::quote_name(index.path), container::quote_name(path)));
   }
-  return files;
+  return {};
+}
+
+// What is in no part: damage is an error, because tensors of the checkpoint would be missing.
+Result<std::vector<std::string>> check_others(const std::vector<CheckpointFile>& files) {
+  std::vector<std::string> left_out;
+  for (const CheckpointFile& file : files) {
+    if (file.path.ends_with(".index.json")) BITSNAP_TRY(check_index(file, files));
+    if (!file.container.empty()) continue;
+    if (!file.note.empty()) {
+      return fail(ErrorKind::corrupt, fmt::format("{}: {}", container::quote_name(file.path), file.note));
+    }
+    if (is_tensor_file(file.path)) left_out.push_back(file.path + " (of a format that is not read)");
+  }
+  return left_out;
 }
 
 // The parts of a folder, one for each file or DCP checkpoint with tensors.
@@ -71,29 +155,35 @@ Result<std::vector<StateParts>> parts_of(const std::vector<CheckpointFile>& file
   std::vector<StateParts> all;
   std::set<std::string> dcp_directories;
   for (const CheckpointFile& file : files) {
-    const bool has_items = is_dcp_metadata(file) && std::ranges::any_of(files, [&](const CheckpointFile& other) {
-                             return other.container == "dcp" && directory_of(other.path) == directory_of(file.path);
-                           });
+    const bool has_items =
+        is_dcp_metadata(file) && std::ranges::any_of(files, [&](const CheckpointFile& other) {
+          return other.path.ends_with(kDcpSuffix) && directory_of(other.path) == directory_of(file.path);
+        });
     if (!has_items) continue;
     BITSNAP_ASSIGN(StateParts parts, interop::read_dcp_parts(file, files, limits));
     dcp_directories.insert(directory_of(file.path));
     all.push_back(std::move(parts));
   }
+  BITSNAP_ASSIGN(std::vector<std::string> left_out, check_others(files));
   for (const CheckpointFile& file : files) {
     if (file.container.empty()) continue;
     if (file.container == "dcp") {
       if (dcp_directories.contains(directory_of(file.path))) continue;
       return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}: a file of DCP needs its folder, with the file .metadata", file.path));
+                  "a file of DCP cannot be read without its folder, which holds the file .metadata");
     }
     BITSNAP_ASSIGN(StateParts parts, interop::read_state_parts(file, limits));
     all.push_back(std::move(parts));
+  }
+  if (!left_out.empty()) {
+    StateParts& others = all.emplace_back();
+    others.left_out = std::move(left_out);
   }
   return all;
 }
 
 // The state that a snapshot holds as it is.
-Result<StateParts> parts_of(const std::shared_ptr<const Snapshot>& snapshot) {
+Result<StateParts> parts_of(const std::shared_ptr<const Snapshot>& snapshot, const DecodeLimits& limits) {
   StateParts parts;
   for (std::size_t i = 0; i < snapshot->tensors().size(); ++i) {
     TensorSource source;
@@ -101,9 +191,16 @@ Result<StateParts> parts_of(const std::shared_ptr<const Snapshot>& snapshot) {
     source.read = [snapshot, i](std::uint64_t offset, ByteSpan out) { return snapshot->read_bytes(i, offset, out); };
     parts.tensors.push_back(std::move(source));
   }
-  BITSNAP_ASSIGN(parts.tree, snapshot->tree());
-  parts.metadata = snapshot->metadata();
+  interop::SafetensorsHeader header;
+  header.tensors.assign(snapshot->tensors().begin(), snapshot->tensors().end());
+  header.metadata = snapshot->metadata();
+  BITSNAP_ASSIGN(parts.tree, interop::take_tree(header, limits));
+  if (!parts.tree) {
+    BITSNAP_ASSIGN(parts.tree, snapshot->tree());
+  }
+  parts.metadata = std::move(header.metadata);
   parts.safetensors_header = snapshot->safetensors_header();
+  parts.file_bytes = UINT64_MAX;  // a snapshot has its own bounds
   return parts;
 }
 
@@ -126,6 +223,13 @@ Result<std::vector<TensorSource>> join_boxes(std::vector<StateParts>& ranks) {
         info.shape = info.shard->global_shape;
         info.alias_of.reset();
       }
+      const TensorInfo& whole = found->second.first;
+      if (tensor.info.dtype_name != whole.dtype_name || tensor.info.shard->global_shape != whole.shape) {
+        return fail(ErrorKind::corrupt,
+                    fmt::format("tensor {}: its ranks disagree: {} of shape [{}], and {} of shape [{}]",
+                                container::quote_name(whole.name), whole.dtype_name, fmt::join(whole.shape, ", "),
+                                tensor.info.dtype_name, fmt::join(tensor.info.shard->global_shape, ", ")));
+      }
       found->second.second.push_back({tensor.info.shard->offset, tensor.info.shape, std::move(tensor.read)});
     }
   }
@@ -138,6 +242,10 @@ Result<std::vector<TensorSource>> join_boxes(std::vector<StateParts>& ranks) {
   return joined;
 }
 
+std::string place_in(const StateParts& parts, const std::string& place) {
+  return parts.label.empty() ? place : parts.label + ": " + place;
+}
+
 // Several parts as one state without a tree. The name of a tensor says its file if another file has the same one.
 TrainingState merge(std::vector<StateParts> all) {
   std::map<std::string, std::size_t> counts;
@@ -145,6 +253,7 @@ TrainingState merge(std::vector<StateParts> all) {
     for (const TensorSource& tensor : parts.tensors) ++counts[tensor.info.name];
   }
   TrainingState merged;
+  std::map<std::string, std::string> metadata;
   interop::UniqueNames names;
   for (StateParts& parts : all) {
     const std::size_t first = merged.state.tensors.size();
@@ -167,9 +276,7 @@ TrainingState merge(std::vector<StateParts> all) {
 
 TrainingState whole(StateParts parts) {
   TrainingState made;
-  for (const std::string& place : parts.left_out) {
-    made.left_out.push_back(parts.label.empty() ? place : parts.label + ": " + place);
-  }
+  for (const std::string& place : parts.left_out) made.left_out.push_back(place_in(parts, place));
   made.state.tensors = std::move(parts.tensors);
   made.state.tree = std::move(parts.tree);
   made.state.metadata = std::move(parts.metadata);
@@ -177,21 +284,40 @@ TrainingState whole(StateParts parts) {
   return made;
 }
 
-TrainingState join(std::vector<StateParts> all) {
+Result<void> check_bytes(const std::vector<StateParts>& all, const DecodeLimits& limits) {
+  double most = kFreeTensorBytes;
+  double bytes = 0;
+  for (const StateParts& parts : all) {
+    most += static_cast<double>(kTensorBytesPerByte) * static_cast<double>(parts.file_bytes);
+    for (const TensorSource& tensor : parts.tensors) bytes += static_cast<double>(tensor.info.size_bytes);
+  }
+  if (bytes <= most * limits.max_cost) return {};
+  return fail(ErrorKind::resource_exhausted,
+              fmt::format("the tensors take {:.3g} bytes, more than 64 times those of the files", bytes));
+}
+
+Result<TrainingState> join(std::vector<StateParts> all, const DecodeLimits& limits) {
+  BITSNAP_TRY(check_bytes(all, limits));
+  // What is in no file with tensors.
+  if (all.size() == 2 && all.back().tensors.empty() && !all.back().tree) {
+    std::ranges::move(all.back().left_out, std::back_inserter(all.front().left_out));
+    all.front().label.clear();
+    all.pop_back();
+  }
   if (all.size() == 1) return whole(std::move(all.front()));
   return merge(std::move(all));
 }
 
-Result<TrainingState> join_ranks(std::vector<StateParts> ranks) {
+Result<TrainingState> join_ranks(std::vector<StateParts> ranks, const DecodeLimits& limits) {
   const bool has_boxes =
       std::ranges::any_of(ranks, [](const StateParts& rank) { return std::ranges::any_of(rank.tensors, is_box); });
-  if (!has_boxes) return join(std::move(ranks));
+  if (!has_boxes) return join(std::move(ranks), limits);
   StateParts joined;
   BITSNAP_ASSIGN(joined.tensors, join_boxes(ranks));
   // A tensor that moves makes the indices of trees wrong, and aliases with them.
   for (StateParts& rank : ranks) {
     if (rank.tree && interop::has_other_values(*rank.tree)) {
-      rank.left_out.emplace_back("its values besides tensors, because tensors of other ranks are with it");
+      rank.left_out.emplace_back("its values besides tensors");
     }
     rank.tree.reset();
     std::erase_if(rank.tensors, is_box);
@@ -217,7 +343,7 @@ Result<TrainingState> training_state(FolderState folder, const DecodeLimits& lim
     }
     BITSNAP_ASSIGN(const std::vector<CheckpointFile> files, files_of(folder));
     BITSNAP_ASSIGN(std::vector<StateParts> parts, parts_of(files, limits));
-    return join(std::move(parts));
+    return join(std::move(parts), limits);
   });
 }
 
@@ -226,11 +352,12 @@ Result<TrainingState> training_state(std::vector<std::shared_ptr<const Snapshot>
     std::vector<StateParts> all;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       if (!is_folder(*ranks[rank])) {
-        BITSNAP_ASSIGN(StateParts parts, parts_of(ranks[rank]));
+        BITSNAP_ASSIGN(StateParts parts, parts_of(ranks[rank], limits));
         all.push_back(std::move(parts));
       } else {
         BITSNAP_ASSIGN(const std::shared_ptr<const Folder> folder, Folder::open(ranks[rank]));
-        BITSNAP_ASSIGN(std::vector<StateParts> parts, parts_of(files_of(folder), limits));
+        BITSNAP_ASSIGN(const std::vector<CheckpointFile> files, files_of(folder));
+        BITSNAP_ASSIGN(std::vector<StateParts> parts, parts_of(files, limits));
         std::ranges::move(parts, std::back_inserter(all));
       }
       if (ranks.size() == 1) continue;
@@ -238,7 +365,7 @@ Result<TrainingState> training_state(std::vector<std::shared_ptr<const Snapshot>
         if (parts.label.empty()) parts.label = fmt::format("rank-{}", rank);
       }
     }
-    return join_ranks(std::move(all));
+    return join_ranks(std::move(all), limits);
   });
 }
 

@@ -34,6 +34,7 @@ class DcpMetadataReader {
   Result<DcpItem> read_item(NodeId index, NodeId storage);
   Result<void> read_box(NodeId index, NodeId global_shape, DcpItem& item);
   void read_shapes(NodeId dict);
+  Result<std::optional<DcpKeys>> read_keys(NodeId node);
   Result<void> charge(std::uint64_t bytes);
 
   const PickleGraph& graph_;
@@ -128,24 +129,46 @@ Result<std::vector<DcpItem>> DcpMetadataReader::run() {
   return items;
 }
 
-// The planner's data: a dict from the name of an item to a tuple of keys.
-Result<DcpPaths> DcpMetadataReader::read_paths() {
-  DcpPaths paths;
-  const PickleNode* named = graph_.find(attribute(graph_.root, "planner_data"), PickleKind::dict);
-  if (named == nullptr) return paths;
-  for (std::size_t i = 0; i + 1 < named->items.size(); i += 2) {
-    const PickleNode* name = graph_.find(named->items[i], PickleKind::string);
-    const PickleNode* tuple = graph_.find(named->items[i + 1], PickleKind::tuple);
-    if (name == nullptr || tuple == nullptr) continue;
-    DcpKeys keys;
-    for (const NodeId item : tuple->items) {
-      const PickleNode& key = graph_.at(item);
-      BITSNAP_TRY(charge(sizeof(DcpKey) + key.text.size()));
-      if (key.kind == PickleKind::integer) keys.emplace_back(key.integer);
-      if (key.kind == PickleKind::string) keys.emplace_back(escape_invalid_utf8(key.text));
+// nullopt unless all of them are strings and integers.
+Result<std::optional<DcpKeys>> DcpMetadataReader::read_keys(NodeId node) {
+  const PickleNode* tuple = graph_.find(node, PickleKind::tuple);
+  if (tuple == nullptr) return std::nullopt;
+  DcpKeys keys;
+  for (const NodeId item : tuple->items) {
+    const PickleNode& key = graph_.at(item);
+    BITSNAP_TRY(charge(sizeof(DcpKey) + key.text.size()));
+    if (key.kind == PickleKind::integer) {
+      keys.emplace_back(key.integer);
+    } else if (key.kind == PickleKind::string) {
+      keys.emplace_back(escape_invalid_utf8(key.text));
+    } else {
+      return std::nullopt;
     }
-    BITSNAP_TRY(charge(name->text.size()));
-    if (keys.size() == tuple->items.size()) paths.emplace_back(escape_invalid_utf8(name->text), std::move(keys));
+  }
+  return keys;
+}
+
+// The planner's data are a dict from the name of an item to a tuple of keys.
+Result<DcpPaths> DcpMetadataReader::read_paths() {
+  std::map<std::string_view, NodeId> planned;
+  if (const PickleNode* named = graph_.find(attribute(graph_.root, "planner_data"), PickleKind::dict)) {
+    for (std::size_t i = 0; i + 1 < named->items.size(); i += 2) {
+      const PickleNode* name = graph_.find(named->items[i], PickleKind::string);
+      if (name != nullptr) planned.emplace(name->text, named->items[i + 1]);
+    }
+  }
+  DcpPaths paths;
+  const PickleNode* items = graph_.find(attribute(graph_.root, "state_dict_metadata"), PickleKind::dict);
+  if (items == nullptr) return fail(ErrorKind::corrupt, "the pickle is no metadata of a checkpoint");
+  for (std::size_t i = 0; i + 1 < items->items.size(); i += 2) {
+    BITSNAP_ASSIGN(const std::string_view name, text_of(items->items[i], "name", kMaxTensorNameBytes));
+    BITSNAP_TRY(charge(sizeof(DcpPaths::value_type) + name.size()));
+    const auto found = planned.find(name);
+    std::optional<DcpKeys> keys;
+    if (found != planned.end()) {
+      BITSNAP_ASSIGN(keys, read_keys(found->second));
+    }
+    paths.emplace_back(escape_invalid_utf8(name), std::move(keys).value_or(DcpKeys()));
   }
   return paths;
 }

@@ -25,7 +25,8 @@ using DcpKey = std::variant<std::int64_t, std::string>;
 using DcpKeys = std::vector<DcpKey>;
 using DcpPaths = std::vector<std::pair<std::string, DcpKeys>>;
 
-// The paths of the items that the metadata gives one, in the order of the state; errors as above.
+// The names of all items that the state has, in its order, with their paths; empty if the metadata gives none. Errors
+// as above.
 [[nodiscard]] Result<DcpPaths> read_dcp_paths(std::string_view text, const DecodeLimits& limits);
 
 }  // namespace bitsnap::interop

@@ -53,6 +53,8 @@ std::optional<TensorCall> read_tensor_call(const PickleGraph& graph, std::string
   call.stride = arguments->items[3];
   call.type = function == "_rebuild_tensor_v3" ? torch_dtype(torch_function(graph, argument_at(arguments, 6)))
                                                : type_of_storage(graph, call.storage);
+  if (function == "_rebuild_tensor_v2") call.metadata = argument_at(arguments, 6);
+  if (function == "_rebuild_tensor_v3") call.metadata = argument_at(arguments, 7);
   if (function == "_rebuild_qtensor") read_quantizer(graph, argument_at(arguments, 4), call);
   return call;
 }
@@ -124,6 +126,7 @@ Result<std::optional<StorageId>> read_storage_id(const PickleGraph& graph, NodeI
 
 std::optional<TensorCall> find_tensor_call(const PickleGraph& graph, NodeId node) {
   std::vector<NodeId> states;
+  bool has_other_class = false;
   for (int wrappers = 0; wrappers < kMostWrappers; ++wrappers) {
     const PickleNode* found = graph.find(node, PickleKind::call);
     if (found == nullptr) return std::nullopt;
@@ -138,6 +141,8 @@ std::optional<TensorCall> find_tensor_call(const PickleGraph& graph, NodeId node
     if (function == "_rebuild_from_type_v2") {
       // (function, class, arguments, state): the function is not called by a node of its own.
       states.push_back(argument_at(arguments, 3));
+      const std::string_view type = torch_function(graph, argument_at(arguments, 1));
+      has_other_class |= type != "Tensor" && type != "Parameter" && type != "Buffer";
       function = torch_function(graph, argument_at(arguments, 0));
       arguments = graph.find(argument_at(arguments, 2), PickleKind::tuple);
       if (function == "_rebuild_parameter" || function == "_rebuild_parameter_with_state") {
@@ -146,7 +151,10 @@ std::optional<TensorCall> find_tensor_call(const PickleGraph& graph, NodeId node
       }
     }
     std::optional<TensorCall> call = read_tensor_call(graph, function, arguments);
-    if (call) call->states = std::move(states);
+    if (call) {
+      call->states = std::move(states);
+      call->has_other_class = has_other_class;
+    }
     return call;
   }
   return std::nullopt;

@@ -48,7 +48,9 @@ struct TensorCall {
   TorchType type;
   NodeId scales = kNoNode;  // of a quantized tensor: a tensor or a number
   NodeId zero_points = kNoNode;
-  std::vector<NodeId> states;  // attributes of the object
+  std::vector<NodeId> states;    // attributes of the object
+  NodeId metadata = kNoNode;     // a dict that says how the elements differ from those of the storage
+  bool has_other_class = false;  // than Tensor and Parameter
 };
 [[nodiscard]] std::optional<TensorCall> find_tensor_call(const PickleGraph& graph, NodeId node);
 

@@ -41,6 +41,7 @@ class TensorWalk {
     NodeId node = kNoNode;
     Place place = NameTree::kRoot;
     bool is_state = false;
+    bool is_local = false;  // within a DTensor
   };
 
   Result<void> visit(const Step& step);
@@ -48,7 +49,7 @@ class TensorWalk {
   void expand_pairs(const PickleNode& node, const Step& step);
   void expand_call(const PickleNode& node, Place place);
   bool expand_container_call(const PickleNode& node, Place place);
-  void plan(NodeId node, Place parent, NamePart part, bool is_state = false);
+  void plan(NodeId node, Place parent, NamePart part, bool is_state = false, bool is_local = false);
   bool has_parts(NodeId node) const;
 
   Result<std::optional<std::size_t>> add_storage(NodeId node);
@@ -83,29 +84,31 @@ bool TensorWalk::has_parts(NodeId node) const {
   }
 }
 
-void TensorWalk::plan(NodeId node, Place parent, NamePart part, bool is_state) {
+void TensorWalk::plan(NodeId node, Place parent, NamePart part, bool is_state, bool is_local) {
   if (!has_parts(node)) return;
   bytes_ += kBytesPerPlace;
   if (bytes_ > most_bytes_) return;
   const Place place = part.kind == NamePart::Kind::nothing ? parent : tree_.add(parent, part);
-  planned_.push_back({.node = node, .place = place, .is_state = is_state});
+  planned_.push_back({.node = node, .place = place, .is_state = is_state, .is_local = is_local});
 }
 
 NamePart index_part(std::size_t index) {
   return {.kind = NamePart::Kind::index, .value = static_cast<std::uint32_t>(index)};
 }
 
+constexpr std::string_view kLocalTensor = "_local_tensor";
+
 // Attributes of torch's modules and of tensors over a mesh that only say what kind of thing is below them.
 bool is_plumbing(std::string_view attribute) {
-  return attribute == "_parameters" || attribute == "_buffers" || attribute == "_modules" ||
-         attribute == "_local_tensor";
+  return attribute == "_parameters" || attribute == "_buffers" || attribute == "_modules" || attribute == kLocalTensor;
 }
 
 void TensorWalk::expand_pairs(const PickleNode& node, const Step& step) {
   for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
     NamePart part = tree_.part_of(node.items[i], i / 2);
-    if (step.is_state && is_plumbing(graph_.at(node.items[i]).text)) part = {};
-    plan(node.items[i + 1], step.place, part);
+    const std::string_view key = graph_.at(node.items[i]).text;
+    if (step.is_state && is_plumbing(key)) part = {};
+    plan(node.items[i + 1], step.place, part, false, step.is_state && key == kLocalTensor);
   }
 }
 
@@ -221,6 +224,7 @@ Result<void> TensorWalk::visit(const Step& step) {
   const PickleNode& node = graph_.at(step.node);
   if (node.kind == PickleKind::call) {
     BITSNAP_ASSIGN(const bool is_tensor, add_tensor(step.node, step.place));
+    if (is_tensor && step.is_local) found_.tensors.back().is_local = true;
     if (is_tensor) return {};
   }
   if (visited_[step.node]) return {};

@@ -32,6 +32,7 @@ struct TorchTensor {
   std::vector<std::uint64_t> shape;
   std::vector<std::uint64_t> stride;  // elements, as many as dimensions
   NodeId node = kNoNode;              // the call
+  bool is_local = false;              // the part of a DTensor that one rank holds
 };
 
 struct TorchObjects {

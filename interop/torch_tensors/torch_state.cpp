@@ -22,9 +22,12 @@ namespace {
 
 // A file may have millions of values that are left out; the first ones say enough.
 constexpr std::size_t kMostLeftOut = 64;
+constexpr std::size_t kLeftOut = SIZE_MAX;  // in place of the index of a tensor
 constexpr std::size_t kMostPlaceBytes = 256;
 // A pickle may name one list, or one element of a storage, many times: what that takes is bounded by the file.
 constexpr std::uint64_t kFreeValues = 65'536;
+constexpr std::uint64_t kFreeTextBytes = std::uint64_t{1} << 20U;
+constexpr std::uint64_t kTextBytesPerByte = 4;
 constexpr std::uint64_t kFreeTensorBytes = std::uint64_t{64} << 20U;
 constexpr std::uint64_t kTensorBytesPerByte = 64;
 
@@ -35,12 +38,13 @@ std::uint64_t scaled(std::uint64_t limit, double factor) {
 // Turns the values of a pickle into a typed tree.
 class TreeReader {
  public:
-  TreeReader(const PickleGraph& graph, const TorchObjects& objects, const DecodeLimits& limits)
+  // `tensors`: the indices in the state of the calls that make tensors, or kLeftOut.
+  TreeReader(const PickleGraph& graph, const std::map<NodeId, std::size_t>& tensors, const DecodeLimits& limits)
       : graph_(graph),
         limits_(limits),
-        most_values_(std::min(limits.tree_nodes, scaled(kFreeValues + graph.bytes, limits.max_cost))) {
-    for (std::size_t i = 0; i < objects.tensors.size(); ++i) tensors_.try_emplace(objects.tensors[i].node, i);
-  }
+        most_values_(std::min(limits.tree_nodes, scaled(kFreeValues + graph.bytes, limits.max_cost))),
+        most_text_bytes_(scaled(kFreeTextBytes + kTextBytesPerByte * graph.bytes, limits.max_cost)),
+        tensors_(tensors) {}
 
   Result<Value> run() {
     BITSNAP_ASSIGN(std::optional<Value> tree, read(graph_.root));
@@ -88,10 +92,12 @@ class TreeReader {
   const PickleGraph& graph_;
   const DecodeLimits& limits_;
   const std::uint64_t most_values_;
-  std::map<NodeId, std::size_t> tensors_;
+  const std::uint64_t most_text_bytes_;
+  const std::map<NodeId, std::size_t>& tensors_;
   std::vector<std::string> place_;  // keys from the root to the value that is read
   std::vector<std::string> left_out_;
   std::uint64_t values_ = 0;
+  std::uint64_t text_bytes_ = 0;
 };
 
 std::optional<Value> TreeReader::leave_out() {
@@ -103,6 +109,37 @@ std::optional<Value> TreeReader::leave_out() {
   return std::nullopt;
 }
 
+// Whether the state of an object has attributes.
+bool holds_something(const PickleGraph& graph, NodeId state) {
+  if (state >= graph.nodes.size()) return false;
+  const PickleNode& node = graph.at(state);
+  switch (node.kind) {
+    case PickleKind::none: return false;
+    case PickleKind::tuple:
+      return std::ranges::any_of(node.items, [&](NodeId item) {
+        return graph.find(item, PickleKind::tuple) == nullptr && holds_something(graph, item);
+      });
+    case PickleKind::dict:
+    case PickleKind::call: return !node.items.empty();
+    default: return true;
+  }
+}
+
+// What a tensor is besides the elements in its storage; empty: nothing.
+std::string_view peculiarity(const PickleGraph& graph, const TorchTensor& tensor) {
+  if (tensor.is_local) return "a shard of a DTensor";
+  const std::optional<TensorCall> call = find_tensor_call(graph, tensor.node);
+  if (!call) return {};
+  if (call->scales != kNoNode || call->type.name.starts_with('Q')) return "a quantized tensor";
+  if (call->metadata == kNoNode || graph.find(call->metadata, PickleKind::dict) == nullptr) return {};
+  const auto is_set = [&](std::string_view flag) {
+    const PickleNode* value = graph.find(graph.lookup(call->metadata, flag), PickleKind::boolean);
+    return value != nullptr && value->integer != 0;
+  };
+  if (is_set("conj")) return "a conjugate view";
+  return is_set("neg") ? "a negative view" : std::string_view();
+}
+
 Value typed(std::string_view type, Value content) {
   ValueTyped value{std::string(type), {}};
   value.content.push_back(std::move(content));
@@ -112,6 +149,11 @@ Value typed(std::string_view type, Value content) {
 TreeReader::MaybeValue TreeReader::read(NodeId node) {
   if (++values_ > most_values_) {
     return fail(ErrorKind::resource_exhausted, fmt::format("the pickle holds more than {} values", most_values_));
+  }
+  if (node < graph_.nodes.size()) text_bytes_ += graph_.at(node).text.size();
+  if (text_bytes_ > most_text_bytes_) {
+    return fail(ErrorKind::resource_exhausted,
+                fmt::format("the texts of the pickle take more than {} bytes", most_text_bytes_));
   }
   // A list may hold itself.
   if (node >= graph_.nodes.size() || place_.size() + 2 >= limits_.tree_depth) return leave_out();
@@ -209,9 +251,13 @@ Result<ValueDict> TreeReader::read_list_of_pairs(const std::vector<NodeId>& item
 
 TreeReader::MaybeValue TreeReader::read_call(NodeId id) {
   if (const auto found = tensors_.find(id); found != tensors_.end()) {
-    // A quantized tensor is more than its elements.
+    if (found->second == kLeftOut) return std::optional<Value>();
     const std::optional<TensorCall> tensor = find_tensor_call(graph_, id);
-    if (tensor && tensor->scales != kNoNode) return leave_out();
+    if (tensor && (tensor->has_other_class || std::ranges::any_of(tensor->states, [this](NodeId state) {
+                     return holds_something(graph_, state);
+                   }))) {
+      leave_out();  // the class, or the attributes; the elements stay
+    }
     return Value(ValueTensor{found->second});
   }
   const PickleNode& call = graph_.at(id);
@@ -247,6 +293,7 @@ TreeReader::MaybeValue TreeReader::read_python_call(std::string_view function, c
     content.items.emplace_back(std::move(dict));
     return typed("collections.defaultdict", Value(std::move(content)));
   }
+  if (function == "bytes" && call.items.empty() && argument(call, 0) == kNoNode) return Value(ValueBytes());
   if (function == "complex") {
     const PickleNode* re = graph_.find(argument(call, 0), PickleKind::real);
     const PickleNode* im = graph_.find(argument(call, 1), PickleKind::real);
@@ -264,6 +311,8 @@ TreeReader::MaybeValue TreeReader::read_ordered_dict(const PickleNode& call) {
   BITSNAP_ASSIGN(ValueDict dict, pairs == nullptr ? read_pairs(call.items) : read_list_of_pairs(pairs->items));
   // state_dict() gives its dict the versions of the modules.
   const NodeId metadata = call.state == kNoNode ? kNoNode : graph_.lookup(call.state, "_metadata");
+  const PickleNode* attributes = graph_.find(call.state, PickleKind::dict);
+  if (attributes != nullptr && attributes->items.size() > (metadata == kNoNode ? 0U : 2U)) leave_out();
   if (metadata == kNoNode) return typed("collections.OrderedDict", Value(std::move(dict)));
   place_.emplace_back("_metadata");
   BITSNAP_ASSIGN(std::optional<Value> versions, read(metadata));
@@ -362,7 +411,13 @@ Result<TorchState> read_torch_state(const PickleGraph& graph, const TorchObjects
   for (const StorageRange& range : ranges) most_bytes += kTensorBytesPerByte * range.bytes;
   most_bytes = scaled(most_bytes, limits.max_cost);
   std::uint64_t bytes = 0;
+  std::map<NodeId, std::size_t> indices;
   for (const TorchTensor& tensor : objects.tensors) {
+    if (const std::string_view what = peculiarity(graph, tensor); !what.empty()) {
+      indices.try_emplace(tensor.node, kLeftOut);
+      if (state.left_out.size() < kMostLeftOut) state.left_out.push_back(fmt::format("{} ({})", tensor.name, what));
+      continue;
+    }
     BITSNAP_ASSIGN(TorchStateTensor placed, place_tensor(tensor, ranges[tensor.storage]));
     const auto size = shape_size_bytes(DType::u8, tensor.shape);
     const auto more = size ? checked_multiply(*size, std::uint64_t{tensor.type.bytes}) : std::nullopt;
@@ -371,11 +426,12 @@ Result<TorchState> read_torch_state(const PickleGraph& graph, const TorchObjects
                   fmt::format("its tensors, written row by row, take more than {} bytes", most_bytes));
     }
     bytes += *more;
+    indices.try_emplace(tensor.node, state.tensors.size());
     state.tensors.push_back(std::move(placed));
   }
-  TreeReader reader(graph, objects, limits);
+  TreeReader reader(graph, indices, limits);
   BITSNAP_ASSIGN(state.tree, reader.run());
-  state.left_out = reader.take_left_out();
+  for (std::string& place : reader.take_left_out()) state.left_out.push_back(std::move(place));
   return state;
 }
 

@@ -28,7 +28,8 @@ struct TorchStateTensor {
 struct TorchState {
   std::vector<TorchStateTensor> tensors;
   Value tree;  // its tensors are indices in `tensors`
-  // Where values stand that are no tensors, and that no typed tree holds: objects of classes of a program.
+  // Values that are in neither, by their places: objects of classes of a program, attributes of tensors, and tensors
+  // that are more than their elements (quantized, conjugated, shards of DTensor).
   std::vector<std::string> left_out;
 };
 

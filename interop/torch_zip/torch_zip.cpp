@@ -132,7 +132,12 @@ Result<TorchState> read_torch_zip_state(const FileBytes& bytes, const DecodeLimi
   UniqueNames names;
   BITSNAP_ASSIGN(TorchObjects objects, find_torch_objects(graph, {}, names, limits));
   BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_storages(objects, entries));
-  return read_torch_state(graph, objects, ranges, is_big_endian, limits);
+  BITSNAP_ASSIGN(TorchState state, read_torch_state(graph, objects, ranges, is_big_endian, limits));
+  if (const auto constant = entries.lower_bound("constants/");
+      constant != entries.end() && constant->first.starts_with("constants/")) {
+    state.left_out.emplace_back("constants (of TorchScript)");
+  }
+  return state;
 }
 
 }  // namespace bitsnap::interop

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import copy
 import json
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,16 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_distribu
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 import bitsnap
-from cli.command_line import DIFFER, INVALID_ARGUMENT, NOT_FOUND, UNSUPPORTED, run, run_json
+from cli.command_line import (
+    CORRUPT,
+    DIFFER,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    RESOURCE_EXHAUSTED,
+    UNSUPPORTED,
+    run,
+    run_json,
+)
 from python.processes import Start, finish_script
 from python.same_bits import assert_same
 
@@ -265,23 +276,60 @@ class Callback:
     """An object of the program that trains."""
 
 
-def test_what_cannot_be_converted_is_named(tmp_path: Path) -> None:
+class Marked(torch.Tensor):
+    """A tensor of a program's own class."""
+
+
+def _with_attribute() -> torch.Tensor:
+    tensor = torch.ones(2)
+    tensor.note = {"scale": 2.0}  # type: ignore[attr-defined]
+    return tensor
+
+
+def _with_extra() -> collections.OrderedDict[str, Any]:
+    state = collections.OrderedDict(a=torch.ones(3))
+    state.extra = {"k": 3}  # type: ignore[attr-defined]
+    return state
+
+
+def _quantized() -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        quantized = torch.quantize_per_tensor(torch.randn(8), 0.1, 3, torch.quint8)
-    states: dict[str, tuple[dict[str, Any], str]] = {
-        "object": ({"w": torch.ones(3), "a": {"b": [1, Callback()]}}, "a.b.1"),
-        "quantized": ({"w": torch.ones(3), "q": quantized}, "'q'|q cannot"),
-        "sparse": ({"w": torch.ones(3), "s": torch.eye(3).to_sparse()}, "s cannot"),
-    }
-    for name, (state, place) in states.items():
-        torch.save(state, tmp_path / f"{name}.pt")
-        message = _refused(tmp_path / f"{name}.pt", tmp_path / "out.pt", status=UNSUPPORTED)
-        assert any(each in message for each in place.split("|")), message
-        assert not (tmp_path / "out.pt").exists()
-    run("convert", tmp_path / "object.pt", tmp_path / "out.pt", "--tensors-only")
-    assert_same(_load(tmp_path / "out.pt"), {"w": torch.ones(3)})
+        return torch.quantize_per_tensor(torch.randn(8), 0.1, 3, torch.quint8)
 
+
+def _conjugate() -> torch.Tensor:
+    return torch.randn(3, dtype=torch.cfloat).conj()
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (lambda: {"b": [1, Callback()]}, "x.b.1"),
+        (_quantized, "x (a quantized tensor)"),
+        (lambda: torch.eye(3).to_sparse(), "x"),
+        (_conjugate, "x (a conjugate view)"),
+        (lambda: _conjugate().imag, "x (a negative view)"),
+        (_with_attribute, "x"),
+        (lambda: torch.ones(3).as_subclass(Marked), "x"),
+        (_with_extra, "x"),
+    ],
+)
+@pytest.mark.parametrize("is_legacy", [False, True])
+def test_what_cannot_be_converted_is_named(tmp_path: Path, make: Any, place: str, is_legacy: bool) -> None:
+    path = tmp_path / "a.pt"
+    torch.save({"w": torch.ones(3), "x": make()}, path, _use_new_zipfile_serialization=not is_legacy)
+    message = _refused(path, tmp_path / "out.pt", status=UNSUPPORTED)
+    assert f"a.pt: this would be lost: {place}; --tensors-only" in message.replace(", and 1 more", "")
+    assert not (tmp_path / "out.pt").exists()
+    assert "this would be lost" not in _refused(path, tmp_path / "out.pt", "--tensors-only", status=0)
+    kept = _load(tmp_path / "out.pt")
+    assert_same(kept["w"], torch.ones(3))
+    if "(" in place:
+        assert "x" not in kept
+
+
+def test_what_a_format_cannot_hold_is_named(tmp_path: Path) -> None:
     # Values of a snapshot that weights_only=True refuses.
     bitsnap.save(tmp_path / "a.bsnap", {"w": torch.ones(3), "path": {"here": Path("/tmp")}})
     message = _refused(tmp_path / "a.bsnap", tmp_path / "b.pt", status=UNSUPPORTED)
@@ -289,6 +337,103 @@ def test_what_cannot_be_converted_is_named(tmp_path: Path) -> None:
     torch.save({"c": torch.ones(3, dtype=torch.complex128)}, tmp_path / "c.pt")
     message = _refused(tmp_path / "c.pt", tmp_path / "c.safetensors", status=UNSUPPORTED)
     assert "safetensors has no dtype C128" in message
+    torch.save({"w": torch.ones(300), "step": 5}, tmp_path / "d.pt")
+    parts = (tmp_path / "d.pt", tmp_path / "parts", "--to", "safetensors", "--max-file-size", "500")
+    assert "cannot hold values besides tensors" in _refused(*parts, status=UNSUPPORTED)
+    run("convert", *parts, "--tensors-only")
+    safetensors.torch.save_file({"w": torch.ones(3)}, tmp_path / "e.safetensors", metadata={"lr": "1e-3"})
+    message = _refused(tmp_path / "e.safetensors", tmp_path / "e.pt", status=UNSUPPORTED)
+    assert "metadata 'lr'" in message
+
+
+def test_values_in_the_metadata_of_safetensors_are_found_in_snapshots(tmp_path: Path) -> None:
+    state = {"w": torch.ones(300), "step": 5}
+    torch.save(state, tmp_path / "a.pt")
+    run("convert", tmp_path / "a.pt", tmp_path / "a.safetensors")
+    run("compress", tmp_path / "a.safetensors")
+    run("convert", tmp_path / "a.bsnap", tmp_path / "b.pt")
+    assert_same(_load(tmp_path / "b.pt"), state)
+    run("convert", tmp_path / "a.safetensors", tmp_path / "c.safetensors", "--tensors-only")
+    with safetensors.safe_open(tmp_path / "c.safetensors", "pt") as opened:
+        assert not opened.metadata()
+
+
+def test_damaged_and_missing_files_are_errors(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    torch.save({f"w{i}": torch.randn(50, 40) for i in range(6)}, tmp_path / "a.pt")
+    parts = tmp_path / "parts"
+    run("convert", tmp_path / "a.pt", parts, "--to", "safetensors", "--max-file-size", "20KB")
+    second = parts / "model-00002-of-00003.safetensors"
+    whole = second.read_bytes()
+    second.write_bytes(whole[:-10])
+    assert second.name in _refused(parts, tmp_path / "b.pt", status=CORRUPT)
+    second.unlink()
+    message = _refused(parts, tmp_path / "b.pt", status=NOT_FOUND)
+    assert f"'model.safetensors.index.json' names the file '{second.name}', which is not there" in message
+    (tmp_path / "elsewhere").write_bytes(whole)
+    second.symlink_to(tmp_path / "elsewhere")
+    assert "symbolic link out of the folder" in _refused(parts, tmp_path / "b.pt", status=UNSUPPORTED)
+    second.unlink()
+    second.write_bytes(whole)
+    (parts / "last.safetensors").symlink_to(second.name)
+    run("convert", parts, tmp_path / "b.pt")
+    assert_same(_load(tmp_path / "b.pt"), _load(tmp_path / "a.pt"))
+
+    (tmp_path / "cut.pt").write_bytes((tmp_path / "a.pt").read_bytes()[:-30])
+    assert "cut.pt: " in _refused(tmp_path / "cut.pt", tmp_path / "c.pt", status=CORRUPT)
+    np.savez_compressed(parts / "c.npz", a=np.ones(5))
+    assert "c.npz (of a format that is not read)" in _refused(parts, tmp_path / "c.pt", status=UNSUPPORTED)
+
+    dcp = _quiet_save({"w": torch.ones(300), "v": torch.ones(3)}, tmp_path / "dcp")
+    metadata = pickle.loads((dcp / ".metadata").read_bytes())
+    (index,) = [each for each in metadata.storage_data if each.fqn == "v"]
+    del metadata.storage_data[index]
+    (dcp / ".metadata").write_bytes(pickle.dumps(metadata))
+    assert "no file holds item 'v'" in _refused(dcp, tmp_path / "c.pt", status=CORRUPT)
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a").write_text(folder)
+    assert "holds no tensors" in run("diff", tmp_path / "x", tmp_path / "y", status=INVALID_ARGUMENT).stderr.decode()
+
+
+def test_distributed_checkpoints_have_the_items_of_torch(tmp_path: Path) -> None:
+    model = torch.nn.Linear(9, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    model(torch.ones(2, 9)).sum().backward()
+    optimizer.step()
+    state: dict[str, Any] = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": scheduler.state_dict(),
+        "lists": [[1, 2], [[{"a": 1}]], [], (torch.ones(2), 1)],
+        "keys": {True: 1, None: 2, 3: {}},
+        "counter": collections.Counter("hello"),
+    }
+    torch.save(state, tmp_path / "a.pt")
+    run("convert", tmp_path / "a.pt", tmp_path / "ours", "--to", "dcp")
+    _quiet_save(state, tmp_path / "theirs")
+    ours, theirs = (pickle.loads((tmp_path / name / ".metadata").read_bytes()) for name in ("ours", "theirs"))
+    # torch drops empty dicts.
+    assert ours.state_dict_metadata.keys() - {"keys.3"} == theirs.state_dict_metadata.keys()
+    assert {name: path for name, path in ours.planner_data.items() if name != "keys.3"} == theirs.planner_data
+    for name, described in theirs.state_dict_metadata.items():
+        assert type(ours.state_dict_metadata[name]) is type(described)
+        assert getattr(ours.state_dict_metadata[name], "size", None) == getattr(described, "size", None)
+    target = copy.deepcopy(state)
+    target["model"]["weight"].zero_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        load_distributed(target, checkpoint_id=tmp_path / "ours", no_dist=True)
+    assert_same(target["model"], state["model"])
+
+
+def test_small_files_become_no_large_ones(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(1).expand(20_000_000)}, tmp_path / "a.pt")
+    assert "take more than 6710" in _refused(tmp_path / "a.pt", tmp_path / "b.pt", status=RESOURCE_EXHAUSTED)
+    text = "x" * 1_000_000
+    torch.save({"w": torch.ones(1), "texts": [text] * 20}, tmp_path / "c.pt")
+    assert "the texts of the pickle" in _refused(tmp_path / "c.pt", tmp_path / "d.pt", status=RESOURCE_EXHAUSTED)
 
 
 def test_outputs_are_never_lost(tmp_path: Path) -> None:
@@ -307,6 +452,21 @@ def test_outputs_are_never_lost(tmp_path: Path) -> None:
     assert list((tmp_path / "d").iterdir()) == []
     message = _refused(tmp_path / "a.pt", f"{tmp_path}/run", "--to", "run")
     assert "the step is missing" in message
+
+
+def test_files_that_others_need_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2):
+        torch.save({"w": torch.arange(3000.0) * step}, tmp_path / f"{step}.pt")
+    run("compress", tmp_path / "1.pt", "-o", tmp_path / "1.bsnap")
+    run("compress", tmp_path / "2.pt", "-o", tmp_path / "2.bsnap", "--base", tmp_path / "1.bsnap")
+    before = (tmp_path / "1.bsnap").read_bytes()
+    _refused(tmp_path / "2.bsnap", tmp_path / "1.bsnap", "-f")
+    assert (tmp_path / "1.bsnap").read_bytes() == before
+    run("add", tmp_path / "run", "--step", 1, tmp_path / "1.pt")
+    for name in ("bitsnap.json", "new.pt", "checkpoints/x.pt"):
+        message = _refused(tmp_path / "1.pt", tmp_path / "run" / name, "--to", "torch", "-f")
+        assert "may contain only checkpoints" in message
+    run("verify", tmp_path / "run")
 
 
 class Canary:
