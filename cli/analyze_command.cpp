@@ -80,11 +80,8 @@ std::optional<AdamNumbers> recorded_adam(const Snapshot* snapshot, std::size_t t
 // Baselines and quantizers are measured for the last state only.
 Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const AnalyzeOptions& options,
                                  const CommonOptions& common) {
-  BITSNAP_ASSIGN(auto file, open_state(pair.state, options.arguments.shard));
-  std::optional<TensorFile> earlier;
-  if (pair.earlier) {
-    BITSNAP_ASSIGN(earlier, open_state(*pair.earlier, options.arguments.shard));
-  }
+  BITSNAP_ASSIGN(OpenPair opened, open_pair(pair, options.arguments.shard));
+  const TensorFile& file = opened.state;
   StateReport report{pair.state, pair.earlier, file.tensors, {}, std::nullopt, std::nullopt, {}, {}};
   {
     ProgressBar bar(file_name(pair.state.path), !common.quiet, ProgressBar::Unit::share);
@@ -107,7 +104,7 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
     analysis.wanted = [&](const TensorInfo& tensor) { return is_selected(options.globs, tensor); };
     analysis.run.threads = common.threads;
     analysis.run.progress = bar.callback();
-    BITSNAP_ASSIGN(report.analysis, analyze_state(file, earlier ? &*earlier : nullptr, analysis));
+    BITSNAP_ASSIGN(report.analysis, analyze_state(file, opened.earlier ? &*opened.earlier : nullptr, analysis));
   }
   if (file.snapshot != nullptr) {
     BITSNAP_TRY(add_stored_sizes(*file.snapshot, report));

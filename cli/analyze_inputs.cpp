@@ -6,8 +6,11 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/folder.hpp>
+
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/training_input.hpp"
 
 namespace bitsnap::cli {
 
@@ -79,6 +82,21 @@ Result<StatePlace> find_place(const std::string& path, const std::vector<std::st
       [&](const std::vector<std::uint64_t>& steps) { return checkpoint_place(run->run, steps.back()); });
 }
 
+Result<TensorFile> open_state(const StatePlace& place, std::optional<std::uint64_t> shard) {
+  if (place.run) {
+    BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(*place.run, shard));
+    return tensors_of(std::move(checkpoint.snapshot));
+  }
+  OpenOptions options;
+  options.base_paths = place.bases;
+  return open_tensors(place.path, options);
+}
+
+Result<TensorFile> open_by_training_names(const StatePlace& place, std::optional<std::uint64_t> shard) {
+  BITSNAP_ASSIGN(TrainingInput input, open_training(place.path, place.bases, shard));
+  return tensors_of(std::move(input.training.state));
+}
+
 }  // namespace
 
 std::string StatePlace::label() const { return run ? fmt::format("{}", *run->step) : file_name(path); }
@@ -115,14 +133,20 @@ Result<std::vector<StatePair>> find_states(const AnalyzeArguments& arguments) {
   return pairs;
 }
 
-Result<TensorFile> open_state(const StatePlace& place, std::optional<std::uint64_t> shard) {
-  if (place.run) {
-    BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(*place.run, shard));
-    return tensors_of(std::move(checkpoint.snapshot));
+Result<OpenPair> open_pair(const StatePair& pair, std::optional<std::uint64_t> shard) {
+  OpenPair opened;
+  BITSNAP_ASSIGN(opened.state, open_state(pair.state, shard));
+  if (pair.earlier) {
+    BITSNAP_ASSIGN(opened.earlier, open_state(*pair.earlier, shard));
   }
-  OpenOptions options;
-  options.base_paths = place.bases;
-  return open_tensors(place.path, options);
+  const Snapshot* state = opened.state.snapshot.get();
+  const Snapshot* earlier = opened.earlier ? opened.earlier->snapshot.get() : state;
+  if (state != nullptr && earlier != nullptr && is_folder(*state) == is_folder(*earlier)) return opened;
+  BITSNAP_ASSIGN(opened.state, open_by_training_names(pair.state, shard));
+  if (pair.earlier) {
+    BITSNAP_ASSIGN(opened.earlier, open_by_training_names(*pair.earlier, shard));
+  }
+  return opened;
 }
 
 }  // namespace bitsnap::cli

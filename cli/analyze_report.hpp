@@ -43,7 +43,14 @@ struct AnalyzeArguments {
 // one before it.
 [[nodiscard]] Result<std::vector<StatePair>> find_states(const AnalyzeArguments& arguments);
 
-[[nodiscard]] Result<TensorFile> open_state(const StatePlace& place, std::optional<std::uint64_t> shard);
+struct OpenPair {
+  TensorFile state;
+  std::optional<TensorFile> earlier;
+};
+
+// Two snapshots of the same kind are opened as they are; what a training wrote, and states of different kinds, by the
+// names in the training, as open_training() does.
+[[nodiscard]] Result<OpenPair> open_pair(const StatePair& pair, std::optional<std::uint64_t> shard);
 
 struct StateReport {
   StatePlace state;

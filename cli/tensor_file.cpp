@@ -15,14 +15,19 @@ namespace bitsnap::cli {
 Result<TensorFile> open_tensors(const std::string& path, const OpenOptions& options) {
   BITSNAP_TRY(check_no_run(path));
   BITSNAP_ASSIGN(std::optional<FolderState> input, find_input(path, options.limits));
-  if (!input) return Snapshot::open(path, options).map(tensors_of);
-  const auto state = std::make_shared<const State>(std::move(input->state));
+  if (input) return tensors_of(std::move(input->state));
+  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, options));
+  return tensors_of(std::move(snapshot));
+}
+
+TensorFile tensors_of(State state) {
+  const auto held = std::make_shared<const State>(std::move(state));
   TensorFile file;
-  for (const TensorSource& source : state->tensors) {
+  for (const TensorSource& source : held->tensors) {
     file.tensors.push_back(source.info);
   }
-  file.read = [state](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
-    return state->tensors[tensor].read(offset, out);
+  file.read = [held](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
+    return held->tensors[tensor].read(offset, out);
   };
   return file;
 }

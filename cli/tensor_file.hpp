@@ -7,6 +7,7 @@
 #include <bitsnap/analysis.hpp>
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>
+#include <bitsnap/writer.hpp>
 
 namespace bitsnap::cli {
 
@@ -16,5 +17,6 @@ struct TensorFile : AnalysisState {
 
 [[nodiscard]] Result<TensorFile> open_tensors(const std::string& path, const OpenOptions& options);
 [[nodiscard]] TensorFile tensors_of(std::shared_ptr<const Snapshot> snapshot);
+[[nodiscard]] TensorFile tensors_of(State state);
 
 }  // namespace bitsnap::cli

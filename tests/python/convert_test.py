@@ -16,7 +16,6 @@ import safetensors.torch
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
-from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 import bitsnap
 from cli.command_line import (
@@ -24,29 +23,13 @@ from cli.command_line import (
     DIFFER,
     INVALID_ARGUMENT,
     NOT_FOUND,
-    RESOURCE_EXHAUSTED,
     UNSUPPORTED,
     run,
     run_json,
 )
+from python.conversions import load_plain, quiet_save, refused
 from python.processes import Start, finish_script
 from python.same_bits import assert_same
-
-
-def _quiet_save(state: dict[str, Any], path: Path) -> Path:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        save_distributed(state, checkpoint_id=path, no_dist=True)
-    return path
-
-
-def _load(path: Path) -> Any:
-    return torch.load(path, weights_only=True)
-
-
-def _refused(*arguments: object, status: int = INVALID_ARGUMENT) -> str:
-    """What `convert` says when it fails."""
-    return run("convert", *arguments, status=status).stderr.decode()
 
 
 def _layers() -> tuple[torch.nn.Embedding, torch.nn.Linear, torch.nn.BatchNorm1d]:
@@ -117,7 +100,7 @@ def test_torch_files_go_through_snapshots_and_runs(tmp_path: Path, make: Any, is
     bitsnap.Store(tmp_path / "run").close()
     run("convert", tmp_path / "a.bsnap", f"{tmp_path}/run@5")
     run("convert", f"{tmp_path}/run@5", tmp_path / "b.pt")
-    assert_same(_load(tmp_path / "b.pt"), state)
+    assert_same(load_plain(tmp_path / "b.pt"), state)
     with bitsnap.Store(tmp_path / "run", create=False) as store:
         assert_same(store.load(5), state)
     assert "equal" in run("diff", tmp_path / "a.pt", f"{tmp_path}/run@5").stdout.decode()
@@ -127,7 +110,7 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
     torch.save(torch.nn.Sequential(*_layers()).state_dict(), tmp_path / "a.pt")
     run("convert", tmp_path / "a.pt", tmp_path / "a.bsnap")
     run("convert", tmp_path / "a.bsnap", tmp_path / "b.pt")
-    loaded = _load(tmp_path / "b.pt")
+    loaded = load_plain(tmp_path / "b.pt")
     assert loaded["0.weight"].data_ptr() == loaded["1.weight"].data_ptr()
     assert (tmp_path / "b.pt").stat().st_size < 300 * 64 * 4 + 5000
 
@@ -136,7 +119,7 @@ def test_files_are_mapped_by_torch(tmp_path: Path) -> None:
     torch.save(_trained(), tmp_path / "a.pt")
     run("convert", tmp_path / "a.pt", tmp_path / "b.pth")
     mapped = torch.load(tmp_path / "b.pth", mmap=True, weights_only=True)
-    assert_same(mapped["model"], _load(tmp_path / "a.pt")["model"])
+    assert_same(mapped["model"], load_plain(tmp_path / "a.pt")["model"])
 
 
 def test_torch_files_become_distributed_checkpoints(tmp_path: Path) -> None:
@@ -155,10 +138,10 @@ def test_torch_files_become_distributed_checkpoints(tmp_path: Path) -> None:
     dcp_to_torch_save(tmp_path / "dcp", tmp_path / "b.pt")
     theirs = torch.load(tmp_path / "b.pt", weights_only=False)
     # What torch itself makes of the same state.
-    dcp_to_torch_save(_quiet_save(state, tmp_path / "torch-dcp"), tmp_path / "c.pt")
+    dcp_to_torch_save(quiet_save(state, tmp_path / "torch-dcp"), tmp_path / "c.pt")
     assert_same(theirs, torch.load(tmp_path / "c.pt", weights_only=False))
     run("convert", tmp_path / "dcp", tmp_path / "d.pt")
-    assert_same(_load(tmp_path / "d.pt"), theirs)
+    assert_same(load_plain(tmp_path / "d.pt"), theirs)
     assert "equal" in run("diff", tmp_path / "a.pt", tmp_path / "dcp").stdout.decode()
 
 
@@ -192,14 +175,14 @@ def test_boxes_of_ranks_are_put_together(tmp_path: Path, start: Start) -> None:
     run("convert", tmp_path / "dcp", tmp_path / "whole.pt")
     dcp_to_torch_save(tmp_path / "dcp", tmp_path / "expected.pt")
     expected = torch.load(tmp_path / "expected.pt", weights_only=False)
-    assert_same(_load(tmp_path / "whole.pt"), expected)
+    assert_same(load_plain(tmp_path / "whole.pt"), expected)
     torch.manual_seed(1)
     assert_same(expected["model"]["rows"], torch.randn(100, 70))
 
     # The same from a run, and against files of another kind.
     bitsnap.Store(tmp_path / "run").add_folder(7, tmp_path / "dcp")
     run("convert", f"{tmp_path}/run@7", tmp_path / "b.pt")
-    assert_same(_load(tmp_path / "b.pt"), expected)
+    assert_same(load_plain(tmp_path / "b.pt"), expected)
     assert run_json("diff", tmp_path / "dcp", tmp_path / "whole.pt")["equal"] is True
     expected["model"]["columns"][20, 71] += 1
     torch.save(expected, tmp_path / "whole.pt")
@@ -209,8 +192,20 @@ def test_boxes_of_ranks_are_put_together(tmp_path: Path, start: Start) -> None:
 
     # A file of a rank is missing.
     (tmp_path / "dcp" / "__1_0.distcp").unlink()
-    message = _refused(tmp_path / "dcp", tmp_path / "c.pt", status=NOT_FOUND)
+    message = refused(tmp_path / "dcp", tmp_path / "c.pt", status=NOT_FOUND)
     assert "there is no file '__1_0.distcp'" in message
+
+
+def test_states_in_different_formats_are_analyzed_together(tmp_path: Path) -> None:
+    state = {"model": {"w": torch.randn(300, 400), "v": torch.randn(5000)}}
+    torch.save(state, tmp_path / "a.pt")
+    quiet_save(state, tmp_path / "dcp")
+    state["model"]["v"][7] += 1
+    torch.save(state, tmp_path / "b.pt")
+    bitsnap.Store(tmp_path / "run").add_folder(1, tmp_path / "b.pt")
+    for later, changed in ((tmp_path / "dcp", 0.0), (f"{tmp_path}/run@1", 1 / 5000)):
+        found = run_json("analyze", tmp_path / "a.pt", later, "-v")["states"][1]["tensors"]
+        assert {each["name"]: each["change"]["changed"] for each in found} == {"model.w": 0.0, "model.v": changed}
 
 
 def test_safetensors_are_divided_and_joined(tmp_path: Path) -> None:
@@ -237,7 +232,7 @@ def test_safetensors_are_divided_and_joined(tmp_path: Path) -> None:
     whole = safetensors.torch.load_file(tmp_path / "whole.safetensors")
     assert_same(dict(sorted(whole.items())), dict(sorted(weights.items())))
     run("convert", tmp_path / "parts", tmp_path / "whole.pt")
-    assert_same(dict(sorted(_load(tmp_path / "whole.pt").items())), dict(sorted(weights.items())))
+    assert_same(dict(sorted(load_plain(tmp_path / "whole.pt").items())), dict(sorted(weights.items())))
 
 
 def test_values_go_through_safetensors(tmp_path: Path) -> None:
@@ -247,7 +242,7 @@ def test_values_go_through_safetensors(tmp_path: Path) -> None:
     names = safetensors.torch.load_file(tmp_path / "a.safetensors")
     assert_same(names["model.0.weight"], state["model"]["0.weight"])
     run("convert", tmp_path / "a.safetensors", tmp_path / "b.pt")
-    assert_same(_load(tmp_path / "b.pt"), state)
+    assert_same(load_plain(tmp_path / "b.pt"), state)
 
 
 def test_files_of_a_folder_become_one_state(tmp_path: Path) -> None:
@@ -258,11 +253,11 @@ def test_files_of_a_folder_become_one_state(tmp_path: Path) -> None:
     torch.save(state["optimizer"], folder / "optimizer.pt")
     np.save(folder / "order.npy", np.asfortranarray(np.arange(12.0).reshape(3, 4)))
     (folder / "trainer_state.json").write_text("{}")
-    message = _refused(folder, tmp_path / "all.pt", status=UNSUPPORTED)
+    message = refused(folder, tmp_path / "all.pt", status=UNSUPPORTED)
     assert "optimizer.pt: its values besides tensors" in message
     assert "--tensors-only" in message
     run("convert", folder, tmp_path / "all.pt", "--tensors-only")
-    loaded = _load(tmp_path / "all.pt")
+    loaded = load_plain(tmp_path / "all.pt")
     assert_same(loaded["state.0.exp_avg"], state["optimizer"]["state"][0]["exp_avg"])
     assert_same(loaded["array"], torch.arange(12.0, dtype=torch.float64).reshape(3, 4))
     assert "2.running_mean" in loaded
@@ -319,11 +314,11 @@ def _conjugate() -> torch.Tensor:
 def test_what_cannot_be_converted_is_named(tmp_path: Path, make: Any, place: str, is_legacy: bool) -> None:
     path = tmp_path / "a.pt"
     torch.save({"w": torch.ones(3), "x": make()}, path, _use_new_zipfile_serialization=not is_legacy)
-    message = _refused(path, tmp_path / "out.pt", status=UNSUPPORTED)
+    message = refused(path, tmp_path / "out.pt", status=UNSUPPORTED)
     assert f"a.pt: this would be lost: {place}; --tensors-only" in message.replace(", and 1 more", "")
     assert not (tmp_path / "out.pt").exists()
-    assert "this would be lost" not in _refused(path, tmp_path / "out.pt", "--tensors-only", status=0)
-    kept = _load(tmp_path / "out.pt")
+    assert "this would be lost" not in refused(path, tmp_path / "out.pt", "--tensors-only", status=0)
+    kept = load_plain(tmp_path / "out.pt")
     assert_same(kept["w"], torch.ones(3))
     if "(" in place:
         assert "x" not in kept
@@ -332,17 +327,17 @@ def test_what_cannot_be_converted_is_named(tmp_path: Path, make: Any, place: str
 def test_what_a_format_cannot_hold_is_named(tmp_path: Path) -> None:
     # Values of a snapshot that weights_only=True refuses.
     bitsnap.save(tmp_path / "a.bsnap", {"w": torch.ones(3), "path": {"here": Path("/tmp")}})
-    message = _refused(tmp_path / "a.bsnap", tmp_path / "b.pt", status=UNSUPPORTED)
+    message = refused(tmp_path / "a.bsnap", tmp_path / "b.pt", status=UNSUPPORTED)
     assert "'path.here' is a value of the type pathlib.PosixPath" in message
     torch.save({"c": torch.ones(3, dtype=torch.complex128)}, tmp_path / "c.pt")
-    message = _refused(tmp_path / "c.pt", tmp_path / "c.safetensors", status=UNSUPPORTED)
+    message = refused(tmp_path / "c.pt", tmp_path / "c.safetensors", status=UNSUPPORTED)
     assert "safetensors has no dtype C128" in message
     torch.save({"w": torch.ones(300), "step": 5}, tmp_path / "d.pt")
     parts = (tmp_path / "d.pt", tmp_path / "parts", "--to", "safetensors", "--max-file-size", "500")
-    assert "cannot hold values besides tensors" in _refused(*parts, status=UNSUPPORTED)
+    assert "cannot hold values besides tensors" in refused(*parts, status=UNSUPPORTED)
     run("convert", *parts, "--tensors-only")
     safetensors.torch.save_file({"w": torch.ones(3)}, tmp_path / "e.safetensors", metadata={"lr": "1e-3"})
-    message = _refused(tmp_path / "e.safetensors", tmp_path / "e.pt", status=UNSUPPORTED)
+    message = refused(tmp_path / "e.safetensors", tmp_path / "e.pt", status=UNSUPPORTED)
     assert "metadata 'lr'" in message
 
 
@@ -352,7 +347,7 @@ def test_values_in_the_metadata_of_safetensors_are_found_in_snapshots(tmp_path: 
     run("convert", tmp_path / "a.pt", tmp_path / "a.safetensors")
     run("compress", tmp_path / "a.safetensors")
     run("convert", tmp_path / "a.bsnap", tmp_path / "b.pt")
-    assert_same(_load(tmp_path / "b.pt"), state)
+    assert_same(load_plain(tmp_path / "b.pt"), state)
     run("convert", tmp_path / "a.safetensors", tmp_path / "c.safetensors", "--tensors-only")
     with safetensors.safe_open(tmp_path / "c.safetensors", "pt") as opened:
         assert not opened.metadata()
@@ -366,30 +361,30 @@ def test_damaged_and_missing_files_are_errors(tmp_path: Path) -> None:
     second = parts / "model-00002-of-00003.safetensors"
     whole = second.read_bytes()
     second.write_bytes(whole[:-10])
-    assert second.name in _refused(parts, tmp_path / "b.pt", status=CORRUPT)
+    assert second.name in refused(parts, tmp_path / "b.pt", status=CORRUPT)
     second.unlink()
-    message = _refused(parts, tmp_path / "b.pt", status=NOT_FOUND)
+    message = refused(parts, tmp_path / "b.pt", status=NOT_FOUND)
     assert f"'model.safetensors.index.json' names the file '{second.name}', which is not there" in message
     (tmp_path / "elsewhere").write_bytes(whole)
     second.symlink_to(tmp_path / "elsewhere")
-    assert "symbolic link out of the folder" in _refused(parts, tmp_path / "b.pt", status=UNSUPPORTED)
+    assert "symbolic link out of the folder" in refused(parts, tmp_path / "b.pt", status=UNSUPPORTED)
     second.unlink()
     second.write_bytes(whole)
     (parts / "last.safetensors").symlink_to(second.name)
     run("convert", parts, tmp_path / "b.pt")
-    assert_same(_load(tmp_path / "b.pt"), _load(tmp_path / "a.pt"))
+    assert_same(load_plain(tmp_path / "b.pt"), load_plain(tmp_path / "a.pt"))
 
     (tmp_path / "cut.pt").write_bytes((tmp_path / "a.pt").read_bytes()[:-30])
-    assert "cut.pt: " in _refused(tmp_path / "cut.pt", tmp_path / "c.pt", status=CORRUPT)
+    assert "cut.pt: " in refused(tmp_path / "cut.pt", tmp_path / "c.pt", status=CORRUPT)
     np.savez_compressed(parts / "c.npz", a=np.ones(5))
-    assert "c.npz (of a format that is not read)" in _refused(parts, tmp_path / "c.pt", status=UNSUPPORTED)
+    assert "c.npz (of a format that is not read)" in refused(parts, tmp_path / "c.pt", status=UNSUPPORTED)
 
-    dcp = _quiet_save({"w": torch.ones(300), "v": torch.ones(3)}, tmp_path / "dcp")
+    dcp = quiet_save({"w": torch.ones(300), "v": torch.ones(3)}, tmp_path / "dcp")
     metadata = pickle.loads((dcp / ".metadata").read_bytes())
     (index,) = [each for each in metadata.storage_data if each.fqn == "v"]
     del metadata.storage_data[index]
     (dcp / ".metadata").write_bytes(pickle.dumps(metadata))
-    assert "no file holds item 'v'" in _refused(dcp, tmp_path / "c.pt", status=CORRUPT)
+    assert "no file holds item 'v'" in refused(dcp, tmp_path / "c.pt", status=CORRUPT)
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a").write_text(folder)
@@ -412,7 +407,7 @@ def test_distributed_checkpoints_have_the_items_of_torch(tmp_path: Path) -> None
     }
     torch.save(state, tmp_path / "a.pt")
     run("convert", tmp_path / "a.pt", tmp_path / "ours", "--to", "dcp")
-    _quiet_save(state, tmp_path / "theirs")
+    quiet_save(state, tmp_path / "theirs")
     ours, theirs = (pickle.loads((tmp_path / name / ".metadata").read_bytes()) for name in ("ours", "theirs"))
     # torch drops empty dicts.
     assert ours.state_dict_metadata.keys() - {"keys.3"} == theirs.state_dict_metadata.keys()
@@ -426,65 +421,3 @@ def test_distributed_checkpoints_have_the_items_of_torch(tmp_path: Path) -> None
         warnings.simplefilter("ignore")
         load_distributed(target, checkpoint_id=tmp_path / "ours", no_dist=True)
     assert_same(target["model"], state["model"])
-
-
-def test_small_files_become_no_large_ones(tmp_path: Path) -> None:
-    torch.save({"w": torch.ones(1).expand(20_000_000)}, tmp_path / "a.pt")
-    assert "take more than 6710" in _refused(tmp_path / "a.pt", tmp_path / "b.pt", status=RESOURCE_EXHAUSTED)
-    text = "x" * 1_000_000
-    torch.save({"w": torch.ones(1), "texts": [text] * 20}, tmp_path / "c.pt")
-    assert "the texts of the pickle" in _refused(tmp_path / "c.pt", tmp_path / "d.pt", status=RESOURCE_EXHAUSTED)
-
-
-def test_outputs_are_never_lost(tmp_path: Path) -> None:
-    torch.save({"w": torch.ones(3)}, tmp_path / "a.pt")
-    (tmp_path / "b.pt").write_text("precious")
-    assert "exists" in _refused(tmp_path / "a.pt", tmp_path / "b.pt")
-    assert (tmp_path / "b.pt").read_text() == "precious"
-    message = _refused(tmp_path / "a.pt", tmp_path / "a.pt", "-f")
-    assert "a.pt" in message
-    run("convert", tmp_path / "a.pt", tmp_path / "b.pt", "-f")
-    assert_same(_load(tmp_path / "b.pt"), {"w": torch.ones(3)})
-    message = _refused(tmp_path / "a.pt", tmp_path / "c")
-    assert "its name does not tell the format; --to does" in message
-    (tmp_path / "d").mkdir()
-    assert "exists already" in _refused(tmp_path / "a.pt", tmp_path / "d", "--to", "dcp", "-f")
-    assert list((tmp_path / "d").iterdir()) == []
-    message = _refused(tmp_path / "a.pt", f"{tmp_path}/run", "--to", "run")
-    assert "the step is missing" in message
-
-
-def test_files_that_others_need_are_kept(tmp_path: Path) -> None:
-    for step in (1, 2):
-        torch.save({"w": torch.arange(3000.0) * step}, tmp_path / f"{step}.pt")
-    run("compress", tmp_path / "1.pt", "-o", tmp_path / "1.bsnap")
-    run("compress", tmp_path / "2.pt", "-o", tmp_path / "2.bsnap", "--base", tmp_path / "1.bsnap")
-    before = (tmp_path / "1.bsnap").read_bytes()
-    _refused(tmp_path / "2.bsnap", tmp_path / "1.bsnap", "-f")
-    assert (tmp_path / "1.bsnap").read_bytes() == before
-    run("add", tmp_path / "run", "--step", 1, tmp_path / "1.pt")
-    for name in ("bitsnap.json", "new.pt", "checkpoints/x.pt"):
-        message = _refused(tmp_path / "1.pt", tmp_path / "run" / name, "--to", "torch", "-f")
-        assert "may contain only checkpoints" in message
-    run("verify", tmp_path / "run")
-
-
-class Canary:
-    """Whoever unpickles it makes a directory."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.mkdir, (self.path,)
-
-
-def test_nothing_in_a_file_runs(tmp_path: Path) -> None:
-    canary = Canary(tmp_path / "canary")
-    torch.save({"w": torch.ones(3), "evil": canary, canary: 1}, tmp_path / "a.pt")
-    run("convert", tmp_path / "a.pt", tmp_path / "b.pt", status=UNSUPPORTED)
-    run("convert", tmp_path / "a.pt", tmp_path / "b.pt", "--tensors-only")
-    assert_same(_load(tmp_path / "b.pt"), {"w": torch.ones(3)})
-    _quiet_save({"w": torch.ones(3), "evil": canary}, tmp_path / "dcp")
-    run("convert", tmp_path / "dcp", tmp_path / "c.pt", "--tensors-only")
-    assert not canary.path.exists()
