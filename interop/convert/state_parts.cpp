@@ -108,15 +108,21 @@ void renumber_tensors(Value& tree, const std::function<std::size_t(std::size_t)>
 }
 
 bool has_other_values(const Value& tree) {
-  bool found = false;
-  for_each_value(tree, [&found](const Value& value) {
-    const auto& held = value.get();
-    const auto* typed = std::get_if<ValueTyped>(&held);
-    found |= !std::holds_alternative<ValueTensor>(held) && !std::holds_alternative<ValueDict>(held) &&
-             !std::holds_alternative<ValueList>(held) && !std::holds_alternative<ValueTuple>(held) &&
-             (typed == nullptr || typed->type != "collections.OrderedDict");
+  const Value::Variant& held = tree.get();
+  if (std::holds_alternative<ValueTensor>(held)) return false;
+  if (const auto* list = std::get_if<ValueList>(&held)) return std::ranges::any_of(*list, has_other_values);
+  if (const auto* tuple = std::get_if<ValueTuple>(&held)) return std::ranges::any_of(tuple->items, has_other_values);
+  if (const auto* dict = std::get_if<ValueDict>(&held)) {
+    return std::ranges::any_of(dict->entries, [](const auto& entry) { return has_other_values(entry.second); });
+  }
+  const auto* typed = std::get_if<ValueTyped>(&held);
+  if (typed == nullptr || typed->type != "collections.OrderedDict") return true;
+  // Its metadata are the versions of torch's modules.
+  return std::ranges::any_of(typed->content, [](const Value& content) {
+    const auto* with_metadata = std::get_if<ValueTuple>(&content.get());
+    return with_metadata == nullptr ? has_other_values(content)
+                                    : !with_metadata->items.empty() && has_other_values(with_metadata->items[0]);
   });
-  return found;
 }
 
 Result<Value> add_torch_file(const FileBytes& bytes, bool is_legacy, const std::string& prefix, StateParts& parts,

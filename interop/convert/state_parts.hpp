@@ -51,7 +51,8 @@ struct StateParts {
 
 // Replaces every index of a tensor in the tree.
 void renumber_tensors(Value& tree, const std::function<std::size_t(std::size_t)>& number);
-// Whether the tree holds anything but tensors, and the dicts and lists that they lie in.
+// Whether the tree holds anything but tensors, the dicts and lists that they lie in, and the `_metadata` of state
+// dicts.
 [[nodiscard]] bool has_other_values(const Value& tree);
 
 }  // namespace bitsnap::interop

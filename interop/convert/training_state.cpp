@@ -263,13 +263,16 @@ TrainingState merge(std::vector<StateParts> all) {
       if (tensor.info.alias_of) *tensor.info.alias_of += first;
       merged.state.tensors.push_back(std::move(tensor));
     }
-    for (const std::string& place : parts.left_out) merged.left_out.push_back(parts.label + ": " + place);
+    for (const std::string& place : parts.left_out) merged.left_out.push_back(place_in(parts, place));
     if (parts.tree && interop::has_other_values(*parts.tree)) {
-      merged.left_out.push_back(parts.label +
-                                ": its values besides tensors, because tensors of other files are with it");
+      merged.left_out.push_back(place_in(parts, "its values besides tensors"));
     }
-    // The files of a sharded checkpoint have the same metadata.
-    if (merged.state.metadata.empty()) merged.state.metadata = std::move(parts.metadata);
+    // The files of a model in several files have the same metadata.
+    for (auto& [key, value] : parts.metadata) {
+      const auto [known, is_new] = metadata.try_emplace(key, value);
+      if (is_new) merged.state.metadata.emplace_back(key, value);
+      if (known->second != value) merged.left_out.push_back(place_in(parts, fmt::format("metadata '{}'", key)));
+    }
   }
   return merged;
 }

@@ -263,10 +263,10 @@ TreeReader::MaybeValue TreeReader::read_call(NodeId id) {
   const PickleNode& call = graph_.at(id);
   const std::string_view function = torch_function(graph_, call.callable);
   if (function == "Size") {
-    BITSNAP_ASSIGN(const auto extents, read_extents(graph_, id, limits_));
-    if (!extents) return leave_out();
+    const auto extents = read_extents(graph_, id, limits_);
+    if (!extents || !*extents) return leave_out();
     ValueTuple sizes;
-    for (const std::uint64_t extent : *extents) sizes.items.emplace_back(static_cast<std::int64_t>(extent));
+    for (const std::uint64_t extent : **extents) sizes.items.emplace_back(static_cast<std::int64_t>(extent));
     return typed("torch.Size", Value(std::move(sizes)));
   }
   if (function == "device") return read_device(call);

@@ -249,7 +249,8 @@ def test_files_of_a_folder_become_one_state(tmp_path: Path) -> None:
     state = _trained()
     folder = tmp_path / "checkpoint-2"
     folder.mkdir()
-    safetensors.torch.save_model(torch.nn.Sequential(*_layers()), str(folder / "model.safetensors"))
+    torch.save(torch.nn.Sequential(*_layers()).state_dict(), folder / "pytorch_model.bin")
+    run("convert", folder, tmp_path / "model.pt")  # only versions of modules are dropped
     torch.save(state["optimizer"], folder / "optimizer.pt")
     np.save(folder / "order.npy", np.asfortranarray(np.arange(12.0).reshape(3, 4)))
     (folder / "trainer_state.json").write_text("{}")
@@ -265,6 +266,32 @@ def test_files_of_a_folder_become_one_state(tmp_path: Path) -> None:
     torch.save({"w": torch.zeros(3)}, folder / "b.pt")
     run("convert", folder, tmp_path / "two.safetensors", "--tensors-only")
     assert {"a.pt/w", "b.pt/w", "array"} <= set(safetensors.torch.load_file(tmp_path / "two.safetensors"))
+
+
+def test_metadata_of_several_files_is_kept_or_named(tmp_path: Path) -> None:
+    for name, metadata in {"a": {"format": "pt", "x": "1"}, "b": {"format": "pt", "y": "2"}}.items():
+        (tmp_path / "m").mkdir(exist_ok=True)
+        safetensors.torch.save_file({name: torch.ones(3)}, tmp_path / "m" / f"{name}.safetensors", metadata=metadata)
+    run("convert", tmp_path / "m", tmp_path / "m.safetensors")
+    with safetensors.safe_open(tmp_path / "m.safetensors", "pt") as opened:
+        assert opened.metadata() == {"format": "pt", "x": "1", "y": "2"}
+    safetensors.torch.save_file({"c": torch.ones(3)}, tmp_path / "m" / "c.safetensors", metadata={"x": "3"})
+    message = refused(tmp_path / "m", tmp_path / "n.safetensors", status=UNSUPPORTED)
+    assert "this would be lost: c.safetensors: metadata 'x'" in message
+
+
+def test_shards_of_ranks_are_one_state(tmp_path: Path) -> None:
+    store = bitsnap.Store(tmp_path / "run")
+    for rank in range(2):
+        state = {f"part{rank}": torch.arange(2000.0) + rank, "both": torch.ones(3) * rank}
+        store.save_shard(1, state, shard=rank, shards=2, attempt="a")
+    store.commit(1, 2, "a")
+    run("convert", f"{tmp_path}/run@1", tmp_path / "a.pt")
+    expected = {"part0": torch.arange(2000.0), "rank-0/both": torch.zeros(3)}
+    expected |= {"part1": torch.arange(2000.0) + 1, "rank-1/both": torch.ones(3)}
+    assert_same(load_plain(tmp_path / "a.pt"), expected)
+    run("convert", f"{tmp_path}/run@1", tmp_path / "b.pt", "--shard", 1)
+    assert_same(load_plain(tmp_path / "b.pt"), {"part1": torch.arange(2000.0) + 1, "both": torch.ones(3)})
 
 
 class Callback:
