@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "base/try.hpp"
+
 namespace bitsnap::restore {
 namespace {
 

@@ -14,7 +14,7 @@ Result<std::shared_ptr<const Base>> BaseChain::find(const SnapshotId& id) const 
   std::vector<std::shared_ptr<const Base>> pending{base_};
   std::set<SnapshotId> known{base_->id()};
   while (!pending.empty()) {
-    const std::shared_ptr<const Base> base = std::move(pending.back());
+    std::shared_ptr<const Base> base = std::move(pending.back());
     pending.pop_back();
     if (base->id() == id) return base;
     const auto* snapshot = dynamic_cast<const Snapshot*>(base.get());
