@@ -211,7 +211,7 @@ Command add_convert(CLI::App& program, const CommonOptions& common) {
       ->type_name("FORMAT")
       ->check(CLI::IsMember(formats));
   app->add_option("--max-file-size", options->max_file_bytes,
-                  "Write a folder of safetensors files of at most so many bytes, such as 5GB, and their index")
+                  "Divide the tensors among safetensors files of this size, such as 5GB, and write their index")
       ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(true));
   app->add_flag("--tensors-only", options->tensors_only, "Leave out everything but plain tensors");

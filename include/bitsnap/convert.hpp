@@ -49,8 +49,8 @@ enum class StateFormat : std::uint8_t {
 
 struct ExportOptions {
   bool overwrite = false;  // replace an existing file; a folder is never replaced
-  // Of safetensors: writes a folder of files of at most so many bytes of tensors (one tensor, if it is larger), and
-  // model.safetensors.index.json; 0: one file.
+  // Bytes of the tensors in one safetensors file. Above 0, export_state() writes a folder of such files and
+  // model.safetensors.index.json; a larger tensor has a file of its own. 0: one file.
   std::uint64_t max_file_bytes = 0;
   RunOptions run = {};
 };

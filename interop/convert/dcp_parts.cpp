@@ -79,7 +79,9 @@ class NestedValues {
 class DcpReader {
  public:
   DcpReader(const std::vector<CheckpointFile>& files, std::string directory, const DecodeLimits& limits)
-      : files_(files), directory_(std::move(directory)), limits_(limits) {}
+      : directory_(std::move(directory)), limits_(limits) {
+    for (const CheckpointFile& file : files) files_.emplace(file.path, &file);
+  }
 
   Result<StateParts> run(std::string_view metadata) {
     BITSNAP_ASSIGN(const std::vector<DcpItem> items, read_dcp_metadata(metadata, limits_));
@@ -108,12 +110,12 @@ class DcpReader {
 
   Result<FileBytes> bytes_of(const DcpItem& item) const {
     const std::string path = directory_ + item.path;
-    const auto file = std::ranges::find(files_, path, &CheckpointFile::path);
+    const auto file = files_.find(path);
     if (file == files_.end()) {
       return fail(ErrorKind::not_found, fmt::format("item {}: there is no file {}", container::quote_name(item.name),
                                                     container::quote_name(path)));
     }
-    return file->bytes.part(item.offset, item.bytes);
+    return file->second->bytes.part(item.offset, item.bytes);
   }
 
   // Items that share bytes would be written many times.
@@ -200,8 +202,8 @@ class DcpReader {
     return Value(std::move(dict));
   }
 
-  const std::vector<CheckpointFile>& files_;
-  const std::string directory_;  // with its '/'
+  std::map<std::string_view, const CheckpointFile*> files_;  // by path
+  const std::string directory_;                              // with its '/'
   const DecodeLimits& limits_;
   StateParts parts_;
   std::map<std::string, Whole> tensors_;
