@@ -99,6 +99,7 @@ Json tensor_json(const Snapshot& snapshot, const SnapshotSizes& sizes, std::size
   const TensorInfo& tensor = snapshot.tensors()[index];
   Json object = tensor;
   if (tensor.shard) {
+    object["global_name"] = tensor.global_name();
     object["global_shape"] = tensor.shard->global_shape;
     object["offset"] = tensor.shard->offset;
   }

@@ -31,6 +31,9 @@ enum class Role : std::uint8_t { other, weight, master, exp_avg, exp_avg_sq };
 struct ShardBox {
   std::vector<std::uint64_t> global_shape;  // elements in each dimension
   std::vector<std::uint64_t> offset;        // elements in each dimension
+  // The name of the sharded tensor if it differs from the name of the rank's tensor, because a rank that holds several
+  // boxes of one tensor needs a name for each; otherwise empty.
+  std::string global_name = {};
 
   friend bool operator==(const ShardBox&, const ShardBox&) = default;
 };
@@ -47,6 +50,10 @@ struct TensorInfo {
 
   // Elements as codecs count them; bytes for DType::opaque.
   [[nodiscard]] std::uint64_t element_count() const noexcept { return size_bytes / element_size(dtype); }
+  // The name of the sharded tensor that this one is a part of, or its own name.
+  [[nodiscard]] const std::string& global_name() const noexcept {
+    return shard && !shard->global_name.empty() ? shard->global_name : name;
+  }
 
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };

@@ -105,7 +105,7 @@ class DcpReader {
  private:
   struct Whole {
     TensorInfo info;
-    std::vector<TensorPart> parts;
+    std::vector<PartSource> parts;
   };
 
   Result<FileBytes> bytes_of(const DcpItem& item) const {
@@ -168,7 +168,7 @@ class DcpReader {
     }
     std::vector<std::uint64_t> offset =
         item.box ? item.box->offset : std::vector<std::uint64_t>(whole.info.shape.size());
-    whole.parts.push_back({std::move(offset), source.info.shape, std::move(source.read)});
+    whole.parts.push_back({{std::move(offset), source.info.shape}, std::move(source.read)});
     return {};
   }
 

@@ -5,9 +5,7 @@
 #include <cstring>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,23 +20,6 @@ namespace {
 
 using Extents = std::vector<std::uint64_t>;
 
-// Comparing the parts of a tensor with each other takes longer than their number; this many are compared at most.
-constexpr std::uint64_t kMostComparisons = std::uint64_t{1} << 24U;
-
-// Elements; nullopt if they do not fit in 64 bits.
-std::optional<std::uint64_t> volume(const Extents& extent) {
-  std::optional<std::uint64_t> elements = 1;
-  for (const std::uint64_t size : extent) elements = elements ? checked_multiply(*elements, size) : std::nullopt;
-  return elements;
-}
-
-bool overlap(const TensorPart& a, const TensorPart& b) {
-  for (std::size_t i = 0; i < a.offset.size(); ++i) {
-    if (a.offset[i] >= b.offset[i] + b.extent[i] || b.offset[i] >= a.offset[i] + a.extent[i]) return false;
-  }
-  return true;
-}
-
 // A part as rows: runs of elements that lie together in the whole tensor as well.
 struct Rows {
   std::uint64_t count = 1;
@@ -47,9 +28,9 @@ struct Rows {
 
 class Assembly {
  public:
-  Assembly(Extents shape, std::uint64_t element_bytes, std::vector<TensorPart> parts)
+  Assembly(Extents shape, std::uint64_t element_bytes, std::vector<PartSource> parts)
       : shape_(std::move(shape)), element_bytes_(element_bytes), parts_(std::move(parts)) {
-    for (const TensorPart& part : parts_) rows_.push_back(rows_of(part));
+    for (const PartSource& part : parts_) rows_.push_back(rows_of(part));
   }
 
   [[nodiscard]] Result<void> read(std::uint64_t offset, ByteSpan out) const {
@@ -59,33 +40,33 @@ class Assembly {
 
  private:
   // Dimensions that a part covers whole, from the last one on, lie together.
-  [[nodiscard]] Rows rows_of(const TensorPart& part) const {
+  [[nodiscard]] Rows rows_of(const PartSource& part) const {
     Rows rows;
     std::size_t i = shape_.size();
     while (i > 0) {
       --i;
-      rows.elements *= part.extent[i];
-      if (part.extent[i] != shape_[i]) break;
+      rows.elements *= part.box.extent[i];
+      if (part.box.extent[i] != shape_[i]) break;
     }
-    for (; i > 0; --i) rows.count *= part.extent[i - 1];
+    for (; i > 0; --i) rows.count *= part.box.extent[i - 1];
     return rows;
   }
 
   // Where a row of the part begins in the whole tensor, in elements.
-  [[nodiscard]] std::uint64_t row_begin(const TensorPart& part, const Rows& rows, std::uint64_t row) const {
+  [[nodiscard]] std::uint64_t row_begin(const PartSource& part, const Rows& rows, std::uint64_t row) const {
     std::uint64_t at = row * rows.elements;  // in the part
     std::uint64_t begin = 0;
     std::uint64_t stride = 1;
     for (std::size_t i = shape_.size(); i-- > 0;) {
-      begin += (at % part.extent[i] + part.offset[i]) * stride;
-      at /= part.extent[i];
+      begin += (at % part.box.extent[i] + part.box.offset[i]) * stride;
+      at /= part.box.extent[i];
       stride *= shape_[i];
     }
     return begin;
   }
 
   Result<void> read_part(std::size_t index, std::uint64_t offset, ByteSpan out) const {
-    const TensorPart& part = parts_[index];
+    const PartSource& part = parts_[index];
     const Rows& rows = rows_[index];
     const std::uint64_t row_bytes = rows.elements * element_bytes_;
     const std::uint64_t end = offset + out.size();
@@ -131,7 +112,7 @@ class Assembly {
 
   Extents shape_;
   std::uint64_t element_bytes_;
-  std::vector<TensorPart> parts_;
+  std::vector<PartSource> parts_;
   std::vector<Rows> rows_;
 };
 
@@ -140,52 +121,44 @@ Error not_covered(const TensorInfo& info, std::string_view what) {
                                                    fmt::join(info.shape, ", "), what)};
 }
 
-Result<void> check_part(const TensorInfo& info, const TensorPart& part) {
-  bool fits = part.offset.size() == info.shape.size() && part.extent.size() == info.shape.size();
-  for (std::size_t i = 0; fits && i < info.shape.size(); ++i) {
-    fits = part.offset[i] <= info.shape[i] && part.extent[i] <= info.shape[i] - part.offset[i];
-  }
-  if (fits) return {};
-  return tl::unexpected(not_covered(info, fmt::format("the part of shape [{}] at [{}] does not lie in it",
-                                                      fmt::join(part.extent, ", "), fmt::join(part.offset, ", "))));
+Result<void> check_part(const TensorInfo& info, const PartSource& part) {
+  if (tensor::lies_in(part.box, info.shape)) return {};
+  return tl::unexpected(
+      not_covered(info, fmt::format("the part of shape [{}] at [{}] does not lie in it",
+                                    fmt::join(part.box.extent, ", "), fmt::join(part.box.offset, ", "))));
 }
 
 // Parts by offset, each once, without empty ones.
-void sort_parts(std::vector<TensorPart>& parts) {
-  const auto place = [](const TensorPart& part) { return std::tie(part.offset, part.extent); };
-  std::erase_if(parts, [](const TensorPart& part) { return std::ranges::find(part.extent, 0U) != part.extent.end(); });
-  std::ranges::sort(parts, {}, place);
-  const auto twice = std::ranges::unique(parts, {}, place);
+void sort_parts(std::vector<PartSource>& parts) {
+  std::erase_if(parts,
+                [](const PartSource& part) { return std::ranges::find(part.box.extent, 0U) != part.box.extent.end(); });
+  std::ranges::sort(parts, {}, &PartSource::box);
+  const auto twice = std::ranges::unique(parts, {}, &PartSource::box);
   parts.erase(twice.begin(), twice.end());
 }
 
-Result<void> check_coverage(const TensorInfo& info, const std::vector<TensorPart>& parts) {
-  std::uint64_t covered = 0;
-  std::uint64_t comparisons = 0;
-  for (std::size_t a = 0; a < parts.size(); ++a) {
-    covered += volume(parts[a].extent).value_or(0);
-    // The others begin behind this one in the first dimension.
-    for (std::size_t b = a + 1;
-         b < parts.size() && !info.shape.empty() && parts[b].offset[0] < parts[a].offset[0] + parts[a].extent[0]; ++b) {
-      if (++comparisons > kMostComparisons) return tl::unexpected(not_covered(info, "it has too many parts"));
-      if (overlap(parts[a], parts[b])) {
-        return tl::unexpected(
-            not_covered(info, fmt::format("the parts at [{}] and [{}] overlap", fmt::join(parts[a].offset, ", "),
-                                          fmt::join(parts[b].offset, ", "))));
-      }
-    }
+Result<void> check_coverage(const TensorInfo& info, const std::vector<PartSource>& parts) {
+  std::vector<tensor::Box> boxes;
+  boxes.reserve(parts.size());
+  for (const PartSource& part : parts) boxes.push_back(part.box);
+  const tensor::Coverage coverage = tensor::cover(boxes);
+  if (coverage.has_too_many) return tl::unexpected(not_covered(info, "it has too many parts"));
+  if (coverage.overlap) {
+    return tl::unexpected(not_covered(
+        info, fmt::format("the parts at [{}] and [{}] overlap", fmt::join(boxes[coverage.overlap->first].offset, ", "),
+                          fmt::join(boxes[coverage.overlap->second].offset, ", "))));
   }
-  const std::uint64_t elements = volume(info.shape).value_or(0);
-  if (covered == elements) return {};
-  return tl::unexpected(not_covered(info, fmt::format("its parts hold {} of {} elements", covered, elements)));
+  const std::uint64_t elements = tensor::volume(info.shape).value_or(0);
+  if (coverage.covered == elements) return {};
+  return tl::unexpected(not_covered(info, fmt::format("its parts hold {} of {} elements", coverage.covered, elements)));
 }
 
 }  // namespace
 
-Result<TensorSource> assemble(TensorInfo info, std::vector<TensorPart> parts) {
-  const auto elements = volume(info.shape);
+Result<TensorSource> assemble(TensorInfo info, std::vector<PartSource> parts) {
+  const auto elements = tensor::volume(info.shape);
   if (!elements) return tl::unexpected(not_covered(info, "it has too many elements"));
-  for (const TensorPart& part : parts) BITSNAP_TRY(check_part(info, part));
+  for (const PartSource& part : parts) BITSNAP_TRY(check_part(info, part));
   sort_parts(parts);
   BITSNAP_TRY(check_coverage(info, parts));
   const std::uint64_t element_bytes = *elements == 0 ? 1 : info.size_bytes / *elements;

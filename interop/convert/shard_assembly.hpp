@@ -11,20 +11,20 @@
 #include <bitsnap/writer.hpp>
 
 #include "base/bytes.hpp"
+#include "tensor/box.hpp"
 
 namespace bitsnap::interop {
 
 using ReadBytes = std::function<Result<void>(std::uint64_t offset, ByteSpan out)>;
 
-struct TensorPart {
-  std::vector<std::uint64_t> offset;  // elements, in the whole tensor
-  std::vector<std::uint64_t> extent;  // elements in each dimension
-  ReadBytes read;                     // bytes of the part, row-major
+struct PartSource {
+  tensor::Box box;  // in the whole tensor
+  ReadBytes read;   // bytes of the part, row-major
 };
 
 // The whole tensor, as `info` describes it. A part that is there twice, as of a tensor that several ranks hold, is
 // taken once. invalid_argument unless the parts cover every element once; unsupported if elements have no size.
-[[nodiscard]] Result<TensorSource> assemble(TensorInfo info, std::vector<TensorPart> parts);
+[[nodiscard]] Result<TensorSource> assemble(TensorInfo info, std::vector<PartSource> parts);
 
 // The bytes of a tensor that does not lie in memory row by row: `read` reads what holds it, from its element 0 on.
 // `stride` is in elements. invalid_argument if sizes overflow. A read brings the whole tensor into memory, which stays

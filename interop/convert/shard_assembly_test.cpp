@@ -57,14 +57,14 @@ std::vector<std::uint16_t> box_of(const Extents& shape, const Extents& offset, c
   return elements;
 }
 
-TensorPart part_of(const Extents& shape, Extents offset, Extents extent) {
+PartSource part_of(const Extents& shape, Extents offset, Extents extent) {
   ReadBytes read = reader_of(box_of(shape, offset, extent));
   return {std::move(offset), std::move(extent), std::move(read)};
 }
 
 // Divides a box at random places until it is in pieces.
 void divide(std::mt19937& random, const Extents& shape, const Extents& offset, const Extents& extent, int depth,
-            std::vector<TensorPart>& parts) {
+            std::vector<PartSource>& parts) {
   const std::size_t axis = random() % shape.size();
   if (depth == 0 || extent[axis] < 2) {
     parts.push_back(part_of(shape, offset, extent));
@@ -86,7 +86,7 @@ TEST(ShardAssemblyTest, AnyRangeOfATensorIsReadFromBoxesOfAnyKind) {
   for (int round = 0; round < 300; ++round) {
     Extents shape(1 + random() % 4);
     for (std::uint64_t& size : shape) size = 1 + random() % 9;
-    std::vector<TensorPart> parts;
+    std::vector<PartSource> parts;
     divide(random, shape, Extents(shape.size()), shape, static_cast<int>(random() % 5), parts);
     // A part that two ranks hold.
     parts.push_back(parts[random() % parts.size()]);
@@ -102,7 +102,7 @@ TEST(ShardAssemblyTest, AnyRangeOfATensorIsReadFromBoxesOfAnyKind) {
   }
 }
 
-std::string error_of(const Extents& shape, std::vector<TensorPart> parts) {
+std::string error_of(const Extents& shape, std::vector<PartSource> parts) {
   const Result<TensorSource> tensor = assemble(tensor_of(shape), std::move(parts));
   return tensor ? "none" : std::string(tensor.error().message());
 }
@@ -110,7 +110,7 @@ std::string error_of(const Extents& shape, std::vector<TensorPart> parts) {
 TEST(ShardAssemblyTest, PartsCoverTheTensorOnce) {
   const Extents shape = {4, 6};
   const auto part = [&](Extents offset, Extents extent) {
-    TensorPart made{std::move(offset), std::move(extent), reader_of({})};
+    PartSource made{{std::move(offset), std::move(extent)}, reader_of({})};
     return made;
   };
   EXPECT_EQ(error_of(shape, {part({0, 0}, {4, 3}), part({0, 3}, {4, 3})}), "none");

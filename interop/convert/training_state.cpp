@@ -208,14 +208,16 @@ bool is_box(const TensorSource& tensor) { return tensor.info.shard.has_value(); 
 
 // Tensors of which ranks hold boxes, put together. The others stay as they are.
 Result<std::vector<TensorSource>> join_boxes(std::vector<StateParts>& ranks) {
-  std::map<std::string, std::pair<TensorInfo, std::vector<interop::TensorPart>>> boxes;
+  std::map<std::string, std::pair<TensorInfo, std::vector<interop::PartSource>>> boxes;
   std::vector<std::string> names;
   for (StateParts& rank : ranks) {
     for (TensorSource& tensor : rank.tensors) {
       if (!is_box(tensor)) continue;
-      const auto [found, is_new] = boxes.try_emplace(tensor.info.name, tensor.info, std::vector<interop::TensorPart>());
+      const auto [found, is_new] =
+          boxes.try_emplace(tensor.info.global_name(), tensor.info, std::vector<interop::PartSource>());
       if (is_new) {
         TensorInfo& info = found->second.first;
+        info.name = found->first;
         names.push_back(info.name);
         BITSNAP_ASSIGN(const std::uint64_t all, shape_size_bytes(DType::u8, info.shard->global_shape));
         BITSNAP_ASSIGN(const std::uint64_t own, shape_size_bytes(DType::u8, info.shape));
@@ -230,7 +232,7 @@ Result<std::vector<TensorSource>> join_boxes(std::vector<StateParts>& ranks) {
                                 container::quote_name(whole.name), whole.dtype_name, fmt::join(whole.shape, ", "),
                                 tensor.info.dtype_name, fmt::join(tensor.info.shard->global_shape, ", ")));
       }
-      found->second.second.push_back({tensor.info.shard->offset, tensor.info.shape, std::move(tensor.read)});
+      found->second.second.push_back({{tensor.info.shard->offset, tensor.info.shape}, std::move(tensor.read)});
     }
   }
   std::vector<TensorSource> joined;

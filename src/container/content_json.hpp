@@ -25,6 +25,7 @@ struct TensorEntry {
   std::optional<std::uint64_t> bytes = {};
   std::optional<std::vector<std::uint64_t>> global_shape = {};
   std::optional<std::vector<std::uint64_t>> offset = {};
+  std::optional<std::string> global_name = {};
   const DecodeLimits* limits = nullptr;  // set before reading
 };
 
@@ -55,7 +56,8 @@ constexpr auto json_fields(std::type_identity<TensorEntry>) {
                     json_field<&Entry::pool>("pool", JsonNeed::optional),
                     json_field<&Entry::bytes>("bytes", JsonNeed::optional),
                     dimensions_field<&Entry::global_shape>("global_shape", JsonNeed::optional),
-                    dimensions_field<&Entry::offset>("offset", JsonNeed::optional)};
+                    dimensions_field<&Entry::offset>("offset", JsonNeed::optional),
+                    json_field<&Entry::global_name>("global_name", JsonNeed::optional)};
 }
 
 }  // namespace bitsnap::container

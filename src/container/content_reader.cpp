@@ -22,6 +22,24 @@
 namespace bitsnap::container {
 namespace {
 
+// The numbers of a list that serialize_content() wrote, after its opening bracket.
+struct PlainNumbers {
+  std::array<std::uint64_t, 8> numbers{};
+  std::size_t count = 0;
+
+  bool read(JsonReader& in) {
+    if (in.accept_literal("]")) return true;
+    do {
+      if (count == numbers.size() || !in.accept_plain_unsigned(numbers[count])) return false;
+      ++count;
+    } while (in.accept_literal(","));
+    return in.accept_literal("]");
+  }
+  [[nodiscard]] std::vector<std::uint64_t> vector() const {
+    return {numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(count)};
+  }
+};
+
 class ContentReader {
  public:
   explicit ContentReader(const DecodeLimits& limits) : limits_(limits) {}
@@ -88,33 +106,33 @@ class ContentReader {
     std::string_view name;
     std::string_view dtype;
     std::string_view role;
+    std::string_view global_name;
     std::optional<std::uint64_t> pool;
     TensorInfo& info = content_.tensors.emplace_back();
-    std::array<std::uint64_t, 8> shape;
-    std::size_t dimensions = 0;
-    const auto read_shape = [&] {
-      if (in.accept_literal("]")) return true;
-      do {
-        if (dimensions == shape.size() || !in.accept_plain_unsigned(shape[dimensions])) return false;
-        ++dimensions;
-      } while (in.accept_literal(","));
-      return in.accept_literal("]");
-    };
+    PlainNumbers shape;
+    PlainNumbers global_shape;
+    PlainNumbers offset;
     const auto read_entry = [&] {
       if (!in.accept_literal(R"({"name":)") || !in.accept_plain_string(name)) return false;
       if (!in.accept_literal(R"(,"dtype":)") || !in.accept_plain_string(dtype)) return false;
-      if (!in.accept_literal(R"(,"shape":[)") || !read_shape()) return false;
+      if (!in.accept_literal(R"(,"shape":[)") || !shape.read(in)) return false;
       if (!in.accept_literal(R"(,"role":)") || !in.accept_plain_string(role)) return false;
       if (in.accept_literal(R"(,"pool":)") && !in.accept_plain_unsigned(pool.emplace())) return false;
+      if (in.accept_literal(R"(,"global_shape":[)")) {
+        if (!global_shape.read(in) || !in.accept_literal(R"(,"offset":[)") || !offset.read(in)) return false;
+        if (in.accept_literal(R"(,"global_name":)") && !in.accept_plain_string(global_name)) return false;
+        info.shard = ShardBox{global_shape.vector(), offset.vector(), std::string(global_name)};
+      }
       return in.accept_literal("}");
     };
     const auto is_valid = [&] {
       const std::optional<Role> known_role = role_from_name(role);
       info.dtype = dtype_from_name(dtype);
       if (!known_role || info.dtype == DType::opaque || name.size() > limits_.name_bytes) return false;
-      if (dimensions > limits_.dimensions) return false;
+      if (shape.count > limits_.dimensions) return false;
       info.role = *known_role;
-      info.shape.assign(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(dimensions));
+      info.shape = shape.vector();
+      if (info.shard && (!check_box(info.shape, *info.shard) || !check_global_name(name, *info.shard))) return false;
       const Result<std::uint64_t> size = shape_size_bytes(info.dtype, info.shape);
       if (!size || *size > limits_.tensor_bytes || (*size == 0 && pool)) return false;
       info.size_bytes = *size;
@@ -171,8 +189,7 @@ class ContentReader {
       return fail(ErrorKind::corrupt, "'bytes' with a known dtype");
     }
     if (info.size_bytes > limits_.tensor_bytes) return too_large("a tensor", info.size_bytes);
-    BITSNAP_TRY(check_shard(entry));
-    if (entry.global_shape) info.shard = ShardBox{std::move(*entry.global_shape), std::move(*entry.offset)};
+    BITSNAP_ASSIGN(info.shard, shard_of(entry));
     BITSNAP_TRY(check_place(entry, info));
     if (entry.alias) info.alias_of = static_cast<std::size_t>(*entry.alias);
     info.name = std::move(entry.name);
@@ -183,26 +200,39 @@ class ContentReader {
     return {};
   }
 
-  static Result<void> check_shard(const TensorEntry& entry) {
+  Result<std::optional<ShardBox>> shard_of(TensorEntry& entry) const {
     if (entry.global_shape.has_value() != entry.offset.has_value()) {
       return fail(ErrorKind::corrupt, "'global_shape' and 'offset' must be given together");
     }
-    if (!entry.global_shape) return {};
-    const std::vector<std::uint64_t>& shape = entry.shape;
-    const std::vector<std::uint64_t>& global_shape = *entry.global_shape;
-    const std::vector<std::uint64_t>& offset = *entry.offset;
-    if (global_shape.size() != shape.size() || offset.size() != shape.size()) {
+    if (!entry.global_shape && entry.global_name) return fail(ErrorKind::corrupt, "'global_name' without 'offset'");
+    if (!entry.global_shape) return std::nullopt;
+    if (entry.global_name && entry.global_name->empty()) return fail(ErrorKind::corrupt, "'global_name' is empty");
+    ShardBox box{std::move(*entry.global_shape), std::move(*entry.offset), std::move(entry.global_name).value_or("")};
+    BITSNAP_TRY(check_box(entry.shape, box));
+    BITSNAP_TRY(check_global_name(entry.name, box));
+    return box;
+  }
+
+  static Result<void> check_box(const std::vector<std::uint64_t>& shape, const ShardBox& box) {
+    if (box.global_shape.size() != shape.size() || box.offset.size() != shape.size()) {
       return fail(ErrorKind::corrupt, fmt::format("'shape', 'global_shape' and 'offset' have {}, {} and {} numbers",
-                                                  shape.size(), global_shape.size(), offset.size()));
+                                                  shape.size(), box.global_shape.size(), box.offset.size()));
     }
     for (std::size_t i = 0; i < shape.size(); ++i) {
-      const auto end = checked_add(offset[i], shape[i]);
-      if (!end || *end > global_shape[i]) {
+      const auto end = checked_add(box.offset[i], shape[i]);
+      if (!end || *end > box.global_shape[i]) {
         return fail(ErrorKind::corrupt, fmt::format("dimension {}: {} elements at {} exceed a global shape of {}", i,
-                                                    shape[i], offset[i], global_shape[i]));
+                                                    shape[i], box.offset[i], box.global_shape[i]));
       }
     }
     return {};
+  }
+
+  Result<void> check_global_name(std::string_view name, const ShardBox& box) const {
+    if (box.global_name == name) return fail(ErrorKind::corrupt, "'global_name' is the tensor's own name");
+    if (box.global_name.size() <= limits_.name_bytes) return {};
+    return fail(ErrorKind::resource_exhausted, fmt::format("a global name of {} bytes exceeds the limit of {} bytes",
+                                                           box.global_name.size(), limits_.name_bytes));
   }
 
   Result<void> check_place(const TensorEntry& entry, const TensorInfo& info) const {

@@ -63,6 +63,11 @@ Result<void> write_tensor(JsonWriter& out, const TensorInfo& info, const std::op
   if (info.shard) {
     write_numbers(out, "global_shape", info.shard->global_shape);
     write_numbers(out, "offset", info.shard->offset);
+    if (!info.shard->global_name.empty()) {
+      BITSNAP_TRY(check_utf8(info.shard->global_name));
+      out.key("global_name");
+      out.string(info.shard->global_name);
+    }
   }
   out.end_object();
   return {};

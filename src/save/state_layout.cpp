@@ -34,6 +34,11 @@ Result<void> check_shard(const TensorInfo& info) {
                    box.global_shape[i]);
     }
   }
+  const DecodeLimits limits;
+  if (box.global_name.size() > limits.name_bytes || !container::is_utf8(box.global_name)) {
+    return wrong("the global name must be valid UTF-8 of at most {} bytes", limits.name_bytes);
+  }
+  if (box.global_name == info.name) return wrong("the global name is the tensor's own name, and must be left empty");
   return {};
 }
 

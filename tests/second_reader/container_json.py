@@ -101,7 +101,7 @@ def parse_content(section: bytes) -> Content:
 
 
 def _parse_tensor(entry: Any, earlier: list[Tensor], pool_size: int, where: str) -> Tensor:
-    optional = {"alias", "pool", "bytes", "global_shape", "offset"}
+    optional = {"alias", "pool", "bytes", "global_shape", "offset", "global_name"}
     fields = members(entry, where, {"name", "dtype", "shape", "role"}, optional, closed=True)
     name, dtype = (check_type(fields[key], str, f"{where}: {key}") for key in ("name", "dtype"))
     role = check_type(fields["role"], str, f"{where}: role")
@@ -135,6 +135,10 @@ def _parse_tensor(entry: Any, earlier: list[Tensor], pool_size: int, where: str)
         require(len(shape) == len(offset) == len(global_shape), f"{where}: a box of another rank")
         inside = all(o + s <= g for o, s, g in zip(offset, shape, global_shape, strict=True))
         require(inside, f"{where}: the box {shape} at {offset} leaves {global_shape}")
+    if "global_name" in fields:
+        require("offset" in fields, f"{where}: global_name without offset")
+        global_name = check_type(fields["global_name"], str, f"{where}: global_name")
+        require(global_name not in ("", name), f"{where}: global_name {global_name!r}")
     return Tensor(name, dtype, shape, role, size, alias, pool, global_shape, offset)
 
 

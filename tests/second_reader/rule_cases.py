@@ -146,6 +146,7 @@ ALLOWED: dict[str, Parts] = {
         chunks=[ChunkPart(0, _OTHER, _OTHER)],
     ),
     "a box": _one(tensor("a", global_shape=[9], offset=[5])),
+    "a box with the name of its tensor": _one(tensor("a", global_shape=[9], offset=[5], global_name="b")),
     "a peer": peers(_SAME),
     "a part of a peer": peers(ChunkPart(2, b"", _ONES[:4], (0,)), [{"stream": 0, "element": 2}], n=2),
     "payloads in another order": Parts(
@@ -268,6 +269,9 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         ),
         "an offset without a global shape": _one(tensor("a", offset=[0])),
         "a box of another rank": _one(tensor("a", offset=[0, 0], global_shape=[4, 1])),
+        "a global name without a box": _one(tensor("a", global_name="b")),
+        "an empty global name": _one(tensor("a", global_shape=[9], offset=[5], global_name="")),
+        "a global name that is the own name": _one(tensor("a", global_shape=[9], offset=[5], global_name="a")),
         "a box that leaves its tensor": _one(tensor("a", offset=[1], global_shape=[4])),
         "a box that leaves its tensor beyond 64 bits": _one(tensor("a", offset=[2**64 - 1], global_shape=[3])),
         "metadata that is not a string": _bare(_content(_empty(), metadata={"a": 1})),
