@@ -188,6 +188,19 @@ class Snapshot final : public Base {
   };
   [[nodiscard]] Result<void> read(std::span<const ReadRequest> requests, const RunOptions& options = {}) const;
 
+  // Reads boxes of tensors into memory of any strides, in parallel over the chunks that they touch; each of these is
+  // decoded once, whatever the number of boxes in it. Memory beside the caller's is proportional to the number of
+  // threads. After an error, the content of every `out` is unspecified. invalid_argument for a box that does not lie in
+  // its tensor, unsupported if the elements of a tensor are no whole bytes.
+  struct BoxRequest {
+    std::size_t tensor = 0;
+    std::vector<std::uint64_t> offset;  // elements in each dimension
+    std::vector<std::uint64_t> extent;  // elements in each dimension
+    std::byte* out = nullptr;           // of the first element of the box
+    std::vector<std::int64_t> strides;  // bytes between neighbours in each dimension, of any sign
+  };
+  [[nodiscard]] Result<void> read_boxes(std::span<const BoxRequest> requests, const RunOptions& options = {}) const;
+
   // Passes the bytes of all tensors to `sink`, piece by piece, in the order of tensors(); the bytes of an alias are
   // passed again. Chunks are decoded in parallel, in memory that is proportional to the number of threads.
   using Sink = std::function<Result<void>(std::span<const std::byte> piece)>;
