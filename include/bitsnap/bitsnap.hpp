@@ -11,6 +11,7 @@
 #include <bitsnap/error.hpp>
 #include <bitsnap/error_tally.hpp>
 #include <bitsnap/folder.hpp>
+#include <bitsnap/global_tensor.hpp>
 #include <bitsnap/limits.hpp>
 #include <bitsnap/quantization.hpp>
 #include <bitsnap/safetensors.hpp>

@@ -12,11 +12,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <bitsnap/error.hpp>
+#include <bitsnap/global_tensor.hpp>
 #include <bitsnap/limits.hpp>
 #include <bitsnap/settings.hpp>
 #include <bitsnap/snapshot.hpp>
@@ -211,6 +213,17 @@ class Store {
   // often as it is opened.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step = std::nullopt,
                                                                  std::uint32_t shard = 0) const;
+
+  // The tensors of all shards of a checkpoint. Opens one file if the checkpoint was committed by several ranks.
+  // not_found if there is no such step.
+  [[nodiscard]] Result<std::shared_ptr<const std::vector<GlobalTensor>>> tensors(std::uint64_t step) const;
+
+  // Reads boxes of tensors from the shards that hold them, in parallel; decodes each chunk once. Opens only the shards
+  // that are needed. After an error, the content of the memory is unspecified. not_found if there is no such step or
+  // tensor, or if the shards do not hold all elements of a box; invalid_argument for a box that does not lie in its
+  // tensor; corrupt if shards hold different values of the same elements.
+  [[nodiscard]] Result<void> read_boxes(std::uint64_t step, std::span<const TensorBox> boxes,
+                                        const RunOptions& options = {}) const;
 
   // Saves a checkpoint of one shard; it is committed and durable when the call returns. invalid_argument unless `step`
   // is above all steps of the store. `check` is called with what was written, before it is committed; after its error,

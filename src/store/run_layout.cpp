@@ -84,7 +84,8 @@ bool is_attempt_name(std::string_view name) noexcept {
 }
 
 bool is_own_file_name(std::string_view name) noexcept {
-  if (name == kCommitName || name == kRetiredName || os::AtomicFile::is_temporary_name(name)) return true;
+  if (name == kCommitName || name == kRetiredName || name == kTensorsName) return true;
+  if (os::AtomicFile::is_temporary_name(name)) return true;
   return name.starts_with("shard-") && (is_snapshot_file_name(name) || name.ends_with(kRecordSuffix));
 }
 

@@ -16,6 +16,7 @@ inline constexpr std::string_view kCheckpointsName = "checkpoints";
 inline constexpr std::string_view kDamagedName = "damaged";
 inline constexpr std::string_view kCommitName = "commit.json";
 inline constexpr std::string_view kRetiredName = "retired.json";
+inline constexpr std::string_view kTensorsName = "tensors.json";
 
 inline constexpr std::uint32_t kMaxShards = 99'999;
 inline constexpr std::size_t kMaxAttemptBytes = 64;

@@ -183,6 +183,7 @@ Result<std::vector<std::string>> StepDirectories::strays(std::uint64_t step, con
   for (const std::string& name : names) {
     if (!is_own_file_name(name) || name == kCommitName) continue;
     if (name == kRetiredName && !is_committed) continue;
+    if (name == kTensorsName) continue;  // belongs to the step whatever its state is
     const bool is_temporary = os::AtomicFile::is_temporary_name(name);
     if (record == nullptr && !is_temporary) continue;
     if (record != nullptr && std::ranges::find(record->shards, name, &ShardFile::file) != record->shards.end())

@@ -63,6 +63,14 @@ Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint6
   return no_throw("store", [&] { return impl_->snapshot(step, shard); });
 }
 
+Result<std::shared_ptr<const std::vector<GlobalTensor>>> Store::tensors(std::uint64_t step) const {
+  return no_throw("store", [&] { return impl_->tensors(step); });
+}
+
+Result<void> Store::read_boxes(std::uint64_t step, std::span<const TensorBox> boxes, const RunOptions& options) const {
+  return no_throw("store", [&] { return impl_->read_boxes(step, boxes, options); });
+}
+
 Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options,
                                    const SaveCheck& check) {
   auto saved = no_throw("saving", [&] {

@@ -10,6 +10,7 @@
 #include "os/clock.hpp"
 #include "store/catalog.hpp"
 #include "store/store_impl.hpp"
+#include "store/tensor_index.hpp"
 
 namespace bitsnap {
 namespace {
@@ -131,6 +132,12 @@ Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t ste
   return missing;
 }
 
+// A cache: if it cannot be written, reading opens all shards.
+void Store::Impl::write_tensors(const store::CommitRecord& record) {
+  const auto tensors = store::index_tensors(file_system_, layout_, record, options_.limits, 0);
+  if (tensors) static_cast<void>(store::write_tensor_index(file_system_, layout_, record, *tensors));
+}
+
 Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
   BITSNAP_TRY(check_place({0, shards, attempt}));
   BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::shared));
@@ -190,6 +197,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
   }
 
   store::settle_links(record);
+  if (shards > 1) write_tensors(record);
 
   BITSNAP_TRY(directories_.sync_step(step));
   BITSNAP_TRY(directories_.sync_checkpoints());

@@ -13,7 +13,9 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <bitsnap/store.hpp>
@@ -51,6 +53,11 @@ class Store::Impl {
   [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step,
                                                                  std::uint32_t shard) const;
+  // store_tensors.cpp
+  using Tensors = std::shared_ptr<const std::vector<GlobalTensor>>;
+  [[nodiscard]] Result<Tensors> tensors(std::uint64_t step) const;
+  [[nodiscard]] Result<void> read_boxes(std::uint64_t step, std::span<const TensorBox> boxes,
+                                        const RunOptions& options) const;
   // store_save.cpp. A save is three calls, each of which may run on another thread. An error in one of them ends the
   // save and removes what the save has written.
   // Takes the lock and chooses the base. `place` is given if there are several ranks, and `like` if another one of them
@@ -126,6 +133,10 @@ class Store::Impl {
   Result<std::vector<std::string>> remove_strays(bool dry_run, bool is_alone);
   [[nodiscard]] Error step_not_found(std::uint64_t step) const;
 
+  // store_tensors.cpp. From the tensor index, or else from the files.
+  [[nodiscard]] Result<std::pair<store::CommitRecord, Tensors>> record_with_tensors(std::uint64_t step,
+                                                                                    unsigned threads) const;
+
   // store_settle.cpp
   Result<void> settle();
   Result<void> settle_again();
@@ -177,6 +188,7 @@ class Store::Impl {
   CheckpointInfo note_committed(const store::CommitRecord& record);
   void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
+  void write_tensors(const store::CommitRecord& record);
   // check_new_step(), with an error that tells a late caller what became of the step.
   Result<void> check_not_too_late(std::uint64_t step, const std::string& attempt);
   // The missing shards of an attempt, judged by file names. The shard `first` is the first that is missing.

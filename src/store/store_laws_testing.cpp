@@ -12,6 +12,7 @@
 #include "base/hash.hpp"
 #include "base/try.hpp"
 #include "store/store_impl.hpp"
+#include "store/tensor_index.hpp"
 
 namespace bitsnap::store {
 namespace {
@@ -259,6 +260,13 @@ std::string check_files(os::FakeFileSystem& files) {
     }
     if (!record) return fmt::format("stray directory {}", name);
     for (const ShardFile& file : record->shards) named.insert(layout.step_file(step, file.file));
+    named.insert(layout.step_file(step, kTensorsName));
+    const auto tensors = read_tensor_index(files, layout, *record);
+    if (!tensors) continue;
+    const auto expected = index_tensors(files, layout, *record, {}, 1);
+    if (expected && *tensors != *expected) {
+      return fmt::format("the tensor index of step {} says another thing than its files", step);
+    }
   }
   for (const std::string& file : files.all_files()) {
     const bool is_set_aside = file.starts_with(layout.damaged() + "/");

@@ -78,7 +78,7 @@ def stray_files(store: Path) -> list[str]:
     stray = [path.name for path in store.iterdir() if path.name not in _STORE_FILES]
     checkpoints = store / "checkpoints"
     for directory in sorted(checkpoints.iterdir()) if checkpoints.is_dir() else []:
-        named = {"commit.json", "retired.json"}
+        named = {"commit.json", "retired.json", "tensors.json"}
         for record in ("commit.json", "retired.json"):
             if (directory / record).exists():
                 body = json.loads((directory / record).read_text())["commit"]

@@ -1,0 +1,180 @@
+// Tensors across shards: lists those of a checkpoint, and reads any box of them.
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/try.hpp"
+#include "container/json_text.hpp"
+#include "store/store_impl.hpp"
+#include "store/summed_progress.hpp"
+#include "store/tensor_index.hpp"
+#include "tensor/box.hpp"
+
+namespace bitsnap {
+namespace {
+
+// Attempts to read the shards of a checkpoint that a writer changes meanwhile.
+constexpr int kReadAttempts = 4;
+
+// What is read from each shard.
+using ShardRequests = std::map<std::uint32_t, std::vector<Snapshot::BoxRequest>>;
+
+class BoxPlanner {
+ public:
+  BoxPlanner(std::string place, const std::vector<GlobalTensor>& tensors) : place_(std::move(place)) {
+    by_name_.reserve(tensors.size());
+    for (const GlobalTensor& tensor : tensors) by_name_.emplace(tensor.name, &tensor);
+  }
+
+  Result<void> add(const TensorBox& wanted) {
+    const auto found = by_name_.find(wanted.name);
+    if (found == by_name_.end()) {
+      return fail(ErrorKind::not_found,
+                  fmt::format("{}: there is no tensor {}", place_, container::quote_name(wanted.name)));
+    }
+    const GlobalTensor& tensor = *found->second;
+    const tensor::Box box{wanted.offset, wanted.extent};
+    if (!tensor::lies_in(box, tensor.shape) || wanted.strides.size() != tensor.shape.size()) {
+      return tl::unexpected(
+          error(ErrorKind::invalid_argument, tensor,
+                fmt::format("the box of extent [{}] at [{}] with {} strides does not lie in it",
+                            fmt::join(wanted.extent, ", "), fmt::join(wanted.offset, ", "), wanted.strides.size())));
+    }
+    if (std::ranges::find(box.extent, 0U) != box.extent.end()) return {};
+    std::vector<tensor::Box> common;
+    std::vector<std::uint32_t> shards;
+    for (const TensorPart& part : tensor.parts) {
+      auto shared = tensor::intersection(box, {part.offset, part.extent});
+      if (!shared) continue;
+      Snapshot::BoxRequest request{part.tensor, shared->offset, shared->extent, wanted.out, wanted.strides};
+      for (std::size_t i = 0; i < box.offset.size(); ++i) {
+        request.out += static_cast<std::int64_t>(shared->offset[i] - box.offset[i]) * wanted.strides[i];
+        request.offset[i] -= part.offset[i];
+      }
+      requests_[part.shard].push_back(std::move(request));
+      common.push_back(*std::move(shared));
+      shards.push_back(part.shard);
+    }
+    return check_coverage(tensor, box, common, shards);
+  }
+
+  [[nodiscard]] const ShardRequests& requests() const noexcept { return requests_; }
+
+ private:
+  // Every element must come from one part, or it would be unknown which of several values it has.
+  Result<void> check_coverage(const GlobalTensor& tensor, const tensor::Box& box, const std::vector<tensor::Box>& parts,
+                              const std::vector<std::uint32_t>& shards) const {
+    const std::uint64_t elements = tensor::volume(box.extent).value_or(0);
+    if (parts.size() == 1 && parts.front() == box) return {};
+    // The parts ascend, but what they have in common with the box need not.
+    std::vector<std::size_t> order(parts.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::sort(order, {}, [&](std::size_t i) -> const tensor::Box& { return parts[i]; });
+    std::vector<tensor::Box> sorted;
+    sorted.reserve(parts.size());
+    for (const std::size_t i : order) sorted.push_back(parts[i]);
+    const tensor::Coverage coverage = tensor::cover(sorted);
+    if (coverage.has_too_many) {
+      return tl::unexpected(error(ErrorKind::resource_exhausted, tensor, "it has too many parts"));
+    }
+    if (coverage.overlap) {
+      return tl::unexpected(
+          error(ErrorKind::corrupt, tensor,
+                fmt::format("shards {} and {} hold different values of the same elements",
+                            shards[order[coverage.overlap->first]], shards[order[coverage.overlap->second]])));
+    }
+    if (coverage.covered == elements) return {};
+    return tl::unexpected(
+        error(ErrorKind::not_found, tensor,
+              fmt::format("the shards hold {} of {} elements of the box of extent [{}] at [{}]", coverage.covered,
+                          elements, fmt::join(box.extent, ", "), fmt::join(box.offset, ", "))));
+  }
+
+  [[nodiscard]] Error error(ErrorKind kind, const GlobalTensor& tensor, const std::string& what) const {
+    return {kind, fmt::format("{}: tensor {} of shape [{}]: {}", place_, container::quote_name(tensor.name),
+                              fmt::join(tensor.shape, ", "), what)};
+  }
+
+  std::string place_;
+  std::unordered_map<std::string_view, const GlobalTensor*> by_name_;
+  ShardRequests requests_;
+};
+
+std::uint64_t bytes_of(const Snapshot& snapshot, const std::vector<Snapshot::BoxRequest>& requests) {
+  std::uint64_t bytes = 0;
+  for (const Snapshot::BoxRequest& request : requests) {
+    const TensorInfo& info = snapshot.tensors()[request.tensor];
+    const std::uint64_t elements = std::max<std::uint64_t>(tensor::volume(info.shape).value_or(1), 1);
+    bytes += info.size_bytes / elements * tensor::volume(request.extent).value_or(0);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::pair<store::CommitRecord, Store::Impl::Tensors>> Store::Impl::record_with_tensors(std::uint64_t step,
+                                                                                              unsigned threads) const {
+  for (int attempt = 1;; ++attempt) {
+    auto record = store::read_commit_record(file_system_, layout_, step);
+    if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(step_not_found(step));
+    if (!record) return tl::unexpected(std::move(record).error());
+    if (auto read = store::read_tensor_index(file_system_, layout_, *record)) {
+      return std::pair(*std::move(record), std::make_shared<const std::vector<GlobalTensor>>(*std::move(read)));
+    }
+    auto made = store::index_tensors(file_system_, layout_, *record, options_.limits, threads);
+    if (made) return std::pair(*std::move(record), std::make_shared<const std::vector<GlobalTensor>>(*std::move(made)));
+    // A writer may have removed or rewritten the step since its record was read.
+    if (attempt == kReadAttempts || !store::is_damage(made.error())) return tl::unexpected(std::move(made).error());
+  }
+}
+
+Result<Store::Impl::Tensors> Store::Impl::tensors(std::uint64_t step) const {
+  BITSNAP_ASSIGN(auto found, record_with_tensors(step, 0));
+  return std::move(found.second);
+}
+
+Result<void> Store::Impl::read_boxes(std::uint64_t step, std::span<const TensorBox> boxes,
+                                     const RunOptions& options) const {
+  for (int attempt = 1;; ++attempt) {
+    BITSNAP_ASSIGN(const auto found, record_with_tensors(step, options.threads));
+    BoxPlanner planner(fmt::format("{}: step {}", layout_.root(), step), *found.second);
+    for (const TensorBox& box : boxes) BITSNAP_TRY(planner.add(box));
+    // All are opened before the first is read, so that they stay readable.
+    std::vector<std::pair<std::shared_ptr<const Snapshot>, const std::vector<Snapshot::BoxRequest>*>> shards;
+    std::uint64_t total = 0;
+    bool has_changed = false;
+    for (const auto& [shard, requests] : planner.requests()) {
+      BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> opened, reader_->open(step, shard));
+      has_changed = has_changed || opened->id() != found.first.shards[shard].id;
+      if (has_changed) break;
+      const bool fits = std::ranges::all_of(
+          requests, [&](const Snapshot::BoxRequest& request) { return request.tensor < opened->tensors().size(); });
+      if (!fits) {
+        return fail(ErrorKind::corrupt,
+                    fmt::format("{}: the tensor index names tensors that the file lacks", opened->name()));
+      }
+      total += bytes_of(*opened, requests);
+      shards.emplace_back(std::move(opened), &requests);
+    }
+    if (has_changed && attempt < kReadAttempts) continue;
+    if (has_changed) {
+      return fail(ErrorKind::busy, fmt::format("{}: step {} changed {} times while it was being opened; read it again "
+                                               "later",
+                                               layout_.root(), step, kReadAttempts));
+    }
+    store::SummedProgress progress(options.progress, total);
+    for (const auto& [snapshot, requests] : shards) {
+      RunOptions own = options;
+      own.progress = progress.next(bytes_of(*snapshot, *requests));
+      BITSNAP_TRY(snapshot->read_boxes(*requests, own));
+    }
+    return {};
+  }
+}
+
+}  // namespace bitsnap

@@ -1,0 +1,48 @@
+// The tensor index of a checkpoint: the tensors of all its shards in one file, so that a reader opens only the shards
+// that it needs. docs/spec/store.md, "tensors.json". It is a cache of what the snapshot files say.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/global_tensor.hpp>
+#include <bitsnap/snapshot.hpp>
+
+#include "container/index.hpp"
+#include "os/file_system.hpp"
+#include "store/commit_record.hpp"
+#include "store/run_layout.hpp"
+
+namespace bitsnap::store {
+
+// What the tensor index needs of a tensor in one shard.
+struct ShardTensor {
+  TensorInfo info;
+  std::uint64_t content = 0;      // a hash of the bytes
+  bool differs_if_other = false;  // tensors with other hashes have other bytes; false: unknown, as for small tensors
+};
+
+// The tensors of a shard that can be read by themselves, by their number.
+[[nodiscard]] std::vector<ShardTensor> shard_tensors(const container::Index& index);
+
+// By the names' first appearance, in the order of shards.
+[[nodiscard]] std::vector<GlobalTensor> merge_shards(std::span<const std::vector<ShardTensor>> shards);
+
+// Opens the files of a record. `threads` as in RunOptions. Errors are those of opening a snapshot.
+[[nodiscard]] Result<std::vector<GlobalTensor>> index_tensors(os::FileSystem& file_system, const RunLayout& layout,
+                                                              const CommitRecord& record, const DecodeLimits& limits,
+                                                              unsigned threads);
+
+// nullopt if there is no file, if it is damaged, or if it is of other shards than those of the record.
+[[nodiscard]] std::optional<std::vector<GlobalTensor>> read_tensor_index(os::FileSystem& file_system,
+                                                                         const RunLayout& layout,
+                                                                         const CommitRecord& record);
+// Writes the file without any sync.
+[[nodiscard]] Result<void> write_tensor_index(os::FileSystem& file_system, const RunLayout& layout,
+                                              const CommitRecord& record, std::span<const GlobalTensor> tensors);
+
+}  // namespace bitsnap::store
