@@ -23,7 +23,7 @@ struct TensorPart {
 
 // A tensor that a checkpoint holds, in one part or in several. Equal parts of several shards are listed once. A tensor
 // that several shards hold whole, under one name and with other values, is one tensor for each of them, with the name
-// "rank-N/NAME"; so is a tensor of less than 4 KiB unless it is known to be equal.
+// "rank-N/NAME".
 struct GlobalTensor {
   std::string name;
   DType dtype = DType::opaque;

@@ -30,6 +30,7 @@ from bitsnap._bitsnap import (
     ErrorTally as ErrorTally,
     FileTensor as FileTensor,
     FolderEntry as FolderEntry,
+    GlobalTensor as GlobalTensor,
     LossReport as LossReport,
     PruneReport as PruneReport,
     RepairReport as RepairReport,
@@ -39,10 +40,12 @@ from bitsnap._bitsnap import (
     Settings as Settings,
     StoreDamage as StoreDamage,
     StoreVerification as StoreVerification,
+    TensorPart as TensorPart,
     UpdateErrors as UpdateErrors,
     max_cost as max_cost,
     set_max_cost as set_max_cost,
 )
+from bitsnap._boxes import Box as Box
 from bitsnap._engine_saves import Save as Save
 from bitsnap._job_options import AgentOptions as AgentOptions, JobOptions as JobOptions, MemoryOptions as MemoryOptions
 from bitsnap._restoring import Restored as Restored

@@ -287,6 +287,11 @@ def target_of(value: Any, info: TensorInfo, where: str) -> Target:
         raise InvalidArgumentError(
             f"{where} is {source.dtype} {list(source.shape)}, but the snapshot holds {info.dtype} {list(info.shape)}"
         )
+    return fillable(value, source, where)
+
+
+def fillable(value: Any, source: Source, where: str) -> Target:
+    """Checks that the caller's tensor, which `source` describes, can be filled. Raises InvalidArgumentError if not."""
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         raise InvalidArgumentError(f"{where} is an array that is not writeable")
     if isinstance(source.data, int):

@@ -13,6 +13,7 @@ from bitsnap import _bitsnap
 from bitsnap._adam import Adam, AdamOfState
 from bitsnap._arrays import AnyTensor, Data, is_tensor, named_source_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorTable, ValueTree
+from bitsnap._boxes import Box, tensor_of
 from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role, native_target
 from bitsnap._state_plan import StatePlan, StructureChangedError
@@ -107,7 +108,7 @@ def pack(
 
 
 def pack_tensors(
-    tensors: Mapping[str, AnyTensor],
+    tensors: Mapping[str, AnyTensor | Box],
     settings: Settings,
     adam: Adam | None,
     *,
@@ -121,12 +122,16 @@ def pack_tensors(
         if not isinstance(name, str):
             raise InvalidArgumentError(f"the names of tensors must be str, got {name!r}")
         check_text(name, f"the name {name!r}")
+        box = tensor if isinstance(tensor, Box) else None
+        tensor = tensor_of(tensor)
         if not is_tensor(tensor) and not isinstance(tensor, np.ndarray | np.generic):
             raise InvalidArgumentError(
-                f"tensors[{name!r}] is of type {type(tensor).__qualname__}, not a tensor or array; "
+                f"tensors[{name!r}] is of type {type(tensor).__qualname__}, not a tensor, array or Box; "
                 "bitsnap.save stores nested states with other values"
             )
-        entries.add(name, named_source_of(tensor, f"tensors[{name!r}]"))
+        if box is not None and box.name is not None:
+            check_text(box.name, f"the name of tensors[{name!r}]")
+        entries.add(name, named_source_of(tensor, f"tensors[{name!r}]"), box=box)
     numbers = AdamOfState(settings, adam)
     numbers.tell(entries)
     return _packed(numbers, entries, None, metadata)

@@ -9,6 +9,7 @@ from bitsnap import _bitsnap, _dtypes
 from bitsnap._arguments import check_callable
 from bitsnap._arrays import Place, new_tensor
 from bitsnap._bitsnap import TensorInfo, TensorInfos
+from bitsnap._boxes import Box
 from bitsnap._options import Progress
 from bitsnap.errors import InvalidArgumentError
 
@@ -70,6 +71,13 @@ def canonical(infos: TensorInfos, index: int) -> int:
         return index
     owner = infos[info.alias_of]
     return info.alias_of if (owner.dtype, owner.shape) == (info.dtype, info.shape) else index
+
+
+def box_around(tensor: Any, info: TensorInfo) -> Any:
+    """A loaded tensor as the value that was saved: in its box, if it is a part of a sharded tensor."""
+    if info.global_shape is None or info.offset is None:
+        return tensor
+    return Box(tensor, info.global_shape, info.offset, info.global_name or None)
 
 
 class Loader:

@@ -15,6 +15,7 @@ import numpy as np
 
 from bitsnap._arrays import Data, NotStorableTensorError, Source, source_maker, source_of
 from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree, value_text
+from bitsnap._boxes import Box, tensor_of
 from bitsnap._tree import Entries, encoded_value, is_container
 from bitsnap._typed_values import is_mapping, items_of, metadata_of
 from bitsnap.errors import InvalidArgumentError
@@ -121,6 +122,18 @@ class _Tensor:
         plan.add(self._source_of(value), self._dtype, self._shape, self._holder)
 
 
+class _Box:
+    __slots__ = ("_place", "_tensor")
+
+    def __init__(self, box: Box, tensor: _Tensor) -> None:
+        self._place, self._tensor = (box.global_shape, box.offset, box.name), tensor
+
+    def match(self, value: Any, plan: StatePlan) -> None:
+        if type(value) is not Box or (value.global_shape, value.offset, value.name) != self._place:
+            raise StructureChangedError
+        self._tensor.match(value.tensor, plan)
+
+
 class _LongValue:
     """Bytes or a str stored as a tensor."""
 
@@ -213,7 +226,8 @@ def _node_with_tensors(value: Any, encoded: Any, entries: Entries, replace: Repl
     if isinstance(encoded, TensorRef):
         entry = entries.items[encoded.index]
         holder = encoded.index if entry.alias_of is None else entry.alias_of
-        return _Tensor(value, entry.dtype, entry.shape, holder)
+        tensor = _Tensor(tensor_of(value), entry.dtype, entry.shape, holder)
+        return _Box(value, tensor) if isinstance(value, Box) else tensor
     if isinstance(encoded, TypedValue) and isinstance(encoded.content, TensorRef):
         entry = entries.items[encoded.content.index]
         holder = encoded.content.index if entry.alias_of is None else entry.alias_of

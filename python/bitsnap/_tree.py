@@ -19,6 +19,7 @@ from bitsnap import _dtypes
 from bitsnap._arguments import number_of
 from bitsnap._arrays import Data, NotStorableTensorError, Source, is_tensor, source_of, usual_sources
 from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
+from bitsnap._boxes import Box
 from bitsnap._options import Masters
 from bitsnap._typed_values import (
     NotStorableError,
@@ -63,6 +64,11 @@ class Entry(NamedTuple):
     master: tuple[str, int] | None  # its name, and the element in it where this tensor begins
     adam: AdamNumbers | None  # of a first moment
     alias_of: int | None
+    box: NativeBox | None
+
+
+# The name of the whole tensor, or "" for the entry's own; the shape of the whole tensor; the offset.
+NativeBox: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 class Entries:
@@ -83,10 +89,11 @@ class Entries:
         self._paths: list[Path] = []
         self._by_path: dict[Path, int] = {}  # made when it is needed
 
-    def add(self, name: str, source: Source, path: Path = (), role: str | None = None) -> int:
+    def add(self, name: str, source: Source, path: Path = (), role: str | None = None, box: Box | None = None) -> int:
         """Adds the tensor at a path of the state; returns its index. A name that is taken gets "#2", "#3" and so on.
 
-        `role` is that of a tensor for which the caller gave none; None lets the library find it.
+        `role` is that of a tensor for which the caller gave none; None lets the library find it. `box` is the box that
+        holds the tensor, if there is one.
         """
         unique, count = name, 1
         while unique in self._used:
@@ -102,7 +109,11 @@ class Entries:
             alias = None if first == index else first
         role = self._roles.pop(unique, role) if self._roles else role
         master = self._masters.pop(unique, None) if self._masters else None
-        self.items.append(tuple.__new__(Entry, (unique, dtype, shape, size_bytes, role, master, None, alias)))
+        place: NativeBox | None = None
+        if box is not None:
+            whole = name if box.name is None else box.name
+            place = ("" if whole == unique else whole, box.global_shape, box.offset)
+        self.items.append(tuple.__new__(Entry, (unique, dtype, shape, size_bytes, role, master, None, alias, place)))
         self.data.append(data)
         self.owners.append(owner)
         return index
@@ -296,6 +307,8 @@ class _Flattener:
     def _leaf(self, value: Any, path: Path, name: str) -> Any:
         if is_tensor(value):
             return self._tensor(value, path, name, "tensor")
+        if isinstance(value, Box):
+            return self._box(value, path, name)
         if isinstance(value, np.generic):
             return self._tensor(value, path, name, "scalar")
         if isinstance(value, np.ndarray):
@@ -308,12 +321,23 @@ class _Flattener:
             return str(value)
         raise self._refusal(value, path, _advice(value))
 
-    def _tensor(self, value: Any, path: Path, name: str, kind: str, role: str | None = None) -> TensorRef:
+    def _tensor(
+        self, value: Any, path: Path, name: str, kind: str, role: str | None = None, box: Box | None = None
+    ) -> TensorRef:
         try:
             source = self._sources.get(type(value), source_of)(value)
         except NotStorableTensorError as error:
             raise InvalidArgumentError(f"{place_of(path, 'state')} {error}") from None
-        return TensorRef(self._entries.add(name or "tensor", source, path, role), kind)
+        return TensorRef(self._entries.add(name or "tensor", source, path, role, box), kind)
+
+    def _box(self, box: Box, path: Path, name: str) -> TensorRef:
+        if box.name is not None:
+            check_text(box.name, f"the name of {place_of(path, 'state')}")
+        if is_tensor(box.tensor):
+            return self._tensor(box.tensor, path, name, "tensor", box=box)
+        if isinstance(box.tensor, np.ndarray):
+            return self._tensor(box.tensor, path, name, "array", box=box)
+        raise self._refusal(box.tensor, path, "a box holds a tensor or an array")
 
     def _stream(self, content: bytes, path: Path, name: str, kind: str) -> Any:
         return TypedValue(kind, self._tensor(np.frombuffer(content, np.uint8), path, name, "tensor", "other"))

@@ -9,9 +9,10 @@ from bitsnap import _bitsnap, _dtypes
 from bitsnap._adam import Adam
 from bitsnap._arrays import AnyTensor
 from bitsnap._bitsnap import SaveSummary, Settings
+from bitsnap._boxes import Box
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._packing import pack_tensors, write
-from bitsnap._reading import Device, Loader, device_of
+from bitsnap._reading import Device, Loader, box_around, device_of
 from bitsnap._slicing import read_part
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.settings import settings_of
@@ -19,7 +20,7 @@ from bitsnap.snapshot import Snapshot, find_tensor, names_of, native_snapshot
 
 
 def save_file(
-    tensors: Mapping[str, AnyTensor],
+    tensors: Mapping[str, AnyTensor | Box],
     path: PathLike,
     metadata: Mapping[str, str] | None = None,
     *,
@@ -40,8 +41,8 @@ def save_file(
     Args:
         tensors: torch tensors and numpy arrays of any shape, strides and device, and of any dtype with whole bytes.
             Tensors on other devices are copied to the CPU one after another, and tensors that are not contiguous are
-            copied when they are stored. Tensors that share memory (tied weights) are stored once. The tensors must not
-            change before the function returns.
+            copied when they are stored. Tensors that share memory (tied weights) are stored once. A Box holds a part of
+            a sharded tensor. The tensors must not change before the function returns.
         path: the file to write.
         metadata: strings to keep with the tensors.
         base: an earlier snapshot to code against; reading the new file then needs the base. Tensors are compared by
@@ -197,6 +198,12 @@ class safe_open:  # noqa: N801  named as safetensors names it
         tickets = {name: loader.want(index, self._framework, self._device) for name, index in indexes.items()}
         loader.run(self._threads, progress)
         return {name: loader.get(ticket) for name, ticket in tickets.items()}
+
+    def get_box(self, name: str) -> Box | None:
+        """The box of a tensor that is a part of a sharded one, with its elements; None for any other tensor."""
+        native = self._native()
+        info = native.tensors[find_tensor(native, name)]
+        return box_around(self.get_tensor(name), info) if info.global_shape is not None else None
 
     def get_slice(self, name: str) -> TensorSlice:
         """A tensor to be indexed; reads nothing yet. Raises NotFoundError if there is none of that name."""

@@ -13,11 +13,12 @@ from bitsnap._adam import Adam
 from bitsnap._arguments import invalid
 from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
+from bitsnap._boxes import Box, tensor_of
 from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._overlaps import Filled, check_apart
 from bitsnap._packing import pack, write
-from bitsnap._reading import Device, Job, Loader, canonical, device_of
+from bitsnap._reading import Device, Job, Loader, box_around, canonical, device_of
 from bitsnap._tree import Path, Question, Reference, place_of, places, prune, rebuild, references
 from bitsnap._typed_values import StoredValue, decode, items_of
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
@@ -54,9 +55,10 @@ def save(
     A state may hold torch tensors, numpy arrays and numpy scalars, int of any size, float, complex, bool, str, bytes
     and None; OrderedDict, Counter, defaultdict with a builtin type as factory, argparse.Namespace, set and frozenset;
     torch.Size, torch.dtype, torch.device, pathlib paths, date, time, datetime, timedelta, time zones with a fixed
-    offset, and members of enum classes. Keys of dicts and items of sets may be str, int, float, bool, bytes, None,
-    tuples and frozensets of those, enum members, dtypes, devices, paths and times. ``state_dict()`` of modules,
-    optimizers and schedulers, ``torch.get_rng_state()``, numpy generators' ``bit_generator.state`` and
+    offset, and members of enum classes; and a Box, which holds a part of a sharded tensor. Keys of dicts and items of
+    sets may be str, int, float, bool, bytes, None, tuples and frozensets of those, enum members, dtypes, devices, paths
+    and times. ``state_dict()`` of modules, optimizers and schedulers, ``torch.get_rng_state()``, numpy generators'
+    ``bit_generator.state`` and
     ``random.getstate()`` can be saved as they are. Every value comes back with its type and, without loss, its bits;
     only torch's version string comes back as a str. The file does not store devices of tensors, nor whether a tensor
     is a parameter or requires a gradient.
@@ -154,7 +156,9 @@ def load(
         value = loader.get(want(reference))
         if isinstance(reference, StoredValue):
             return _value_in(value, reference, place)
-        return value[()] if reference.kind == "scalar" else value
+        if reference.kind == "scalar":
+            return value[()]
+        return box_around(value, native.tensors[reference.index])
 
     for place, reference in references(tree):
         if isinstance(reference, StoredValue):
@@ -163,7 +167,7 @@ def load(
             want(reference)
     loader.run(threads, progress)
     for value in filled.values():
-        note_filled(value)
+        note_filled(tensor_of(value))
     return rebuild(tree, give)
 
 
@@ -261,8 +265,10 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
         if path not in targets:
             continue
         where = place_of(path, "into")
-        target = target_of(targets[path], infos[reference.index], where)
-        filled[path] = target.value
+        info = infos[reference.index]
+        _check_box(targets[path], info, where)
+        target = target_of(tensor_of(targets[path]), info, where)
+        filled[path] = targets[path]
         index = canonical(infos, reference.index)
         if target.identity is not None:
             first, other = taken.setdefault(target.identity, (index, path))
@@ -283,8 +289,17 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
     return filled
 
 
+def _check_box(target: Any, info: TensorInfo, where: str) -> None:
+    if isinstance(target, Box) and (target.global_shape, target.offset) != (info.global_shape, info.offset):
+        found = "no box" if info.offset is None else f"a box at {info.offset} in a tensor of shape {info.global_shape}"
+        raise InvalidArgumentError(
+            f"{where} is a box at {target.offset} in a tensor of shape {target.global_shape}, but the snapshot holds "
+            f"{found}; Store.read_into() reads any box"
+        )
+
+
 def _tensors_of(value: Any, path: Path) -> Iterable[tuple[Path, torch.Tensor | Any]]:
-    if is_tensor(value) or isinstance(value, np.ndarray):
+    if is_tensor(value) or isinstance(value, np.ndarray | Box):
         yield path, value
     for key, item in items_of(value):
         yield from _tensors_of(item, (*path, key))

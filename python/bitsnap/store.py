@@ -25,6 +25,7 @@ from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, n
 from bitsnap._packing import PackedState, Packer
 from bitsnap._reading import Device
 from bitsnap._store_folders import StoreFolders
+from bitsnap._store_tensors import StoreTensors
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
@@ -36,7 +37,7 @@ _OPEN_NEWEST = 16
 Reencode: TypeAlias = Literal["auto", "never", "always"]
 
 
-class Store(StoreFolders):
+class Store(StoreFolders, StoreTensors):
     """The checkpoints of one run in a directory, by step. A checkpoint exists completely or not at all.
 
     A checkpoint is coded against an earlier one and stores only the changes; the files that it needs stay as long as

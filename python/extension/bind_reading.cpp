@@ -141,25 +141,39 @@ struct PyTensorInfo {
   const TensorInfo* info = nullptr;  // of the snapshot
 };
 
-nb::typed<nb::tuple, int, nb::ellipsis> shape_of(const PyTensorInfo& self) {
-  const std::vector<std::uint64_t>& shape = self.info->shape;
+}  // namespace
+
+IntTuple to_tuple(const std::vector<std::uint64_t>& shape) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   if (!tuple.is_valid()) throw nb::python_error();
   for (std::size_t i = 0; i < shape.size(); ++i) {
     PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(i), nb::cast(shape[i]).release().ptr());
   }
-  return nb::borrow<nb::typed<nb::tuple, int, nb::ellipsis>>(tuple);
+  return nb::borrow<IntTuple>(tuple);
 }
+
+namespace {
 
 void bind_tensor_info(nb::module_& module) {
   nb::class_<PyTensorInfo>(module, "TensorInfo")
       .def_prop_ro("name", [](const PyTensorInfo& self) { return std::string_view(self.info->name); })
       .def_prop_ro("dtype", [](const PyTensorInfo& self) { return std::string_view(self.info->dtype_name); })
-      .def_prop_ro("shape", &shape_of)
+      .def_prop_ro("shape", [](const PyTensorInfo& self) { return to_tuple(self.info->shape); })
       .def_prop_ro("size_bytes", [](const PyTensorInfo& self) { return self.info->size_bytes; })
       .def_prop_ro("item_bytes", [](const PyTensorInfo& self) { return element_size(self.info->dtype); })
       .def_prop_ro("role", [](const PyTensorInfo& self) { return role_name(self.info->role); })
-      .def_prop_ro("alias_of", [](const PyTensorInfo& self) { return self.info->alias_of; });
+      .def_prop_ro("alias_of", [](const PyTensorInfo& self) { return self.info->alias_of; })
+      .def_prop_ro("global_shape",
+                   [](const PyTensorInfo& self) {
+                     return self.info->shard ? std::optional(to_tuple(self.info->shard->global_shape)) : std::nullopt;
+                   })
+      .def_prop_ro("offset",
+                   [](const PyTensorInfo& self) {
+                     return self.info->shard ? std::optional(to_tuple(self.info->shard->offset)) : std::nullopt;
+                   })
+      .def_prop_ro("global_name", [](const PyTensorInfo& self) {
+        return self.info->shard ? std::string_view(self.info->shard->global_name) : std::string_view();
+      });
 
   nb::class_<PyTensorInfos>(module, "TensorInfos", "The tensors of a snapshot, in order.")
       .def("__len__", [](const PyTensorInfos& self) { return self.snapshot->tensors().size(); })

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <bitsnap/folder.hpp>
@@ -176,6 +178,32 @@ PySnapshot snapshot(const PyStore& self, std::optional<std::uint64_t> step, std:
   return {self.call([&](Store& store) { return store.snapshot(step, shard); })};
 }
 
+// The tensors of a checkpoint by name. Their Python objects share the list of the library.
+nb::typed<nb::dict, nb::str, PyGlobalTensor> tensors(const PyStore& self, std::uint64_t step) {
+  const auto listed = self.call([&](Store& store) { return store.tensors(step); });
+  nb::typed<nb::dict, nb::str, PyGlobalTensor> result;
+  for (const GlobalTensor& tensor : *listed) {
+    result[nb::str(tensor.name.data(), tensor.name.size())] = PyGlobalTensor{listed, &tensor};
+  }
+  return result;
+}
+
+// Name, offset, extent, address, strides in bytes.
+using BoxItem = std::tuple<std::string, std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::uintptr_t,
+                           std::vector<std::int64_t>>;
+
+void read_boxes(const PyStore& self, std::uint64_t step, const std::vector<BoxItem>& boxes, unsigned threads,
+                nb::object progress) {
+  std::vector<TensorBox> native;
+  native.reserve(boxes.size());
+  for (const auto& [name, offset, extent, address, strides] : boxes) {
+    native.push_back({name, offset, extent, reinterpret_cast<std::byte*>(address), strides});
+  }
+  RunContext context(std::move(progress));
+  const RunOptions options{usable_threads(threads), context.progress()};
+  self.call(context, [&](Store& store) { return store.read_boxes(step, native, options); });
+}
+
 PruneReport prune(const PyStore& self, std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
                   std::vector<std::uint64_t> keep, const std::string& reencode, bool dry_run, unsigned threads,
                   nb::object progress) {
@@ -238,6 +266,9 @@ void bind_store(nb::module_& module) {
           },
           nb::arg("step"))
       .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"))
+      .def("tensors", &tensors, nb::arg("step"))
+      .def("read_boxes", &read_boxes, nb::arg("step"), nb::arg("boxes"), nb::kw_only(), nb::arg("threads"),
+           nb::arg("progress").none())
       .def("save", &save_checkpoint, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
            nb::arg("metadata"), nb::kw_only(), nb::arg("threads"), nb::arg("progress").none())
       .def("save_folder", &save_folder_checkpoint, nb::arg("step"), nb::arg("folder"), nb::kw_only(),

@@ -9,6 +9,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <bitsnap/store.hpp>
@@ -40,6 +41,26 @@ nb::object utc_time(std::int64_t unix_ms) {
 nb::str describe(const StoreDamage& damage) {
   const std::string where = damage.where.empty() ? "" : damage.where + ": ";
   return text_of_message(damage.file + ": " + where + damage.error.message());
+}
+
+void bind_global_tensor(nb::module_& module) {
+  ReportClass<TensorPart>(module, "TensorPart", "One stored box of a tensor of a checkpoint.")
+      .field("shard", &TensorPart::shard, "The shard that holds it.")
+      .field("tensor", &TensorPart::tensor, "The number of the tensor in that shard.")
+      .field(
+          "offset", [](const TensorPart& self) { return to_tuple(self.offset); }, "In the whole tensor.")
+      .field("shape", [](const TensorPart& self) { return to_tuple(self.extent); }, "The extent of the box.");
+
+  ReportClass<PyGlobalTensor>(module, "GlobalTensor", "A tensor of a checkpoint, in one part or in several.")
+      .field("name", [](const PyGlobalTensor& self) { return std::string_view(self.tensor->name); })
+      .field(
+          "dtype", [](const PyGlobalTensor& self) { return std::string_view(self.tensor->dtype_name); },
+          "As safetensors names it, such as \"BF16\".")
+      .field("shape", [](const PyGlobalTensor& self) { return to_tuple(self.tensor->shape); })
+      .field("role", [](const PyGlobalTensor& self) { return role_name(self.tensor->role); })
+      .field(
+          "parts", [](const PyGlobalTensor& self) { return self.tensor->parts; },
+          "The boxes that the shards hold, in the order of their offsets; none is empty.");
 }
 
 void bind_checkpoint(nb::module_& module) {
@@ -148,6 +169,7 @@ nb::str file_name(const std::string& name) {
 
 void bind_store_reports(nb::module_& module) {
   bind_checkpoint(module);
+  bind_global_tensor(module);
   bind_pruning(module);
   bind_repair(module);
 }

@@ -33,6 +33,15 @@ struct PySnapshot {
 // A name of a file, which need not be text, as os.fsdecode decodes it.
 [[nodiscard]] nanobind::str file_name(const std::string& name);
 
+using IntTuple = nanobind::typed<nanobind::tuple, int, nanobind::ellipsis>;
+[[nodiscard]] IntTuple to_tuple(const std::vector<std::uint64_t>& shape);
+
+// One tensor of a list that Python objects share.
+struct PyGlobalTensor {
+  std::shared_ptr<const std::vector<GlobalTensor>> all;
+  const GlobalTensor* tensor = nullptr;
+};
+
 // A folder that is ready to be saved.
 struct PyFolderState {
   FolderState state;

@@ -94,13 +94,14 @@ class LazyTensor {
 };
 
 // Name, dtype name, shape, size in bytes, role or None, name of its master and element in it or None, AdamNumbers or
-// None, index of the tensor it is an alias of or None.
+// None, index of the tensor it is an alias of or None, its box or None.
+using Box = std::tuple<std::string, std::vector<std::uint64_t>, std::vector<std::uint64_t>>;
 using Item = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::uint64_t, std::optional<std::string>,
                         std::optional<std::pair<std::string, std::uint64_t>>, std::optional<AdamNumbers>,
-                        std::optional<std::size_t>>;
+                        std::optional<std::size_t>, std::optional<Box>>;
 
 Role role_of(const std::optional<std::string>& given, const TensorInfo& info) {
-  if (!given) return guess_role(info.name, info.dtype);
+  if (!given) return guess_role(info.global_name(), info.dtype);
   const std::optional<Role> role = role_from_name(*given);
   if (!role) {
     raise(Error(ErrorKind::invalid_argument, "tensor '" + info.name + "': unknown role '" + *given +
@@ -113,13 +114,17 @@ TensorTable table_from_python(const nb::typed<nb::sequence, nb::any>& items) {
   TensorTable table;
   table.tensors.reserve(nb::len(items));
   for (const nb::handle item : items) {
-    auto [name, dtype_name, shape, size_bytes, role, master, adam, alias] = nb::cast<Item>(item);
+    auto [name, dtype_name, shape, size_bytes, role, master, adam, alias, box] = nb::cast<Item>(item);
     TensorSource& source = table.tensors.emplace_back();
     source.info.name = std::move(name);
     source.info.dtype = dtype_from_name(dtype_name);
     source.info.dtype_name = std::move(dtype_name);
     source.info.shape = std::move(shape);
     source.info.size_bytes = size_bytes;
+    if (box) {
+      auto& [global_name, global_shape, offset] = *box;
+      source.info.shard = ShardBox{std::move(global_shape), std::move(offset), std::move(global_name)};
+    }
     source.info.role = role_of(role, source.info);
     if (master) source.master = MasterSlice{std::move(master->first), master->second};
     source.adam = adam;

@@ -134,7 +134,7 @@ Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t ste
 
 // A cache: if it cannot be written, reading opens all shards.
 void Store::Impl::write_tensors(const store::CommitRecord& record) {
-  const auto tensors = store::index_tensors(file_system_, layout_, record, options_.limits, 0);
+  const auto tensors = store::index_tensors(file_system_, layout_, *reader_, record, options_.limits, 0);
   if (tensors) static_cast<void>(store::write_tensor_index(file_system_, layout_, record, *tensors));
 }
 

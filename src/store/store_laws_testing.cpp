@@ -263,7 +263,8 @@ std::string check_files(os::FakeFileSystem& files) {
     named.insert(layout.step_file(step, kTensorsName));
     const auto tensors = read_tensor_index(files, layout, *record);
     if (!tensors) continue;
-    const auto expected = index_tensors(files, layout, *record, {}, 1);
+    CheckpointReader reader(files, layout, {});
+    const auto expected = index_tensors(files, layout, reader, *record, {}, 1);
     if (expected && *tensors != *expected) {
       return fmt::format("the tensor index of step {} says another thing than its files", step);
     }

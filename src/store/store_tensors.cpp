@@ -126,7 +126,7 @@ Result<std::pair<store::CommitRecord, Store::Impl::Tensors>> Store::Impl::record
     if (auto read = store::read_tensor_index(file_system_, layout_, *record)) {
       return std::pair(*std::move(record), std::make_shared<const std::vector<GlobalTensor>>(*std::move(read)));
     }
-    auto made = store::index_tensors(file_system_, layout_, *record, options_.limits, threads);
+    auto made = store::index_tensors(file_system_, layout_, *reader_, *record, options_.limits, threads);
     if (made) return std::pair(*std::move(record), std::make_shared<const std::vector<GlobalTensor>>(*std::move(made)));
     // A writer may have removed or rewritten the step since its record was read.
     if (attempt == kReadAttempts || !store::is_damage(made.error())) return tl::unexpected(std::move(made).error());

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -199,7 +200,7 @@ class Merger {
       TensorPart part = part_of(entry);
       if (std::ranges::find(part.extent, 0U) != part.extent.end()) continue;
       const auto [known, is_new] = boxes.try_emplace({part.offset, part.extent}, entry.tensor);
-      const bool differs = known->second->differs_if_other && known->second->content != entry.tensor->content;
+      const bool differs = !known->second->is_in_pool && known->second->content != entry.tensor->content;
       if (is_new || differs) tensor.parts.push_back(std::move(part));
     }
     std::ranges::sort(tensor.parts, {},
@@ -209,6 +210,39 @@ class Merger {
   std::vector<GlobalTensor> tensors_;
   std::unordered_set<std::string> used_;
 };
+
+// Makes the hashes of small tensors tell whether their bytes are equal, if several shards hold them whole, by one name.
+Result<void> compare_small(CheckpointReader& reader, const CommitRecord& record,
+                           std::vector<std::vector<ShardTensor>>& shards) {
+  const auto is_small = [](const ShardTensor& tensor) { return tensor.is_in_pool && !tensor.info.shard; };
+  struct Seen {
+    std::uint64_t content = 0;
+    bool differs = false;
+  };
+  std::unordered_map<std::string_view, Seen> seen;
+  for (const std::vector<ShardTensor>& shard : shards) {
+    for (const ShardTensor& tensor : shard) {
+      if (!is_small(tensor)) continue;
+      const auto [first, is_new] = seen.try_emplace(tensor.info.name, Seen{tensor.content, false});
+      first->second.differs = first->second.differs || first->second.content != tensor.content;
+    }
+  }
+  std::vector<std::byte> bytes;
+  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+    std::shared_ptr<const Snapshot> snapshot;
+    for (std::size_t i = 0; i < shards[shard].size(); ++i) {
+      ShardTensor& tensor = shards[shard][i];
+      if (!is_small(tensor) || !seen.at(tensor.info.name).differs) continue;
+      if (snapshot == nullptr) {
+        BITSNAP_ASSIGN(snapshot, reader.open_file(record.step, record.shards[shard]));
+      }
+      bytes.resize(static_cast<std::size_t>(tensor.info.size_bytes));
+      BITSNAP_TRY(snapshot->read_bytes(i, 0, bytes));
+      tensor.content = hash64(bytes);
+    }
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -220,8 +254,8 @@ std::vector<ShardTensor> shard_tensors(const container::Index& index) {
     const std::size_t holder = tensors[i].info.alias_of.value_or(i);
     std::optional<std::size_t> stream = index.streams.stream_of[holder];
     hashes.clear();
-    tensors[i].differs_if_other = stream.has_value();
     if (!stream && index.content.pool_offsets[holder]) {
+      tensors[i].is_in_pool = true;
       stream = index.streams.pool;
       hashes.push_back(*index.content.pool_offsets[holder]);
     }
@@ -252,8 +286,8 @@ std::vector<GlobalTensor> merge_shards(std::span<const std::vector<ShardTensor>>
 }
 
 Result<std::vector<GlobalTensor>> index_tensors(os::FileSystem& file_system, const RunLayout& layout,
-                                                const CommitRecord& record, const DecodeLimits& limits,
-                                                unsigned threads) {
+                                                CheckpointReader& reader, const CommitRecord& record,
+                                                const DecodeLimits& limits, unsigned threads) {
   std::vector<std::vector<ShardTensor>> shards(record.shards.size());
   const auto executor = exec::make_executor(threads);
   BITSNAP_TRY(
@@ -261,14 +295,15 @@ Result<std::vector<GlobalTensor>> index_tensors(os::FileSystem& file_system, con
         const ShardFile& file = record.shards[shard];
         const std::string path = layout.step_file(record.step, file.file);
         BITSNAP_ASSIGN(auto opened, file_system.open(path));
-        BITSNAP_ASSIGN(const auto reader, container::FileReader::open(std::move(opened), limits));
-        if (reader->index().id != file.id) {
+        BITSNAP_ASSIGN(const auto parsed, container::FileReader::open(std::move(opened), limits));
+        if (parsed->index().id != file.id) {
           return fail(ErrorKind::corrupt, fmt::format("{}: holds snapshot {}, the commit record says {}", path,
-                                                      reader->index().id.to_hex(), file.id.to_hex()));
+                                                      parsed->index().id.to_hex(), file.id.to_hex()));
         }
-        shards[shard] = shard_tensors(reader->index());
+        shards[shard] = shard_tensors(parsed->index());
         return {};
       }));
+  BITSNAP_TRY(compare_small(reader, record, shards));
   return merge_shards(shards);
 }
 

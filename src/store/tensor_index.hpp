@@ -14,6 +14,7 @@
 
 #include "container/index.hpp"
 #include "os/file_system.hpp"
+#include "store/checkpoint_reader.hpp"
 #include "store/commit_record.hpp"
 #include "store/run_layout.hpp"
 
@@ -22,8 +23,8 @@ namespace bitsnap::store {
 // What the tensor index needs of a tensor in one shard.
 struct ShardTensor {
   TensorInfo info;
-  std::uint64_t content = 0;      // a hash of the bytes
-  bool differs_if_other = false;  // tensors with other hashes have other bytes; false: unknown, as for small tensors
+  std::uint64_t content = 0;  // a hash: equal for equal bytes that are stored in the same way
+  bool is_in_pool = false;    // then tensors with other hashes may have the same bytes
 };
 
 // The tensors of a shard that can be read by themselves, by their number.
@@ -32,10 +33,11 @@ struct ShardTensor {
 // By the names' first appearance, in the order of shards.
 [[nodiscard]] std::vector<GlobalTensor> merge_shards(std::span<const std::vector<ShardTensor>> shards);
 
-// Opens the files of a record. `threads` as in RunOptions. Errors are those of opening a snapshot.
+// Opens the files of a record. Decodes nothing, unless several shards hold small tensors of one name, which it
+// compares. `threads` as in RunOptions. Errors are those of reading a snapshot.
 [[nodiscard]] Result<std::vector<GlobalTensor>> index_tensors(os::FileSystem& file_system, const RunLayout& layout,
-                                                              const CommitRecord& record, const DecodeLimits& limits,
-                                                              unsigned threads);
+                                                              CheckpointReader& reader, const CommitRecord& record,
+                                                              const DecodeLimits& limits, unsigned threads);
 
 // nullopt if there is no file, if it is damaged, or if it is of other shards than those of the record.
 [[nodiscard]] std::optional<std::vector<GlobalTensor>> read_tensor_index(os::FileSystem& file_system,
