@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -109,6 +110,8 @@ struct CheckpointInfo {
   std::optional<std::uint64_t> base;  // the step that it is coded against; nullopt: a keyframe
   std::uint32_t links = 0;            // length of its chain of checkpoints back to the keyframe; 0 for a keyframe
   std::uint32_t depth = 0;            // of its deepest chunk
+  // What commit() was given. Strings that belong to a snapshot are in Snapshot::metadata().
+  std::vector<std::pair<std::string, std::string>> metadata = {};
   // In a list: why its commit record cannot be read; the other fields are then unknown. Of a save: why the base could
   // not be read, so that the checkpoint became a keyframe.
   std::optional<Error> damage;
@@ -238,8 +241,13 @@ class Store {
                                                const RunOptions& options = {});
   // Commits the step if all shards of the attempt are written, and otherwise returns the missing ones. Every rank calls
   // it after save_shard(); further calls change nothing. invalid_argument if another attempt committed the step, or if
-  // the store has a later step but not this one: it was pruned, or the call comes too late.
-  [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
+  // the store has a later step but not this one: it was pruned, or the call comes too late. The record keeps the
+  // metadata of the call that commits: give it in all calls, or let one rank call. invalid_argument if a key appears
+  // twice, if a string is not valid UTF-8, or if all have more than kMaxCommitMetadataBytes.
+  using Metadata = std::vector<std::pair<std::string, std::string>>;
+  static constexpr std::uint64_t kMaxCommitMetadataBytes = std::uint64_t{64} << 20U;
+  [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
+                                             const Metadata& metadata = {});
 
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options = {});
 

@@ -80,7 +80,7 @@ class Packer:
                 self._names = (_copy_of(roles), _copy_of(masters))
             self._plan = plan
             data, owners = filled
-            native = NativeState(plan.tensors, data, plan.tree, _metadata_of(metadata))
+            native = NativeState(plan.tensors, data, plan.tree, metadata_of(metadata))
             return PackedState(numbers, plan.entries, owners, native)
         finally:
             self._lock.release()
@@ -141,7 +141,7 @@ def _packed(
     numbers: AdamOfState, entries: Entries, tree: ValueTree | None, metadata: Mapping[str, str] | None
 ) -> PackedState:
     entries.check_all_used()
-    native = NativeState(TensorTable(entries.items), entries.data, tree, _metadata_of(metadata))
+    native = NativeState(TensorTable(entries.items), entries.data, tree, metadata_of(metadata))
     return PackedState(numbers, entries.items, entries.owners, native)
 
 
@@ -170,7 +170,8 @@ def write(
         )
 
 
-def _metadata_of(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
+def metadata_of(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Checked, as the extension takes it."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(f"metadata must be a dict of str to str, got {metadata!r}")
     for key, value in (metadata or {}).items():

@@ -156,9 +156,7 @@ def load(
         value = loader.get(want(reference))
         if isinstance(reference, StoredValue):
             return _value_in(value, reference, place)
-        if reference.kind == "scalar":
-            return value[()]
-        return box_around(value, native.tensors[reference.index])
+        return value[()] if reference.kind == "scalar" else box_around(value, native.tensors[reference.index])
 
     for place, reference in references(tree):
         if isinstance(reference, StoredValue):

@@ -22,7 +22,7 @@ from bitsnap._bitsnap import (
     StoreVerification,
 )
 from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, native_path
-from bitsnap._packing import PackedState, Packer
+from bitsnap._packing import PackedState, Packer, metadata_of
 from bitsnap._reading import Device
 from bitsnap._store_folders import StoreFolders
 from bitsnap._store_tensors import StoreTensors
@@ -316,7 +316,14 @@ class Store(StoreFolders, StoreTensors):
                 progress=progress,
             )
 
-    def commit(self, step: SupportsIndex, shards: SupportsIndex, attempt: str) -> CommitOutcome:
+    def commit(
+        self,
+        step: SupportsIndex,
+        shards: SupportsIndex,
+        attempt: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> CommitOutcome:
         """Makes a checkpoint of the shards of an attempt, if all of them exist. Does not wait for the others.
 
         Called after save_shard() by every process, or by one that knows that all others have saved. A second call has
@@ -324,6 +331,8 @@ class Store(StoreFolders, StoreTensors):
 
         Args:
             step, shards, attempt: as in save_shard().
+            metadata: strings to keep with the checkpoint, at most 64 MiB, which Checkpoint.metadata returns. The call
+                that commits decides: pass them in all calls, or let one process call.
 
         Returns:
             an outcome that is true and has the checkpoint; or that is false and has the missing shards.
@@ -334,7 +343,10 @@ class Store(StoreFolders, StoreTensors):
             BusyError, IoError: as save() does.
         """
         return self._native.commit(
-            number_of(step, "step"), number_of(shards, "shards", LARGEST_COUNT), text_of(attempt, "attempt")
+            number_of(step, "step"),
+            number_of(shards, "shards", LARGEST_COUNT),
+            text_of(attempt, "attempt"),
+            metadata_of(metadata),
         )
 
     def prune(

@@ -143,6 +143,12 @@ struct PyTensorInfo {
 
 }  // namespace
 
+TextDict to_dict(const std::vector<std::pair<std::string, std::string>>& texts) {
+  TextDict result;
+  for (const auto& [key, value] : texts) result[nb::str(key.data(), key.size())] = value;
+  return result;
+}
+
 IntTuple to_tuple(const std::vector<std::uint64_t>& shape) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   if (!tuple.is_valid()) throw nb::python_error();
@@ -221,13 +227,7 @@ void bind_reading(nb::module_& module) {
       .def_prop_ro("writer", [](const PySnapshot& self) { return self.snapshot->writer(); })
       .def_prop_ro("policy", [](const PySnapshot& self) { return self.snapshot->policy(); })
       .def_prop_ro("objective", [](const PySnapshot& self) { return self.snapshot->objective(); })
-      .def_prop_ro("metadata",
-                   [](const PySnapshot& self) {
-                     nb::typed<nb::dict, nb::str, nb::str> result;
-                     for (const auto& [key, value] : self.snapshot->metadata())
-                       result[nb::str(key.data(), key.size())] = value;
-                     return result;
-                   })
+      .def_prop_ro("metadata", [](const PySnapshot& self) { return to_dict(self.snapshot->metadata()); })
       .def_prop_ro("bases",
                    [](const PySnapshot& self) {
                      const auto bases = self.snapshot->bases();

@@ -168,8 +168,9 @@ SaveSummary save_shard(const PyStore& self, std::uint64_t step, const TensorTabl
   return self.call(context, [&](Store& store) { return store.save_shard(step, place, state, options); });
 }
 
-CommitOutcome commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
-  CommitOutcome outcome = self.call([&](Store& store) { return store.commit(step, shards, attempt); });
+CommitOutcome commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt,
+                     const Store::Metadata& metadata) {
+  CommitOutcome outcome = self.call([&](Store& store) { return store.commit(step, shards, attempt, metadata); });
   if (outcome.checkpoint) raise_prune_error(*outcome.checkpoint);
   return outcome;
 }
@@ -276,7 +277,7 @@ void bind_store(nb::module_& module) {
       .def("save_shard", &save_shard, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
            nb::arg("metadata"), nb::kw_only(), nb::arg("shard"), nb::arg("shards"), nb::arg("attempt"),
            nb::arg("threads"), nb::arg("progress").none())
-      .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"))
+      .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"), nb::arg("metadata"))
       .def("prune", &prune, nb::kw_only(), nb::arg("keep_last").none(), nb::arg("keep_every").none(), nb::arg("keep"),
            nb::arg("reencode"), nb::arg("dry_run"), nb::arg("threads"), nb::arg("progress").none())
       .def("rollback", &rollback, nb::arg("step"))

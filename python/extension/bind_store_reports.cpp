@@ -75,6 +75,9 @@ void bind_checkpoint(nb::module_& module) {
       .field("links", &CheckpointInfo::links, "Checkpoints on the way to its keyframe; 0 for a keyframe.")
       .field("depth", &CheckpointInfo::depth, "The largest number of links that decoding one of its chunks follows.")
       .field("shards", &CheckpointInfo::shards, "Ranks that saved it together.")
+      .field(
+          "metadata", [](const CheckpointInfo& self) { return to_dict(self.metadata); },
+          "The strings that commit() was given.")
       .field("damage", &CheckpointInfo::damage,
              "In the result of a save: why the base could not be used; the checkpoint is complete and is a keyframe. "
              "In a list: why its record cannot be read; only the step is known then.")

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -35,6 +36,9 @@ struct PySnapshot {
 
 using IntTuple = nanobind::typed<nanobind::tuple, int, nanobind::ellipsis>;
 [[nodiscard]] IntTuple to_tuple(const std::vector<std::uint64_t>& shape);
+
+using TextDict = nanobind::typed<nanobind::dict, nanobind::str, nanobind::str>;
+[[nodiscard]] TextDict to_dict(const std::vector<std::pair<std::string, std::string>>& texts);
 
 // One tensor of a list that Python objects share.
 struct PyGlobalTensor {

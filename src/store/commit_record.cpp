@@ -38,6 +38,26 @@ struct AttemptFormat : JsonDefault {
   }
 };
 
+// An object of strings.
+struct MetadataFormat : JsonDefault {
+  static Result<void> read(JsonReader& in, std::vector<std::pair<std::string, std::string>>& to) {
+    return in.read_object([&](std::string_view key) -> Result<void> {
+      std::string name(key);
+      BITSNAP_ASSIGN(std::string value, in.read_string());
+      to.emplace_back(std::move(name), std::move(value));
+      return {};
+    });
+  }
+  static void write(JsonWriter& out, const std::vector<std::pair<std::string, std::string>>& from) {
+    out.begin_object();
+    for (const auto& [key, value] : from) {
+      out.key(key);
+      out.string(value);
+    }
+    out.end_object();
+  }
+};
+
 // Its value was checked when the record was unsealed.
 template <typename Record>
 constexpr JsonField<Record> format_field() {
@@ -83,9 +103,11 @@ static constexpr auto json_fields(std::type_identity<ShardFile>) {
 
 static constexpr auto json_fields(std::type_identity<CommitRecord>) {
   static_assert(kMaxShards == 99'999);
-  return record_fields<CommitRecord>(json_field<&CommitRecord::shards>("shards").must(
-      "an array of 1 to 99999 shards",
-      [](const CommitRecord& record) { return !record.shards.empty() && record.shards.size() <= kMaxShards; }));
+  return record_fields<CommitRecord>(
+      json_field<&CommitRecord::shards>("shards").must(
+          "an array of 1 to 99999 shards",
+          [](const CommitRecord& record) { return !record.shards.empty() && record.shards.size() <= kMaxShards; }),
+      json_field<&CommitRecord::metadata, MetadataFormat>("metadata", JsonNeed::optional));
 }
 
 static constexpr auto json_fields(std::type_identity<ShardRecord>) {
@@ -263,6 +285,7 @@ CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_
   info.shards = static_cast<std::uint32_t>(record.shards.size());
   info.base = record.base;
   info.links = record.links;
+  info.metadata = record.metadata;
   return info;
 }
 

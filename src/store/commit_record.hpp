@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -55,6 +56,7 @@ struct CommitHeader {
 
 struct CommitRecord : CommitHeader {
   std::vector<ShardFile> shards;
+  std::vector<std::pair<std::string, std::string>> metadata;  // of the caller that committed
 
   friend bool operator==(const CommitRecord&, const CommitRecord&) = default;
 };

@@ -89,8 +89,9 @@ Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& plac
   });
 }
 
-Result<CommitOutcome> Store::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
-  auto outcome = no_throw("committing", [&] { return impl_->commit(step, shards, attempt); });
+Result<CommitOutcome> Store::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
+                                    const Metadata& metadata) {
+  auto outcome = no_throw("committing", [&] { return impl_->commit(step, shards, attempt, metadata); });
   if (outcome && *outcome) impl_->apply_retention(*outcome->checkpoint, {});
   return outcome;
 }

@@ -1,12 +1,15 @@
 // Committing: the commit record makes a checkpoint exist. It names the file of one rank, or the shards that several
 // ranks wrote before.
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/try.hpp"
 #include "container/file_reader.hpp"
+#include "container/json_text.hpp"
 #include "os/clock.hpp"
 #include "store/catalog.hpp"
 #include "store/store_impl.hpp"
@@ -132,14 +135,59 @@ Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t ste
   return missing;
 }
 
+// The record of a shard whose file is there and sound as far as its footer tells; nullopt: the shard is not written.
+Result<std::optional<store::ShardRecord>> Store::Impl::published_shard(std::uint64_t step,
+                                                                       const ShardPlace& place) const {
+  const std::string path = layout_.step_file(step, store::shard_record_name(place.shard, place.shards, place.attempt));
+  auto part = store::read_shard_record(file_system_, path);
+  if (!part && part.error().kind() == ErrorKind::not_found) return std::nullopt;
+  if (!part) return tl::unexpected(std::move(part).error());
+  BITSNAP_TRY(check_shard_record(*part, step, place, path));
+  // The shard record is written after the file, but a crash may keep the record and lose the file.
+  const std::string file_path = layout_.step_file(step, part->file.file);
+  auto file = file_system_.open(file_path);
+  if (!file && file.error().kind() == ErrorKind::not_found) return std::nullopt;
+  if (!file) return tl::unexpected(std::move(file).error());
+  BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(**file));
+  if ((*file)->size_bytes() != part->file.bytes || footer.id != part->file.id) {
+    return fail(ErrorKind::corrupt,
+                fmt::format("{}: holds {} in {} bytes, {} names {} in {} bytes", file_path, footer.id.to_hex(),
+                            (*file)->size_bytes(), path, part->file.id.to_hex(), part->file.bytes));
+  }
+  // A prune after the shard was saved may have removed what the shard refers to.
+  BITSNAP_TRY(reader_->check_references(step, part->file));
+  return std::optional(std::move(*part));
+}
+
 // A cache: if it cannot be written, reading opens all shards.
 void Store::Impl::write_tensors(const store::CommitRecord& record) {
   const auto tensors = store::index_tensors(file_system_, layout_, *reader_, record, options_.limits, 0);
   if (tensors) static_cast<void>(store::write_tensor_index(file_system_, layout_, record, *tensors));
 }
 
-Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
+Result<void> Store::Impl::check_metadata(const Metadata& metadata) {
+  std::uint64_t bytes = 0;
+  std::set<std::string_view> keys;
+  for (const auto& [key, value] : metadata) {
+    if (!keys.insert(key).second) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("metadata: key {} appears twice", container::quote_name(key)));
+    }
+    if (!container::is_utf8(key) || !container::is_utf8(value)) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("metadata: {} is not valid UTF-8", container::quote_name(key)));
+    }
+    bytes += key.size() + value.size();
+  }
+  if (bytes <= kMaxCommitMetadataBytes) return {};
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("metadata must have at most {} bytes in all, got {}", kMaxCommitMetadataBytes, bytes));
+}
+
+Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
+                                          const Metadata& metadata) {
   BITSNAP_TRY(check_place({0, shards, attempt}));
+  BITSNAP_TRY(check_metadata(metadata));
   BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::shared));
   BITSNAP_TRY(refresh_newest());
 
@@ -169,25 +217,10 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
   record.step = step;
   record.attempt = attempt;
   record.policy = policy_name(*settings_.policy);
+  record.metadata = metadata;
   for (std::uint32_t shard = 0; shard < shards; ++shard) {
-    const std::string path = layout_.step_file(step, store::shard_record_name(shard, shards, attempt));
-    auto part = store::read_shard_record(file_system_, path);
-    if (!part && part.error().kind() == ErrorKind::not_found) return wait_for(shard);
-    if (!part) return tl::unexpected(std::move(part).error());
-    BITSNAP_TRY(check_shard_record(*part, step, {shard, shards, attempt}, path));
-    // The shard record is written after the file, but a crash may keep the record and lose the file.
-    const std::string file_path = layout_.step_file(step, part->file.file);
-    auto file = file_system_.open(file_path);
-    if (!file && file.error().kind() == ErrorKind::not_found) return wait_for(shard);
-    if (!file) return tl::unexpected(std::move(file).error());
-    BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(**file));
-    if ((*file)->size_bytes() != part->file.bytes || footer.id != part->file.id) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("{}: holds {} in {} bytes, {} names {} in {} bytes", file_path, footer.id.to_hex(),
-                              (*file)->size_bytes(), path, part->file.id.to_hex(), part->file.bytes));
-    }
-    // A prune after the shard was saved may have removed what the shard refers to.
-    BITSNAP_TRY(reader_->check_references(step, part->file));
+    BITSNAP_ASSIGN(std::optional<store::ShardRecord> part, published_shard(step, {shard, shards, attempt}));
+    if (!part) return wait_for(shard);
     record.time_unix_ms = std::max(record.time_unix_ms, part->time_unix_ms);
     if (part->base) record.base = std::max(record.base.value_or(0), *part->base);
     record.links = std::max(record.links, part->links);

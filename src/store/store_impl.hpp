@@ -75,7 +75,8 @@ class Store::Impl {
                                                 const State& state, const RunOptions& options,
                                                 const SaveCheck& check = nullptr);
   // store_commit.cpp
-  [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
+  [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
+                                             const Metadata& metadata = {});
   // store_prune.cpp
   // Prunes with the handle's retention after a commit, and notes the result in `info`.
   void apply_retention(CheckpointInfo& info, const RunOptions& options);
@@ -184,10 +185,13 @@ class Store::Impl {
 
   // store_commit.cpp
   static Result<void> check_place(const ShardPlace& place);
+  static Result<void> check_metadata(const Metadata& metadata);
   Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
   CheckpointInfo note_committed(const store::CommitRecord& record);
   void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
+  [[nodiscard]] Result<std::optional<store::ShardRecord>> published_shard(std::uint64_t step,
+                                                                          const ShardPlace& place) const;
   void write_tensors(const store::CommitRecord& record);
   // check_new_step(), with an error that tells a late caller what became of the step.
   Result<void> check_not_too_late(std::uint64_t step, const std::string& attempt);

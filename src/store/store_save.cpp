@@ -86,7 +86,7 @@ Result<void> Store::Impl::publish(store::PendingSave& save) {
     return written;
   }
   if (!save.place) {
-    BITSNAP_ASSIGN(save.info, commit_record({header_of(save), {save.file}}));
+    BITSNAP_ASSIGN(save.info, commit_record({header_of(save), {save.file}, {}}));
     save.info.damage = std::move(save.coding.damage);
   }
   if (save.blob != nullptr) {
