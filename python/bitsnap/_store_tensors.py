@@ -71,9 +71,20 @@ class StoreTensors:
                 tensors may have been filled.
         """
         check_callable(progress, "progress")
-        number = number_of(step, "step")
+        self._read_into(number_of(step, "step"), requests, progress=progress)
+
+    def _read_into(
+        self,
+        number: int,
+        requests: Iterable[BoxRequest],
+        *,
+        may_share: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """`may_share`: tensors may share memory, as tied weights do, if the same is read into it."""
         wanted = _checked(self._native.tensors(number), str(self._native.path), number, requests)
-        check_apart([Filled(i, each.target, each.where) for i, each in enumerate(wanted)])
+        if not may_share:
+            check_apart([Filled(i, each.target, each.where) for i, each in enumerate(wanted)])
         total = sum(each.size_bytes for each in wanted)
         done = 0
         for batch in _batches(wanted):

@@ -1,0 +1,479 @@
+"""Checkpoints of torch.distributed.checkpoint (DCP) in a store: compressed, and loaded on any number of ranks.
+
+    import torch.distributed.checkpoint as dcp
+    from bitsnap.dcp import StorageReader, StorageWriter
+
+    dcp.save(state, checkpoint_id="run/step-100", storage_writer=StorageWriter())
+    dcp.load(state, checkpoint_id="run/step-100", storage_reader=StorageReader())
+
+A checkpoint id is the directory of a store and a step in it. Loading decodes only the chunks that a rank needs, however
+the tensors were divided when they were saved. Nothing in a checkpoint is unpickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch.distributed.checkpoint import metadata as dcp_metadata
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import (
+    LoadItemType,
+    LoadPlan,
+    LoadPlanner,
+    ReadItem,
+    SavePlan,
+    SavePlanner,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.storage import (
+    StorageReader as TorchStorageReader,
+    StorageWriter as TorchStorageWriter,
+    WriteResult,
+)
+from torch.futures import Future
+
+from bitsnap._adam import Adam
+from bitsnap._arguments import LARGEST_COUNT, number_of, positive_of
+from bitsnap._bitsnap import GlobalTensor, Settings, is_store
+from bitsnap._boxes import Box
+from bitsnap._dtypes import torch_dtype
+from bitsnap._naming import checkpoint_id_of
+from bitsnap._options import PathLike, Role, native_path
+from bitsnap.errors import (
+    BusyError,
+    CorruptError,
+    ExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from bitsnap.settings import settings_of
+from bitsnap.state import load
+from bitsnap.store import Store
+
+# The key of the commit's metadata, and of the state of each shard, that has what is no tensor.
+_KEY = "torch.distributed.checkpoint"
+# The tensors of values have names below this one.
+_VALUES = f"{_KEY}.values."
+
+Roles: TypeAlias = Mapping[str, Role] | Callable[[str], Role | None]
+
+
+class _Place(NamedTuple):
+    """The part of one rank in a save. Sent to the ranks with their plans."""
+
+    shard: int
+    shards: int
+
+
+class StorageWriter(TorchStorageWriter):
+    """Saves a checkpoint of DCP as one step of a store, with one shard from each rank.
+
+    For ``dcp.save`` and ``dcp.async_save``, with threads or processes, and any planner. Each rank compresses and writes
+    its shard; the checkpoint exists when the coordinator has committed it. If a rank fails, all of them raise, and the
+    step does not exist; saving it again is possible. Tensors are coded against the step before.
+
+    What is neither a tensor nor a dict or list of them is stored with its type, without pickle, if bitsnap can store it
+    (see bitsnap.save()); otherwise save() fails, and the error names it.
+
+    Args:
+        path: a checkpoint id for all saves that are given none.
+        settings: how states are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
+        adam: Adam's betas, eps and step for first moments, if `settings` rounds them. DCP takes states apart, so they
+            are not found in the state.
+        roles: the roles of tensors whose names do not tell, by their names in DCP, or a function of the name that
+            returns None for those that it does not know. See bitsnap.save_file().
+        keep_last: after each save, keep only the N newest checkpoints of the run, and
+        keep_every: those of steps that are multiples of this.
+        overwrite: False raises ExistsError, before anything is written, if the run has the step or a later one.
+        timeout: the longest wait for another process that writes to the store, in seconds.
+        threads: for compressing; 0 for all that the process may use.
+
+    A checkpoint id is a path that ends in a step, such as ``run/step-100``, ``run/checkpoint_100`` or ``run/100``. If
+    it ends in anything else, it is the directory of the store, and each save gets the next step.
+    """
+
+    def __init__(
+        self,
+        path: PathLike | None = None,
+        *,
+        settings: Settings | str | None = None,
+        adam: Adam | None = None,
+        roles: Roles | None = None,
+        keep_last: int | None = None,
+        keep_every: int | None = None,
+        overwrite: bool = True,
+        timeout: float = 600.0,
+        threads: int = 0,
+    ) -> None:
+        super().__init__()
+        self._path = path
+        self._settings = settings_of(settings)
+        self._adam = adam
+        self._roles = roles
+        self._keep_last = positive_of(keep_last, "keep_last")
+        self._keep_every = positive_of(keep_every, "keep_every")
+        self._overwrite = bool(overwrite)
+        self._timeout = timeout
+        self._threads = number_of(threads, "threads", LARGEST_COUNT)
+        self._store: Store | None = None
+        self._step: int | None = None
+        self._save_id = ""
+        self._rank, self._use_collectives = 0, True
+        self.checkpoint_id: PathLike | None = path
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For the process of an asynchronous save, which opens the store itself.
+        return {**self.__dict__, "_store": None}
+
+    def reset(self, checkpoint_id: PathLike | None = None) -> None:
+        """Begins a save."""
+        self.checkpoint_id = self._path if checkpoint_id is None else checkpoint_id
+        self._save_id = str(uuid.uuid4())
+        self._step = None
+
+    def storage_meta(self) -> StorageMeta | None:
+        """The checkpoint id, and an id of this save."""
+        return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self._save_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Opens the store. `kwargs` may have the rank, and whether the ranks coordinate the save."""
+        self._rank = int(kwargs.get("rank") or 0)
+        self._use_collectives = bool(kwargs.get("use_collectives", True))
+        if self.checkpoint_id is None:
+            raise InvalidArgumentError(
+                "StorageWriter needs a checkpoint id: pass checkpoint_id='run/step-100' to dcp.save(), or a path here"
+            )
+        run, step = checkpoint_id_of(self.checkpoint_id)
+        if self._store is None or self._store.path != run:
+            run.parent.mkdir(parents=True, exist_ok=True)
+            self._store = Store(
+                run,
+                settings=self._settings,
+                adam=self._adam,
+                shared=True,
+                timeout=self._timeout,
+                threads=self._threads,
+                keep_last=self._keep_last,
+                keep_every=self._keep_every,
+            )
+        newest = self._store.latest()
+        # All ranks are here before the first of them writes, so that they see the same newest step.
+        self._step = step if step is not None else 0 if newest is None else newest + 1
+        if not self._overwrite and newest is not None and self._step <= newest:
+            raise ExistsError(f"{run}: step {self._step} cannot be saved with overwrite=False: the newest is {newest}")
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Leaves the plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Gives each rank its shard."""
+        places = [_Place(rank, len(plans)) for rank in range(len(plans))]
+        if not self._use_collectives:
+            places = [_Place(self._rank, _world_size())]
+        return [dataclasses.replace(plan, storage_data=place) for plan, place in zip(plans, places, strict=True)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Compresses and writes the shard of this rank."""
+        store, step = self._opened()
+        place: _Place = plan.storage_data
+        state: dict[str, Any] = {}
+        roles: dict[str, Role] = {}
+        values: dict[str, Any] = {}
+        results = []
+        for item in plan.items:
+            name = item.index.fqn
+            if item.type == WriteItemType.BYTE_IO:
+                values[name] = _value_of(item, planner)
+                results.append(WriteResult(item.index, 0, place.shard))
+                continue
+            tensor = planner.resolve_data(item)
+            assert isinstance(tensor, torch.Tensor)
+            key, value = _entry_of(item, tensor.detach())
+            state[key] = value
+            role = self._role_of(name)
+            if role is not None:
+                roles[key] = role
+            results.append(WriteResult(item.index, tensor.nbytes, place.shard))
+        state[_KEY] = {"values": values, "paths": _paths_of(plan.planner_data)}
+        store.save_shard(
+            step,
+            state,
+            shard=place.shard,
+            shards=place.shards,
+            attempt=self._attempt(),
+            roles=roles,
+        )
+        if not self._use_collectives:
+            store.commit(step, place.shards, self._attempt())
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results)
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Commits the checkpoint. Called on the coordinator, after all ranks have written their shards."""
+        if not self._use_collectives:
+            return
+        store, step = self._opened()
+        shards = {
+            result.index.fqn: result.storage_data
+            for written in results
+            for result in written
+            if isinstance(metadata.state_dict_metadata.get(result.index.fqn), dcp_metadata.BytesStorageMetadata)
+        }
+        described = {"save_id": self._save_id, "values": shards, "paths": _paths_of(metadata.planner_data)}
+        outcome = store.commit(step, len(results), self._attempt(), metadata={_KEY: json.dumps(described)})
+        if not outcome:
+            raise BusyError(f"{store.path}: step {step} cannot be committed: shards {outcome.missing} are missing")
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
+        """Whether the id is a path in the file system."""
+        return "://" not in os.fspath(checkpoint_id)
+
+    def _opened(self) -> tuple[Store, int]:
+        if self._store is None or self._step is None:
+            raise InvalidArgumentError(
+                "StorageWriter: set_up_storage_writer() must be called first, as dcp.save() does"
+            )
+        return self._store, self._step
+
+    def _attempt(self) -> str:
+        """The same word on all ranks of this start of the job.
+
+        Plans may come from a cache, so that no word of this save can be sent with them. It need not differ from that of
+        an earlier try of the same step: the coordinator commits after all ranks have replaced their shards.
+        """
+        start = ":".join(os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
+        return f"dcp-{hashlib.sha256(start.encode()).hexdigest()[:16]}"
+
+    def _role_of(self, name: str) -> Role | None:
+        if self._roles is None:
+            return None
+        return self._roles(name) if callable(self._roles) else self._roles.get(name)
+
+
+class StorageReader(TorchStorageReader):
+    """Loads checkpoints of StorageWriter, for ``dcp.load``, with any planner.
+
+    Each rank reads the boxes of the tensors that it needs, from the shards that hold them; dtypes are converted if the
+    tensors to fill have other ones. Values that are no tensors are read from bitsnap's typed tree; nothing of the
+    checkpoint is unpickled. (The planners of torch unpickle what this reader has pickled in memory.)
+
+    Args:
+        path: a checkpoint id for all loads that are given none. If it names no step, it stands for the newest one.
+        threads: for decoding; 0 for all that the process may use.
+    """
+
+    def __init__(self, path: PathLike | None = None, *, threads: int = 0) -> None:
+        super().__init__()
+        self._path = path
+        self._threads = number_of(threads, "threads", LARGEST_COUNT)
+        self.checkpoint_id: PathLike | None = path
+        self._opened: _OpenCheckpoint | None = None
+        self._load_id = ""
+
+    def reset(self, checkpoint_id: PathLike | None = None) -> None:
+        """Begins a load."""
+        self.checkpoint_id = self._path if checkpoint_id is None else checkpoint_id
+        self._load_id = str(uuid.uuid4())
+        self._opened = None
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """What the checkpoint holds."""
+        metadata = self._checkpoint().metadata()
+        assert metadata.storage_meta is not None
+        metadata.storage_meta.load_id = self._load_id
+        return metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Keeps nothing: read_metadata() has opened the checkpoint."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Leaves the plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Leaves the plans as they are."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Reads everything that the plan names."""
+        checkpoint = self._checkpoint()
+        tensors = []
+        for item in plan.items:
+            if item.type == LoadItemType.BYTE_IO:
+                planner.load_bytes(item, _pickled(checkpoint.value(item.storage_index.fqn)))
+            else:
+                tensors.append(item)
+        checkpoint.read_tensors(tensors, planner)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
+        """Whether the id leads to a store."""
+        return is_store(native_path(checkpoint_id_of(checkpoint_id).run))
+
+    def _checkpoint(self) -> _OpenCheckpoint:
+        if self._opened is None:
+            if self.checkpoint_id is None:
+                raise InvalidArgumentError(
+                    "StorageReader needs a checkpoint id: pass checkpoint_id='run/step-100' to dcp.load(), or a path "
+                    "here"
+                )
+            self._opened = _OpenCheckpoint(self.checkpoint_id, self._threads)
+        return self._opened
+
+
+class _OpenCheckpoint:
+    """One step of a store, as DCP sees it."""
+
+    def __init__(self, checkpoint_id: PathLike, threads: int) -> None:
+        run, step = checkpoint_id_of(checkpoint_id)
+        self._id = checkpoint_id
+        self._store = Store(run, read_only=True, threads=threads)
+        newest = self._store.latest() if step is None else step
+        if newest is None:
+            raise NotFoundError(f"{run}: the store has no checkpoints")
+        self._step: int = newest
+        info = self._store.checkpoint(self._step)
+        self._tensors: dict[str, GlobalTensor] = {
+            name: tensor for name, tensor in self._store.tensors(self._step).items() if not name.startswith(_VALUES)
+        }
+        self._save_id: str | None = None
+        self._values: dict[str, int] = {}  # the shard of each
+        self._paths: dict[str, tuple[str | int, ...]] = {}
+        self._read: dict[int, dict[str, Any]] = {}  # values of the shards that were opened
+        described = info.metadata.get(_KEY)
+        if described is not None:
+            self._describe(described, info.shards)
+        else:
+            for shard in range(info.shards):
+                part = self._part(shard)
+                for name in part["values"]:
+                    self._values.setdefault(name, shard)
+                self._paths.update((name, tuple(path)) for name, path in part["paths"].items())
+
+    def metadata(self) -> Metadata:
+        entries: dict[str, Any] = {name: dcp_metadata.BytesStorageMetadata() for name in self._values}
+        for name, tensor in self._tensors.items():
+            entries[name] = dcp_metadata.TensorStorageMetadata(
+                properties=dcp_metadata.TensorProperties(dtype=torch_dtype(tensor.dtype, name)),
+                size=torch.Size(tensor.shape),
+                chunks=[
+                    dcp_metadata.ChunkStorageMetadata(torch.Size(part.offset), torch.Size(part.shape))
+                    for part in tensor.parts
+                ],
+            )
+        return Metadata(
+            state_dict_metadata=entries,
+            planner_data=dict(self._paths),
+            storage_meta=StorageMeta(checkpoint_id=self._id, save_id=self._save_id),
+        )
+
+    def value(self, name: str) -> Any:
+        shard = self._values.get(name)
+        if shard is None:
+            raise NotFoundError(f"{self._store.path}: step {self._step} has no value {name!r}")
+        return self._part(shard)["values"][name]
+
+    def read_tensors(self, items: list[ReadItem], planner: LoadPlanner) -> None:
+        targets = [(item, planner.resolve_tensor(item)) for item in items]
+        requests = []
+        converted: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for item, target in targets:
+            tensor = self._tensors.get(item.storage_index.fqn)
+            if tensor is None:
+                raise NotFoundError(f"{self._store.path}: step {self._step} has no tensor {item.storage_index.fqn!r}")
+            begin = item.storage_index.offset or torch.Size([0] * len(item.storage_offsets))
+            offset = tuple(a + b for a, b in zip(begin, item.storage_offsets, strict=True))
+            if tuple(target.shape) != tuple(item.lengths):
+                raise InvalidArgumentError(
+                    f"tensor {item.storage_index.fqn!r}: the tensor to fill has shape {list(target.shape)}, expected "
+                    f"{list(item.lengths)}"
+                )
+            place = target.detach()
+            dtype = torch_dtype(tensor.dtype, item.storage_index.fqn)
+            if place.dtype != dtype:
+                staged = torch.empty(place.shape, dtype=dtype)
+                converted.append((place, staged))
+                place = staged
+            requests.append((item.storage_index.fqn, offset, place))
+        self._store._read_into(self._step, requests, may_share=True)
+        for place, staged in converted:
+            place.copy_(staged)
+        for item, target in targets:
+            planner.commit_tensor(item, target)
+
+    def _describe(self, text: str, shards: int) -> None:
+        try:
+            described = json.loads(text)
+            self._save_id = described["save_id"]
+            self._values = {str(name): int(shard) for name, shard in described["values"].items()}
+            self._paths = {name: tuple(path) for name, path in described["paths"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptError(
+                f"{self._store.path}: step {self._step}: metadata {_KEY!r} is damaged: {error}"
+            ) from None
+        if any(not 0 <= shard < shards for shard in self._values.values()):
+            raise CorruptError(
+                f"{self._store.path}: step {self._step}: metadata {_KEY!r} names shards that do not exist"
+            )
+
+    def _part(self, shard: int) -> dict[str, Any]:
+        if shard not in self._read:
+            state = load(self._store.snapshot(self._step, shard), keys=[(_KEY,)])
+            self._read[shard] = state[_KEY]
+        return self._read[shard]
+
+
+def _value_of(item: WriteItem, planner: SavePlanner) -> Any:
+    """What is no tensor, as the planner found it in the state, instead of what it pickles of it."""
+    look_up = getattr(planner, "lookup_object", None)
+    if look_up is None:
+        raise InvalidArgumentError(
+            f"{item.index.fqn!r} is no tensor, and {type(planner).__name__} gives only its pickle: derive the planner "
+            "from torch's DefaultSavePlanner"
+        )
+    return look_up(item.index)
+
+
+def _entry_of(item: WriteItem, tensor: torch.Tensor) -> tuple[str, Any]:
+    """The tensor with its key in the state of the shard, in a box if it is a part."""
+    data = item.tensor_data
+    name = item.index.fqn
+    if data is None or tuple(data.chunk.sizes) == tuple(data.size):
+        return name, tensor
+    offset = tuple(data.chunk.offsets)
+    return f"{name}/{'-'.join(map(str, offset))}", Box(tensor, tuple(data.size), offset, name)
+
+
+def _paths_of(planner_data: Any) -> dict[str, list[str | int]]:
+    """The place of each entry in the state that the planner made flat; empty if there are none."""
+    if not isinstance(planner_data, Mapping):
+        return {}
+    return {str(name): list(path) for name, path in planner_data.items()}
+
+
+def _pickled(value: Any) -> io.BytesIO:
+    content = io.BytesIO()
+    torch.save(value, content)
+    content.seek(0)
+    return content
+
+
+def _world_size() -> int:
+    distributed = torch.distributed
+    is_there = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if is_there else 1

@@ -1,0 +1,316 @@
+"""bitsnap.dcp in one process, and on several ranks of torch.distributed with FSDP2 and DTensor."""
+
+from __future__ import annotations
+
+import enum
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
+
+import bitsnap
+from bitsnap.dcp import StorageReader, StorageWriter
+from python.processes import run_script
+from python.same_bits import assert_same
+
+# Whose functions torch does not declare as public.
+dcp: Any = torch.distributed.checkpoint
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def state_of(step: int) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(7)
+    weight = torch.randn(300, 40, generator=generator)
+    return {
+        "model": {"w": weight + step / 100, "tied": weight, "again": weight, "scalar": torch.tensor(step)},
+        "optim": {"state": {0: {"exp_avg": weight / 7, "step": torch.tensor(float(step))}}, "groups": [1, 2.5]},
+        "values": {"name": "run", "pair": (step, "x"), "none": None, "colour": Colour.RED, "empty": torch.empty(0, 3)},
+    }
+
+
+def zeros_like(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: zeros_like(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [zeros_like(item) for item in value]
+    return torch.zeros_like(value) if isinstance(value, torch.Tensor) else None
+
+
+def save(state: dict[str, Any], checkpoint_id: Path | str | None = None, **options: Any) -> None:
+    dcp.save(state, checkpoint_id=checkpoint_id, storage_writer=StorageWriter(**options), no_dist=True)
+
+
+def loaded(state: dict[str, Any], checkpoint_id: Path | str) -> dict[str, Any]:
+    into: dict[str, Any] = zeros_like(state)
+    dcp.load(into, checkpoint_id=checkpoint_id, storage_reader=StorageReader(), no_dist=True)
+    return into
+
+
+def test_a_state_comes_back_with_all_bits_and_types(tmp_path: Path) -> None:
+    for step in (10, 20):
+        save(state_of(step), tmp_path / f"run/step-{step}")
+    for step in (10, 20):
+        assert_same(loaded(state_of(step), tmp_path / f"run/step-{step}"), state_of(step))
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        assert store.steps() == [10, 20]
+        first, second = store.checkpoints()
+        assert second.base == 10
+        assert second.stored_bytes < first.stored_bytes / 3
+        assert store.tensors(20)["optim.state.0.exp_avg"].role == "exp_avg"
+
+
+def test_a_path_without_a_step_is_a_run(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(state_of(step), path=tmp_path / "run", keep_last=1)
+    assert_same(loaded(state_of(2), tmp_path / "run"), state_of(2))
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        assert store.steps() == [1]
+
+
+def test_saves_in_the_background(tmp_path: Path) -> None:
+    writer = StorageWriter()
+    for step in (1, 2):
+        dcp.async_save(
+            state_of(step), checkpoint_id=tmp_path / f"run/{step}", storage_writer=writer, no_dist=True
+        ).result()
+    assert_same(loaded(state_of(2), tmp_path / "run/2"), state_of(2))
+    copy = pickle.loads(pickle.dumps(writer))
+    dcp.save(state_of(3), checkpoint_id=tmp_path / "run/3", storage_writer=copy, no_dist=True)
+    assert_same(loaded(state_of(3), tmp_path / "run/3"), state_of(3))
+
+
+def test_plans_may_be_cached(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        planner = DefaultSavePlanner(enable_plan_caching=True)
+        writer = StorageWriter()
+        dcp.save(
+            state_of(step), checkpoint_id=tmp_path / f"run/{step}", storage_writer=writer, planner=planner, no_dist=True
+        )
+    for step in (1, 2, 3):
+        assert_same(loaded(state_of(step), tmp_path / f"run/{step}"), state_of(step))
+
+
+def test_a_checkpoint_is_loaded_without_knowing_its_keys(tmp_path: Path) -> None:
+    save(state_of(5), tmp_path / "run/step-5")
+    everything = _load_state_dict_from_keys(
+        checkpoint_id=tmp_path / "run/step-5", storage_reader=StorageReader(tmp_path / "run/step-5")
+    )
+    # DCP turns the keys of dicts into strings.
+    assert_same(everything["model"], state_of(5)["model"])
+    assert_same(everything["optim"]["state"]["0"], state_of(5)["optim"]["state"][0])
+    assert everything["values"]["pair"] == (5, "x")
+
+
+def test_dtypes_are_converted_on_load(tmp_path: Path) -> None:
+    save(state_of(5), tmp_path / "run/step-5")
+    into = {"model": {"w": torch.zeros(300, 40, dtype=torch.bfloat16)}}
+    dcp.load(into, checkpoint_id=tmp_path / "run/step-5", storage_reader=StorageReader(), no_dist=True)
+    assert torch.equal(into["model"]["w"], state_of(5)["model"]["w"].bfloat16())
+
+
+def test_the_ids_of_a_save_and_a_load_are_told(tmp_path: Path) -> None:
+    save(state_of(5), tmp_path / "run/step-5")
+    reader = StorageReader(tmp_path / "run/step-5")
+    ids = []
+    for _ in range(2):
+        reader.reset()
+        meta = reader.read_metadata().storage_meta
+        assert meta is not None
+        assert meta.save_id
+        ids.append((meta.save_id, meta.load_id))
+    assert ids[0][0] == ids[1][0]
+    assert ids[0][1] != ids[1][1]
+
+
+class Unknown:
+    pass
+
+
+def test_what_cannot_be_stored_is_named(tmp_path: Path) -> None:
+    save(state_of(1), tmp_path / "run/1")
+    with pytest.raises(dcp.api.CheckpointException, match=r"'extra'.*Unknown and cannot be stored"):
+        save({**state_of(2), "extra": Unknown()}, tmp_path / "run/2")
+    assert_same(loaded(state_of(1), tmp_path / "run/1"), state_of(1))
+    save(state_of(2), tmp_path / "run/2")
+    assert_same(loaded(state_of(2), tmp_path / "run/2"), state_of(2))
+
+
+def test_wrong_uses_are_explained(tmp_path: Path) -> None:
+    save(state_of(5), tmp_path / "run/5")
+    with pytest.raises(dcp.api.CheckpointException, match="cannot be saved with overwrite=False: the newest is 5"):
+        save(state_of(5), tmp_path / "run/5", overwrite=False)
+    with pytest.raises(dcp.api.CheckpointException, match="needs a checkpoint id"):
+        save(state_of(5))
+    with pytest.raises(dcp.api.CheckpointException, match="step 6 not found"):
+        loaded(state_of(5), tmp_path / "run/6")
+    with pytest.raises(dcp.api.CheckpointException, match="Missing key"):
+        loaded({"other": torch.zeros(2)}, tmp_path / "run/5")
+
+
+def test_bounded_loss_keeps_its_bound(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    moment = torch.randn(400, 300)
+    rule = bitsnap.bounded(update_step=None)
+    state = {"optim": {"exp_avg_sq": moment.square()}, "lone": moment}
+    save(state, tmp_path / "run/1", settings=rule, roles=lambda name: "weight" if name == "lone" else None)
+    back = loaded(state, tmp_path / "run/1")
+    assert torch.equal(back["lone"], moment)
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        assert store.tensors(1)["lone"].role == "weight"
+
+
+RANKS = """
+import os, sys
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing as mp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from bitsnap.dcp import StorageReader, StorageWriter
+
+path, RANKS = sys.argv[1], 4
+WEIGHT = torch.arange(13 * 10, dtype=torch.float32).reshape(13, 10)
+
+class Training:
+    def __init__(self, mesh):
+        torch.manual_seed(0)
+        self.model = torch.nn.Sequential(torch.nn.Linear(9, 33), torch.nn.GELU(), torch.nn.Linear(33, 1))
+        fully_shard(self.model, mesh=mesh)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+    def state_dict(self):
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        return {"model": model, "optimizer": optimizer}
+    def load_state_dict(self, state):
+        set_state_dict(
+            self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+        )
+    def train(self, first, last):
+        losses = []
+        for step in range(first, last):
+            x = torch.randn(8, 9, generator=torch.Generator().manual_seed(step))
+            loss = (self.model(x) - x.sum(1, keepdim=True)).square().mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+def fsdp_is_resumed(rank, mesh):
+    training = Training(mesh)
+    training.train(0, 3)
+    for step in (3, 4):
+        dcp.save({"app": training, "step": step}, checkpoint_id=f"{path}/step-{step}", storage_writer=StorageWriter())
+        training.train(step, step + 1)
+    losses = training.train(5, 8)
+    again = Training(mesh)
+    again.train(0, 1)
+    state = {"app": again, "step": 0}
+    dcp.load(state, checkpoint_id=f"{path}/step-4", storage_reader=StorageReader())
+    assert state["step"] == 4
+    again.train(4, 5)
+    assert again.train(5, 8) == losses
+    if rank == 0:
+        whole = {"app": {"model": {"0.weight": torch.zeros(33, 9)}}}
+        dcp.load(whole, checkpoint_id=f"{path}/step-4", storage_reader=StorageReader(), no_dist=True)
+        assert whole["app"]["model"]["0.weight"].abs().sum() > 0
+
+LAYOUTS = {
+    "rows": ((4,), [Shard(0)]), "columns": ((4,), [Shard(1)]), "whole": ((4,), [Replicate()]),
+    "grid": ((2, 2), [Shard(0), Shard(1)]), "replicas": ((2, 2), [Replicate(), Shard(0)]),
+    "twice": ((2, 2), [Shard(0), Shard(0)]),
+}
+
+def every_layout_is_read_in_every_other(rank):
+    def tensor_in(layout, values):
+        shape, placements = LAYOUTS[layout]
+        return distribute_tensor(values, init_device_mesh("cpu", shape), placements)
+    for step, saved in enumerate(LAYOUTS):
+        state = {"w": tensor_in(saved, WEIGHT)}
+        dcp.save(state, checkpoint_id=f"{path}-layouts/{step}", storage_writer=StorageWriter())
+        for layout in LAYOUTS:
+            into = {"w": tensor_in(layout, torch.zeros_like(WEIGHT))}
+            dcp.load(into, checkpoint_id=f"{path}-layouts/{step}", storage_reader=StorageReader())
+            assert torch.equal(into["w"].full_tensor(), WEIGHT), (saved, layout)
+
+class FailingWriter(StorageWriter):
+    fails_in = ""
+    def write_data(self, plan, planner):
+        if self.fails_in == "before" and dist.get_rank() == 2:
+            raise OSError("planted")
+        written = super().write_data(plan, planner)
+        if self.fails_in == "after" and dist.get_rank() == 1:
+            raise OSError("planted")
+        return written
+    def finish(self, metadata, results):
+        if self.fails_in == "finish":
+            raise OSError("planted")
+        super().finish(metadata, results)
+
+def a_failed_save_leaves_the_step_before(rank, mesh):
+    values = lambda step: {"w": distribute_tensor(WEIGHT + step, mesh, [Shard(0)]), "step": step}
+    writer = FailingWriter()
+    dcp.save(values(1), checkpoint_id=f"{path}-failing/1", storage_writer=writer)
+    for step, phase in enumerate(("before", "after", "finish"), 2):
+        writer.fails_in = phase
+        try:
+            dcp.save(values(100), checkpoint_id=f"{path}-failing/{step}", storage_writer=writer)
+        except dcp.api.CheckpointException as error:
+            assert "planted" in str(error)
+        else:
+            raise AssertionError(f"rank {rank} did not hear of the failure in {phase}")
+        dist.barrier()
+        into = {"w": distribute_tensor(torch.zeros_like(WEIGHT), mesh, [Shard(0)]), "step": 0}
+        dcp.load(into, checkpoint_id=f"{path}-failing", storage_reader=StorageReader())
+        assert into["step"] == step - 1
+        assert torch.equal(into["w"].full_tensor(), WEIGHT + step - 1)
+        writer.fails_in = ""
+        dcp.save(values(step), checkpoint_id=f"{path}-failing/{step}", storage_writer=writer)
+
+def without_a_coordinator(rank, mesh):
+    state = {"w": distribute_tensor(WEIGHT, mesh, [Shard(0)]), "values": {"x": (1, 2)}}
+    dcp.save(state, checkpoint_id=f"{path}-alone/7", storage_writer=StorageWriter(), use_collectives=False)
+    into = {"w": distribute_tensor(torch.zeros_like(WEIGHT), mesh, [Shard(1)]), "values": {"x": None}}
+    dcp.load(into, checkpoint_id=f"{path}-alone/7", storage_reader=StorageReader())
+    assert torch.equal(into["w"].full_tensor(), WEIGHT)
+    assert into["values"]["x"] == (1, 2)
+
+def run(rank):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{path}-meeting", rank=rank, world_size=RANKS)
+    mesh = init_device_mesh("cpu", (RANKS,))
+    every_layout_is_read_in_every_other(rank)
+    a_failed_save_leaves_the_step_before(rank, mesh)
+    without_a_coordinator(rank, mesh)
+    fsdp_is_resumed(rank, mesh)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    processes = [mp.get_context("fork").Process(target=run, args=(rank,)) for rank in range(RANKS)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * RANKS
+    print("all held")
+"""
+
+
+def test_ranks_save_and_load_in_any_layout(tmp_path: Path) -> None:
+    assert "all held" in run_script(RANKS, tmp_path / "run", timeout=240)
+    with bitsnap.Store(tmp_path / "run-layouts", read_only=True) as store:
+        parts = [len(store.tensors(step)["w"].parts) for step in store.steps()]
+    # Replicas are stored once.
+    assert parts == [4, 4, 1, 4, 2, 4]
