@@ -74,7 +74,7 @@ Command add_prune(CLI::App& program, const CommonOptions& common) {
   app->footer("A checkpoint stays if any --keep option keeps it. The newest one always stays.");
   app->callback([options] {
     if (!is_given(options->retention)) {
-      throw CLI::RequiredError("--keep-last, --keep-every or --keep");
+      throw CLI::RequiredError("--keep-last, --keep-every, --keep or --keep-labelled");
     }
   });
   return {app, [options, &common] { return prune(*options, common); }};

@@ -35,6 +35,7 @@ struct Retention {
   std::optional<std::uint64_t> keep_last = {};   // the N newest, at least 1
   std::optional<std::uint64_t> keep_every = {};  // steps that are multiples of N, at least 1
   std::vector<std::uint64_t> keep = {};          // these steps; pruning by hand only, and not_found if one is missing
+  bool keep_labelled = false;                    // those with a label; a handle's retention needs another rule as well
 
   friend bool operator==(const Retention&, const Retention&) = default;
 };
@@ -114,6 +115,21 @@ struct CheckpointInfo {
   // either way.
   std::optional<PruneReport> pruned = {};
   std::optional<Error> prune_error = {};
+  std::vector<std::string> labels = {};  // in order of their bytes; empty in a list if labels.json is damaged
+};
+
+// What a checkpoint gets when it is committed, beside its state.
+struct CommitOptions {
+  // Labels, as Store::label() gives them. The checkpoint exists with all of them, or not at all.
+  std::vector<std::string> labels = {};
+};
+
+// A label and the step that it names.
+struct StepLabel {
+  std::string label;
+  std::uint64_t step = 0;
+
+  friend bool operator==(const StepLabel&, const StepLabel&) = default;
 };
 
 struct RollbackReport {
@@ -123,9 +139,9 @@ struct RollbackReport {
 
 // One thing that is not as it should be.
 struct StoreDamage {
-  std::uint64_t step = 0;
-  std::string file;   // relative to the store; "checkpoints/0000000010/commit.json"
-  std::string where;  // "tensor 'x', chunk 3"; empty: the file as a whole
+  std::uint64_t step = 0;  // 0 for labels.json, which belongs to no step
+  std::string file;        // relative to the store; "checkpoints/0000000010/commit.json"
+  std::string where;       // "tensor 'x', chunk 3"; empty: the file as a whole
   Error error;
 };
 
@@ -217,7 +233,7 @@ class Store {
   // which save() returns, the checkpoint does not exist.
   using SaveCheck = std::function<Result<void>(const Snapshot& written)>;
   [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options = {},
-                                            const SaveCheck& check = nullptr);
+                                            const SaveCheck& check = nullptr, const CommitOptions& commit = {});
 
   // Writes one shard durably; commit() makes it part of a checkpoint. Different shards may be written at the same time,
   // from any process. Writing a shard of an attempt again replaces the first one, unless that is committed.
@@ -225,8 +241,21 @@ class Store {
                                                const RunOptions& options = {});
   // Commits the step if all shards of the attempt are written, and otherwise returns the missing ones. Every rank calls
   // it after save_shard(); further calls change nothing. invalid_argument if another attempt committed the step, or if
-  // the store has a later step but not this one: it was pruned, or the call comes too late.
-  [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
+  // the store has a later step but not this one: it was pruned, or the call comes too late. All ranks should give the
+  // same labels; those that an earlier commit of the attempt has not given are added, as by label().
+  [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
+                                             const CommitOptions& options = {});
+
+  // Gives a checkpoint labels. A label is a name of a checkpoint beside its step: 1 to 255 bytes of UTF-8 without
+  // control characters. It names at most one checkpoint of a store: one that names another moves to this step, at one
+  // moment for all readers. It disappears with its checkpoint. not_found if there is no such step.
+  [[nodiscard]] Result<void> label(std::uint64_t step, const std::vector<std::string>& labels);
+  // Removes a label from its checkpoint. not_found if no checkpoint has it.
+  [[nodiscard]] Result<void> unlabel(const std::string& label);
+  // The step that a label names. not_found if there is none; the message names similar labels.
+  [[nodiscard]] Result<std::uint64_t> find(const std::string& label) const;
+  // All labels, in order of their bytes.
+  [[nodiscard]] Result<std::vector<StepLabel>> labels() const;
 
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options = {});
 

@@ -25,6 +25,7 @@ from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, n
 from bitsnap._packing import PackedState, Packer
 from bitsnap._reading import Device
 from bitsnap._store_folders import StoreFolders
+from bitsnap._store_labels import StoreLabels, labels_of
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
@@ -36,7 +37,7 @@ _OPEN_NEWEST = 16
 Reencode: TypeAlias = Literal["auto", "never", "always"]
 
 
-class Store(StoreFolders):
+class Store(StoreFolders, StoreLabels):
     """The checkpoints of one run in a directory, by step. A checkpoint exists completely or not at all.
 
     A checkpoint is coded against an earlier one and stores only the changes; the files that it needs stay as long as
@@ -61,6 +62,7 @@ class Store(StoreFolders):
         keep_last: after each save, keep only the N newest checkpoints, and
         keep_every: those of steps that are multiples of this. If neither is given, all are kept. The files of a pruned
             checkpoint stay as long as others are coded against it.
+        keep_labelled: then keep also those with a label.
         keep_base: bytes of memory for the newest state, so that the next save need not decode it from disk; True for
             as many as needed, about twice the state. The files are the same.
         read_only: only read. This needs no lock and no write permission, and works at any time.
@@ -85,6 +87,7 @@ class Store(StoreFolders):
         adam: Adam | None = None,
         keep_last: int | None = None,
         keep_every: int | None = None,
+        keep_labelled: bool = False,
         keep_base: int | bool = 0,
         read_only: bool = False,
         shared: bool = False,
@@ -109,6 +112,7 @@ class Store(StoreFolders):
             settings=self._settings,
             keep_last=positive_of(keep_last, "keep_last"),
             keep_every=positive_of(keep_every, "keep_every"),
+            keep_labelled=bool(keep_labelled),
             base_memory_bytes=LARGEST if keep_base is True else number_of(keep_base, "keep_base"),
             wait_ms=wait_ms,
         )
@@ -239,6 +243,7 @@ class Store(StoreFolders):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        labels: str | Iterable[str] = (),
         progress: Progress | None = None,
     ) -> Checkpoint:
         """Saves a state as the checkpoint of a step, which is complete and synced when this returns.
@@ -250,6 +255,7 @@ class Store(StoreFolders):
             step: above all others. To continue from an earlier step, call rollback() first.
             state: the state, as in bitsnap.save(). Its tensors must not change before the function returns.
             roles, masters, metadata, progress: as in bitsnap.save_file().
+            labels: labels that the checkpoint gets, as by label(). It exists with all of them, or not at all.
 
         Returns:
             the checkpoint. If its base turned out to be damaged, it is a keyframe, and `damage` has the error.
@@ -268,7 +274,13 @@ class Store(StoreFolders):
         packed = self._packed(state, roles, masters, metadata)
         warn_of_idle_rules(self._settings, packed.names(), stacklevel=2)
         with packed.adam.explained():
-            return self._native.save(number, *packed.native, threads=self._threads, progress=progress)
+            return self._native.save(
+                number,
+                *packed.native,
+                labels=labels_of(labels, "labels"),
+                threads=self._threads,
+                progress=progress,
+            )
 
     def save_shard(
         self,
@@ -315,7 +327,9 @@ class Store(StoreFolders):
                 progress=progress,
             )
 
-    def commit(self, step: SupportsIndex, shards: SupportsIndex, attempt: str) -> CommitOutcome:
+    def commit(
+        self, step: SupportsIndex, shards: SupportsIndex, attempt: str, *, labels: str | Iterable[str] = ()
+    ) -> CommitOutcome:
         """Makes a checkpoint of the shards of an attempt, if all of them exist. Does not wait for the others.
 
         Called after save_shard() by every process, or by one that knows that all others have saved. A second call has
@@ -323,6 +337,8 @@ class Store(StoreFolders):
 
         Args:
             step, shards, attempt: as in save_shard().
+            labels: as in save(), the same in all processes. If another process has committed the step without some of
+                them, the checkpoint gets them now, as by label().
 
         Returns:
             an outcome that is true and has the checkpoint; or that is false and has the missing shards.
@@ -333,7 +349,10 @@ class Store(StoreFolders):
             BusyError, IoError: as save() does.
         """
         return self._native.commit(
-            number_of(step, "step"), number_of(shards, "shards", LARGEST_COUNT), text_of(attempt, "attempt")
+            number_of(step, "step"),
+            number_of(shards, "shards", LARGEST_COUNT),
+            text_of(attempt, "attempt"),
+            labels=labels_of(labels, "labels"),
         )
 
     def prune(
@@ -342,6 +361,7 @@ class Store(StoreFolders):
         keep_every: int | None = None,
         keep: Iterable[SupportsIndex] = (),
         *,
+        keep_labelled: bool = False,
         reencode: Reencode = "auto",
         dry_run: bool = False,
         progress: Progress | None = None,
@@ -352,6 +372,7 @@ class Store(StoreFolders):
             keep_last: keep the N newest.
             keep_every: keep the steps that are multiples of this.
             keep: keep these steps.
+            keep_labelled: keep those with a label.
             reencode: for pruned checkpoints that others are coded against: "auto" rewrites the others without them, if
                 that frees more bytes than it writes and breaks up no chain; "never" leaves their files until nothing
                 needs them; "always" rewrites the others, as keyframes if necessary.
@@ -363,12 +384,13 @@ class Store(StoreFolders):
             InvalidArgumentError: no argument says what to keep.
         """
         steps = [number_of(step, "keep") for step in keep]
-        if keep_last is None and keep_every is None and not steps:
-            raise InvalidArgumentError("say what to keep: keep_last, keep_every or keep")
+        if keep_last is None and keep_every is None and not steps and not keep_labelled:
+            raise InvalidArgumentError("say what to keep: keep_last, keep_every, keep or keep_labelled")
         return self._native.prune(
             keep_last=positive_of(keep_last, "keep_last"),
             keep_every=positive_of(keep_every, "keep_every"),
             keep=steps,
+            keep_labelled=bool(keep_labelled),
             reencode=text_of(reencode, "reencode"),
             dry_run=bool(dry_run),
             threads=self._threads,

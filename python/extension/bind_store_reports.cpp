@@ -54,6 +54,7 @@ void bind_checkpoint(nb::module_& module) {
       .field("links", &CheckpointInfo::links, "Checkpoints on the way to its keyframe; 0 for a keyframe.")
       .field("depth", &CheckpointInfo::depth, "The largest number of links that decoding one of its chunks follows.")
       .field("shards", &CheckpointInfo::shards, "Ranks that saved it together.")
+      .field("labels", &CheckpointInfo::labels, "Its labels, in order of their bytes.")
       .field("damage", &CheckpointInfo::damage,
              "In the result of a save: why the base could not be used; the checkpoint is complete and is a keyframe. "
              "In a list: why its record cannot be read; only the step is known then.")

@@ -13,10 +13,11 @@
 namespace bitsnap::store {
 namespace {
 
-bool is_asked_for(std::uint64_t step, std::size_t newer, const Retention& retention) {
+bool is_asked_for(const StepNode& node, std::size_t newer, const Retention& retention) {
   return (retention.keep_last && newer < *retention.keep_last) ||
-         (retention.keep_every && step % *retention.keep_every == 0) ||
-         std::ranges::find(retention.keep, step) != retention.keep.end();
+         (retention.keep_every && node.step % *retention.keep_every == 0) ||
+         (retention.keep_labelled && node.is_labelled) ||
+         std::ranges::find(retention.keep, node.step) != retention.keep.end();
 }
 
 // Follows references from the kept steps, without recursion.
@@ -84,7 +85,7 @@ RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention
   for (const StepNode& node : std::views::reverse(nodes)) {
     if (node.state != StepState::committed) continue;
     // A damaged checkpoint is left to a repair. It does not count as one of the `keep_last` newest.
-    if (newer == 0 || node.is_damaged || is_asked_for(node.step, newer, retention)) {
+    if (newer == 0 || node.is_damaged || is_asked_for(node, newer, retention)) {
       plan.kept.push_back(node.step);
       marking.mark(node.step);
     }

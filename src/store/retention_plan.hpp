@@ -22,6 +22,7 @@ struct StepNode {
   StepState state = StepState::committed;
   std::uint64_t bytes = 0;
   std::vector<Reference> references;
+  bool is_labelled = false;
   bool is_damaged = false;  // counts as if it referred to every earlier step
 };
 

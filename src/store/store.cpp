@@ -64,9 +64,9 @@ Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint6
 }
 
 Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options,
-                                   const SaveCheck& check) {
+                                   const SaveCheck& check, const CommitOptions& commit) {
   auto saved = no_throw("saving", [&] {
-    return impl_->save(step, std::nullopt, state, options, check).map([](store::PendingSave save) {
+    return impl_->save(step, std::nullopt, state, options, check, commit).map([](store::PendingSave save) {
       return save.info;
     });
   });
@@ -81,10 +81,27 @@ Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& plac
   });
 }
 
-Result<CommitOutcome> Store::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
-  auto outcome = no_throw("committing", [&] { return impl_->commit(step, shards, attempt); });
+Result<CommitOutcome> Store::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
+                                    const CommitOptions& options) {
+  auto outcome = no_throw("committing", [&] { return impl_->commit(step, shards, attempt, options); });
   if (outcome && *outcome) impl_->apply_retention(*outcome->checkpoint, {});
   return outcome;
+}
+
+Result<void> Store::label(std::uint64_t step, const std::vector<std::string>& labels) {
+  return no_throw("labelling", [&] { return impl_->label(step, labels); });
+}
+
+Result<void> Store::unlabel(const std::string& label) {
+  return no_throw("labelling", [&] { return impl_->unlabel(label); });
+}
+
+Result<std::uint64_t> Store::find(const std::string& label) const {
+  return no_throw("store", [&] { return impl_->find(label); });
+}
+
+Result<std::vector<StepLabel>> Store::labels() const {
+  return no_throw("store", [&] { return impl_->labels(); });
 }
 
 Result<PruneReport> Store::prune(const Retention& retention, const PruneOptions& options) {

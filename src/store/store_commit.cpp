@@ -131,30 +131,64 @@ Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t ste
   return missing;
 }
 
-Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
+Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
+                                          const CommitOptions& options) {
   BITSNAP_TRY(check_place({0, shards, attempt}));
-  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::shared));
-  BITSNAP_TRY(refresh_newest());
-
-  // Another rank may have committed the step, before this call or during it.
-  const auto committed_already = [&]() -> Result<std::optional<CheckpointInfo>> {
-    auto record = store::read_commit_record(file_system_, layout_, step);
-    if (!record && record.error().kind() == ErrorKind::not_found) return std::optional<CheckpointInfo>();
-    if (!record) return tl::unexpected(std::move(record).error());
-    if (record->attempt != attempt) {
-      return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} was committed by attempt '{}', not '{}'",
-                                                           layout_.root(), step, record->attempt, attempt));
+  BITSNAP_TRY(store::check_labels(options.labels));
+  std::optional<CommitOutcome> outcome;
+  for (const os::LockKind kind : {os::LockKind::shared, os::LockKind::exclusive}) {
+    const bool is_alone = kind == os::LockKind::exclusive || lock_ != nullptr;
+    auto guard = begin_writing(kind);
+    if (!guard && is_alone && guard.error().kind() == ErrorKind::busy) {
+      // The other ranks want the same lock for the same commit. One of them may have had it.
+      BITSNAP_ASSIGN(auto there, committed_already(step, attempt));
+      if (there) outcome = CommitOutcome{std::move(there), {}};
     }
-    BITSNAP_TRY(directories_.sync_step(step));
-    return std::optional(store::checkpoint_info(*record, store::serialize_commit_record(*record).size()));
-  };
-  const auto wait_for = [&](std::uint32_t first) -> Result<CommitOutcome> {
-    BITSNAP_ASSIGN(std::optional<CheckpointInfo> there, committed_already());
+    if (!outcome && !guard) return tl::unexpected(std::move(guard).error());
+    if (!outcome) {
+      BITSNAP_ASSIGN(outcome, commit_shards(step, shards, attempt, options, is_alone));
+    }
+    if (outcome) break;
+  }
+  if (!*outcome) return *std::move(outcome);
+  // Another rank may have committed without these labels.
+  std::vector<std::string>& given = outcome->checkpoint->labels;
+  const auto is_given = [&](const std::string& name) { return std::ranges::find(given, name) != given.end(); };
+  if (std::ranges::all_of(options.labels, is_given)) return *std::move(outcome);
+  if (Result<void> labelled = label(step, options.labels); !labelled) {
+    return tl::unexpected(
+        std::move(labelled).error().within(fmt::format("step {} is committed, but without its labels", step)));
+  }
+  BITSNAP_ASSIGN(outcome->checkpoint, info(step));
+  return *std::move(outcome);
+}
+
+// Another rank may have committed the step, before a call or during it.
+Result<std::optional<CheckpointInfo>> Store::Impl::committed_already(std::uint64_t step, const std::string& attempt) {
+  auto record = store::read_commit_record(file_system_, layout_, step);
+  if (!record && record.error().kind() == ErrorKind::not_found) return std::optional<CheckpointInfo>();
+  if (!record) return tl::unexpected(std::move(record).error());
+  if (record->attempt != attempt) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} was committed by attempt '{}', not '{}'",
+                                                         layout_.root(), step, record->attempt, attempt));
+  }
+  BITSNAP_TRY(directories_.sync_step(step));
+  std::vector<CheckpointInfo> found = {store::checkpoint_info(*record, store::serialize_commit_record(*record).size())};
+  note_labels(found, labels());
+  return std::optional(std::move(found.front()));
+}
+
+Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t step, std::uint32_t shards,
+                                                                const std::string& attempt,
+                                                                const CommitOptions& options, bool is_alone) {
+  BITSNAP_TRY(refresh_newest());
+  const auto wait_for = [&](std::uint32_t first) -> Result<std::optional<CommitOutcome>> {
+    BITSNAP_ASSIGN(std::optional<CheckpointInfo> there, committed_already(step, attempt));
     if (there) return CommitOutcome{std::move(there), {}};
     BITSNAP_ASSIGN(std::vector<std::uint32_t> missing, missing_shards(step, shards, attempt, first));
     return CommitOutcome{std::nullopt, std::move(missing)};
   };
-  BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already());
+  BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already(step, attempt));
   if (earlier) return CommitOutcome{std::move(earlier), {}};
   BITSNAP_TRY(check_not_too_late(step, attempt));
 
@@ -169,18 +203,8 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
     if (!part) return tl::unexpected(std::move(part).error());
     BITSNAP_TRY(check_shard_record(*part, step, {shard, shards, attempt}, path));
     // The shard record is written after the file, but a crash may keep the record and lose the file.
-    const std::string file_path = layout_.step_file(step, part->file.file);
-    auto file = file_system_.open(file_path);
-    if (!file && file.error().kind() == ErrorKind::not_found) return wait_for(shard);
-    if (!file) return tl::unexpected(std::move(file).error());
-    BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(**file));
-    if ((*file)->size_bytes() != part->file.bytes || footer.id != part->file.id) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("{}: holds {} in {} bytes, {} names {} in {} bytes", file_path, footer.id.to_hex(),
-                              (*file)->size_bytes(), path, part->file.id.to_hex(), part->file.bytes));
-    }
-    // A prune after the shard was saved may have removed what the shard refers to.
-    BITSNAP_TRY(reader_->check_references(step, part->file));
+    BITSNAP_ASSIGN(const bool is_there, check_shard_file(*part, path));
+    if (!is_there) return wait_for(shard);
     record.time_unix_ms = std::max(record.time_unix_ms, part->time_unix_ms);
     if (part->base) record.base = std::max(record.base.value_or(0), *part->base);
     record.links = std::max(record.links, part->links);
@@ -190,14 +214,20 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
   }
 
   store::settle_links(record);
+  BITSNAP_ASSIGN(const bool changes_labels, concerns_labels(step, options.labels));
+  if (changes_labels && !is_alone) return std::optional<CommitOutcome>();
 
   BITSNAP_TRY(directories_.sync_step(step));
   BITSNAP_TRY(directories_.sync_checkpoints());
+  std::vector<std::string> labels;
+  if (changes_labels) {
+    BITSNAP_ASSIGN(labels, give_labels(record, options.labels));
+  }
   auto written = store::write_commit_record(file_system_, layout_, record);
   if (!written) {
     // Another rank may have committed first. Every other failure is this call's, whatever the store holds now.
     if (written.error().kind() == ErrorKind::invalid_argument || written.error().kind() == ErrorKind::not_found) {
-      BITSNAP_ASSIGN(earlier, committed_already());
+      BITSNAP_ASSIGN(earlier, committed_already(step, attempt));
       if (earlier) return CommitOutcome{std::move(earlier), {}};
     }
     return tl::unexpected(std::move(written).error());
@@ -207,7 +237,26 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
   if (const auto strays = directories_.strays(step, &record)) {
     for (const std::string& stray : *strays) static_cast<void>(directories_.remove_file(step, stray));
   }
-  return CommitOutcome{note_committed(record), {}};
+  CommitOutcome outcome{note_committed(record), {}};
+  outcome.checkpoint->labels = std::move(labels);
+  return outcome;
+}
+
+// Whether the file that a shard record names is there. Returns corrupt if it is another one, or if what it refers to is
+// gone: a prune after the shard was saved may have removed that.
+Result<bool> Store::Impl::check_shard_file(const store::ShardRecord& part, const std::string& record_path) const {
+  const std::string path = layout_.step_file(part.step, part.file.file);
+  auto file = file_system_.open(path);
+  if (!file && file.error().kind() == ErrorKind::not_found) return false;
+  if (!file) return tl::unexpected(std::move(file).error());
+  BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(**file));
+  if ((*file)->size_bytes() != part.file.bytes || footer.id != part.file.id) {
+    return fail(ErrorKind::corrupt,
+                fmt::format("{}: holds {} in {} bytes, {} names {} in {} bytes", path, footer.id.to_hex(),
+                            (*file)->size_bytes(), record_path, part.file.id.to_hex(), part.file.bytes));
+  }
+  BITSNAP_TRY(reader_->check_references(part.step, part.file));
+  return true;
 }
 
 }  // namespace bitsnap

@@ -2,8 +2,9 @@
 // checkpoints.
 //
 // The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_save.cpp, store_encode.cpp,
-// store_commit.cpp, store_replica.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Any
-// thread may call a handle. Reading calls use nothing that writing calls change. Writing calls hold the write turn.
+// store_commit.cpp, store_replica.cpp, store_labels.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp,
+// store_repair.cpp. Any thread may call a handle. Reading calls use nothing that writing calls change. Writing calls
+// hold the write turn.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include "store/base_cache.hpp"
 #include "store/checkpoint_reader.hpp"
 #include "store/commit_record.hpp"
+#include "store/label_record.hpp"
 #include "store/pending_save.hpp"
 #include "store/retention_plan.hpp"
 #include "store/run_layout.hpp"
@@ -66,9 +68,15 @@ class Store::Impl {
   // begin(), encode(), `check` if there is one, and publish().
   [[nodiscard]] Result<store::PendingSave> save(std::uint64_t step, const std::optional<ShardPlace>& place,
                                                 const State& state, const RunOptions& options,
-                                                const SaveCheck& check = nullptr);
+                                                const SaveCheck& check = nullptr, const CommitOptions& commit = {});
   // store_commit.cpp
-  [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
+  [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
+                                             const CommitOptions& options = {});
+  // store_labels.cpp
+  [[nodiscard]] Result<void> label(std::uint64_t step, const std::vector<std::string>& labels);
+  [[nodiscard]] Result<void> unlabel(const std::string& label);
+  [[nodiscard]] Result<std::uint64_t> find(const std::string& label) const;
+  [[nodiscard]] Result<std::vector<StepLabel>> labels() const;
   // store_prune.cpp
   // Prunes with the handle's retention after a commit, and notes the result in `info`.
   void apply_retention(CheckpointInfo& info, const RunOptions& options);
@@ -182,6 +190,32 @@ class Store::Impl {
   // The missing shards of an attempt, judged by file names. The shard `first` is the first that is missing.
   Result<std::vector<std::uint32_t>> missing_shards(std::uint64_t step, std::uint32_t shards,
                                                     const std::string& attempt, std::uint32_t first) const;
+
+  // Commits shards, if `is_alone` or nothing of it needs the exclusive lock. Otherwise returns nullopt.
+  Result<std::optional<CommitOutcome>> commit_shards(std::uint64_t step, std::uint32_t shards,
+                                                     const std::string& attempt, const CommitOptions& options,
+                                                     bool is_alone);
+  // The checkpoint, if this attempt has committed the step. invalid_argument if another one has.
+  Result<std::optional<CheckpointInfo>> committed_already(std::uint64_t step, const std::string& attempt);
+  [[nodiscard]] Result<bool> check_shard_file(const store::ShardRecord& part, const std::string& record_path) const;
+
+  // store_labels.cpp
+  // The step that an entry names now; nullopt: none.
+  [[nodiscard]] Result<std::optional<std::uint64_t>> step_of(const store::LabelEntry& entry) const;
+  // The record with only those labels that name a checkpoint, each with its step alone.
+  [[nodiscard]] Result<store::LabelRecord> settled(const store::LabelRecord& record) const;
+  // Sets the labels of listed checkpoints. Leaves them empty if the labels cannot be read.
+  void note_labels(std::vector<CheckpointInfo>& checkpoints, const Result<std::vector<StepLabel>>& labels) const;
+  // Makes `next` the record of the labels, durably. `current` is what the record holds.
+  Result<void> change_labels(const store::LabelRecord& current, const store::LabelRecord& next);
+  // Runs before the commit record is written: the labels name the step from the moment when the record exists. Labels
+  // that earlier checkpoints of this step had are dropped. Returns the labels of the step.
+  Result<std::vector<std::string>> give_labels(const store::CommitRecord& record,
+                                               const std::vector<std::string>& labels);
+  // Whether give_labels() may change the record.
+  [[nodiscard]] Result<bool> concerns_labels(std::uint64_t step, const std::vector<std::string>& labels) const;
+  // Runs before steps are removed: no label may name another step when its own is gone.
+  Result<void> settle_labels();
 
   // store_prune.cpp
   Result<void> remove_step(std::uint64_t step);

@@ -101,9 +101,7 @@ class History {
     // After a machine crash everything on disk is safe. After a process death, opening the store makes it safe, except
     // that steps hidden by a prune may still come back.
     if (way == 0) {
-      std::vector<std::uint64_t> steps;
-      for (const auto& [step, content] : found) steps.push_back(step);
-      journal_.open(steps, [](const TestRun&) { return true; });
+      journal_.open(found, [](const TestRun&) { return true; });
     } else {
       journal_ = Journal(found);
     }

@@ -35,6 +35,8 @@ class Store::Impl::Pruner {
  private:
   // Reads the records: which steps exist, and what they refer to.
   Result<void> look();
+  // Marks the checkpoints that have a label.
+  Result<void> note_labelled();
   // Marks the newest checkpoint as damaged if a file is missing or has the wrong size, then the one before it, until
   // one is whole.
   Result<void> note_missing_files();
@@ -84,7 +86,17 @@ Result<void> Store::Impl::Pruner::look() {
     node.bytes = known.record_bytes + store::stored_bytes(*record);
     std::ranges::for_each(record->shards, add_references);
   }
+  BITSNAP_TRY(note_labelled());
   return note_missing_files();
+}
+
+Result<void> Store::Impl::Pruner::note_labelled() {
+  if (!retention_.keep_labelled) return {};
+  BITSNAP_ASSIGN(const std::vector<StepLabel> labels, store_.labels());
+  for (store::StepNode& node : nodes_) {
+    node.is_labelled = std::ranges::find(labels, node.step, &StepLabel::step) != labels.end();
+  }
+  return {};
 }
 
 Result<void> Store::Impl::Pruner::note_missing_files() {
@@ -206,10 +218,14 @@ void Store::Impl::Pruner::report_plan() {
 
 // From the newest to the oldest, so that nothing is removed before what depends on it.
 Result<void> Store::Impl::Pruner::carry_out() {
+  const auto is_removed = [&](const store::StepNode& node) {
+    return node.state == store::StepState::committed && !std::ranges::binary_search(plan_.kept, node.step);
+  };
+  if (std::ranges::any_of(nodes_, is_removed)) BITSNAP_TRY(store_.settle_labels());
   for (const store::StepNode& node : std::views::reverse(nodes_)) {
     if (std::ranges::binary_search(plan_.removed, node.step)) {
       BITSNAP_TRY(store_.remove_step(node.step));
-    } else if (node.state == store::StepState::committed && !std::ranges::binary_search(plan_.kept, node.step)) {
+    } else if (is_removed(node)) {
       BITSNAP_TRY(store_.retire_step(node.step));
     }
   }
@@ -346,6 +362,7 @@ Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
   cache_->forget_base();
   // Another rank may have committed the step and been killed before it synced the name.
   if (lock_ == nullptr) BITSNAP_TRY(directories_.sync_step(step));
+  if (known_.rbegin()->first > step) BITSNAP_TRY(settle_labels());
   RollbackReport report;
   while (known_.rbegin()->first > step) {
     const auto last = std::prev(known_.end());

@@ -21,8 +21,11 @@ std::string record_name(const ShardPlace& place) {
 }  // namespace
 
 Result<store::PendingSave> Store::Impl::save(std::uint64_t step, const std::optional<ShardPlace>& place,
-                                             const State& state, const RunOptions& options, const SaveCheck& check) {
+                                             const State& state, const RunOptions& options, const SaveCheck& check,
+                                             const CommitOptions& commit) {
+  BITSNAP_TRY(store::check_labels(commit.labels));
   BITSNAP_ASSIGN(store::PendingSave save, begin(step, place));
+  save.commit = commit;
   BITSNAP_TRY(encode(save, state, options, store::Destination::disk));
   if (check) {
     if (Result<void> checked = check(*save.snapshot); !checked) {
@@ -69,6 +72,7 @@ Result<std::string> Store::Impl::free_file_name(std::uint64_t step, std::string 
 }
 
 Result<void> Store::Impl::publish(store::PendingSave& save) {
+  store::CommitRecord record;
   const auto write_durably = [&]() -> Result<void> {
     std::vector<std::uint32_t> published;
     if (save.place && save.place->shards > 1) {
@@ -79,14 +83,19 @@ Result<void> Store::Impl::publish(store::PendingSave& save) {
     if (!save.place) BITSNAP_TRY(directories_.sync_step(save.step));
     // A rank that has published its shard has synced the name of the step before.
     if (published.empty()) BITSNAP_TRY(directories_.sync_checkpoints());
-    return save.place ? write_shard_record(save) : Result<void>();
+    if (save.place) return write_shard_record(save);
+    record = {header_of(save), {save.file}};
+    BITSNAP_ASSIGN(save.info.labels, give_labels(record, save.commit.labels));
+    return {};
   };
   if (Result<void> written = write_durably(); !written) {
     take_back(save);
     return written;
   }
   if (!save.place) {
-    BITSNAP_ASSIGN(save.info, commit_record({header_of(save), {save.file}}));
+    std::vector<std::string> labels = std::move(save.info.labels);
+    BITSNAP_ASSIGN(save.info, commit_record(record));
+    save.info.labels = std::move(labels);
     save.info.damage = std::move(save.coding.damage);
   }
   if (save.blob != nullptr) {
