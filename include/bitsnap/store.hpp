@@ -263,6 +263,11 @@ class Store {
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
 
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options = {}) const;
+  // Removes these checkpoints, whatever their labels, and keeps all others; otherwise as prune() does. The newest one
+  // may be among them: then the one before it is the newest, as after rollback(). not_found if a step is missing;
+  // invalid_argument if no undamaged checkpoint would stay.
+  [[nodiscard]] Result<PruneReport> remove(const std::vector<std::uint64_t>& steps, const PruneOptions& options = {});
+
 
   // Makes every sound checkpoint restorable again, and moves damaged ones to damaged/. Also repairs stores whose
   // records are damaged.

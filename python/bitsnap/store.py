@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias
+from typing import Any, NoReturn, SupportsIndex
 
 from bitsnap import _bitsnap
 from bitsnap._adam import Adam, adam_for_many
@@ -13,9 +13,7 @@ from bitsnap._arguments import LARGEST, LARGEST_COUNT, milliseconds_of, number_o
 from bitsnap._bitsnap import (
     Checkpoint,
     CommitOutcome,
-    PruneReport,
     RepairReport,
-    RollbackReport,
     SaveSummary,
     Settings,
     StoreDamage,
@@ -26,6 +24,7 @@ from bitsnap._packing import PackedState, Packer
 from bitsnap._reading import Device
 from bitsnap._store_folders import StoreFolders
 from bitsnap._store_labels import StoreLabels, labels_of
+from bitsnap._store_pruning import StorePruning
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
@@ -34,10 +33,8 @@ from bitsnap.state import Keys, load
 # Attempts to open the newest checkpoint, while it keeps changing.
 _OPEN_NEWEST = 16
 
-Reencode: TypeAlias = Literal["auto", "never", "always"]
 
-
-class Store(StoreFolders, StoreLabels):
+class Store(StoreFolders, StoreLabels, StorePruning):
     """The checkpoints of one run in a directory, by step. A checkpoint exists completely or not at all.
 
     A checkpoint is coded against an earlier one and stores only the changes; the files that it needs stay as long as
@@ -354,56 +351,6 @@ class Store(StoreFolders, StoreLabels):
             text_of(attempt, "attempt"),
             labels=labels_of(labels, "labels"),
         )
-
-    def prune(
-        self,
-        keep_last: int | None = None,
-        keep_every: int | None = None,
-        keep: Iterable[SupportsIndex] = (),
-        *,
-        keep_labelled: bool = False,
-        reencode: Reencode = "auto",
-        dry_run: bool = False,
-        progress: Progress | None = None,
-    ) -> PruneReport:
-        """Removes checkpoints. A checkpoint stays if any argument keeps it; the newest one always stays.
-
-        Args:
-            keep_last: keep the N newest.
-            keep_every: keep the steps that are multiples of this.
-            keep: keep these steps.
-            keep_labelled: keep those with a label.
-            reencode: for pruned checkpoints that others are coded against: "auto" rewrites the others without them, if
-                that frees more bytes than it writes and breaks up no chain; "never" leaves their files until nothing
-                needs them; "always" rewrites the others, as keyframes if necessary.
-            dry_run: report what would be done, and change nothing.
-            progress: called with (done bytes, total bytes) of what is rewritten; returning False cancels, but undoes
-                nothing.
-
-        Raises:
-            InvalidArgumentError: no argument says what to keep.
-        """
-        steps = [number_of(step, "keep") for step in keep]
-        if keep_last is None and keep_every is None and not steps and not keep_labelled:
-            raise InvalidArgumentError("say what to keep: keep_last, keep_every, keep or keep_labelled")
-        return self._native.prune(
-            keep_last=positive_of(keep_last, "keep_last"),
-            keep_every=positive_of(keep_every, "keep_every"),
-            keep=steps,
-            keep_labelled=bool(keep_labelled),
-            reencode=text_of(reencode, "reencode"),
-            dry_run=bool(dry_run),
-            threads=self._threads,
-            progress=progress,
-        )
-
-    def rollback(self, step: SupportsIndex) -> RollbackReport:
-        """Removes all checkpoints after `step`, newest first, so that the training can continue from there.
-
-        Raises:
-            NotFoundError: there is no checkpoint of that step.
-        """
-        return self._native.rollback(number_of(step, "step"))
 
     def damages(
         self, *, steps: Iterable[SupportsIndex] = (), decode: bool = True, progress: Progress | None = None

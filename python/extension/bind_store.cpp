@@ -210,6 +210,16 @@ PruneReport prune(const PyStore& self, std::optional<std::uint64_t> keep_last, s
   return self.call(context, [&](Store& store) { return store.prune(retention, options); });
 }
 
+PruneReport remove_steps(const PyStore& self, const std::vector<std::uint64_t>& steps, const std::string& reencode,
+                         bool dry_run, unsigned threads, nb::object progress) {
+  RunContext context(std::move(progress));
+  PruneOptions options;
+  options.reencode = to_reencode(reencode);
+  options.dry_run = dry_run;
+  options.run = {usable_threads(threads), context.progress()};
+  return self.call(context, [&](Store& store) { return store.remove(steps, options); });
+}
+
 RollbackReport rollback(const PyStore& self, std::uint64_t step) {
   return self.call([&](Store& store) { return store.rollback(step); });
 }
@@ -275,6 +285,8 @@ void bind_store(nb::module_& module) {
       .def("prune", &prune, nb::kw_only(), nb::arg("keep_last").none(), nb::arg("keep_every").none(), nb::arg("keep"),
            nb::arg("keep_labelled"), nb::arg("reencode"), nb::arg("dry_run"), nb::arg("threads"),
            nb::arg("progress").none())
+      .def("remove", &remove_steps, nb::arg("steps"), nb::kw_only(), nb::arg("reencode"), nb::arg("dry_run"),
+           nb::arg("threads"), nb::arg("progress").none())
       .def("rollback", &rollback, nb::arg("step"))
       .def("verify", &verify_store, nb::kw_only(), nb::arg("decode"), nb::arg("steps"), nb::arg("threads"),
            nb::arg("progress").none());

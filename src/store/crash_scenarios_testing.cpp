@@ -68,6 +68,10 @@ OnStore prunes(const Retention& retention, Reencode reencode) {
   return [=](Store& store, Journal& journal) { return prune_steps(store, journal, retention, reencode); };
 }
 
+OnStore removes(const std::vector<std::uint64_t>& steps, Reencode reencode) {
+  return [=](Store& store, Journal& journal) { return remove_named(store, journal, steps, reencode); };
+}
+
 OnStore rolls_back(std::uint64_t step) {
   return [=](Store& store, Journal& journal) { return roll_back(store, journal, step); };
 }
@@ -289,6 +293,13 @@ std::vector<CrashScenario> make_scenarios() {
        with_store(depth_2, one_after_another({saves(1, 4), prunes(keep(2), Reencode::never), saves(5, 7)})),
        with_store(depth_2, prunes(keep(2), Reencode::when_it_pays)),
        with_store(depth_2, prunes(keep(1), Reencode::when_it_pays), true)});
+  scenarios.push_back({"RemovingTheNewest", depth_2, with_store(depth_2, saves(1, 6)),
+                       with_store(depth_2, removes({2, 4, 6}, Reencode::never)),
+                       with_store(depth_2, one_after_another({save_next, prune_some}), true)});
+  scenarios.push_back(
+      {"RemovingWhatOthersNeed", depth_2,
+       with_store(depth_2, one_after_another({saves(1, 4), prunes(keep({}, {2, 3}), Reencode::never), saves(5, 6)})),
+       with_store(depth_2, removes({3, 5, 6}, Reencode::always)), with_store(depth_2, prune_all, true)});
   scenarios.push_back({"PruningShards", depth_2, two_ranks(2, 1, 4),
                        with_store(depth_2, prunes(keep({}, {2}), Reencode::always)),
                        with_store(depth_2, prune_some, true)});

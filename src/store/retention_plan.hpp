@@ -43,4 +43,8 @@ struct RetentionPlan {
 [[nodiscard]] RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
                                            std::optional<std::uint64_t> next_base = std::nullopt);
 
+// The plan of removing the steps `removed`, in ascending order: every other checkpoint is kept.
+[[nodiscard]] RetentionPlan plan_removal(const std::vector<StepNode>& nodes, const std::vector<std::uint64_t>& removed,
+                                         std::optional<std::uint64_t> next_base = std::nullopt);
+
 }  // namespace bitsnap::store

@@ -110,6 +110,10 @@ Result<PruneReport> Store::prune(const Retention& retention, const PruneOptions&
 
 Result<RollbackReport> Store::rollback(std::uint64_t step) {
   return no_throw("rolling back", [&] { return impl_->rollback(step); });
+Result<PruneReport> Store::remove(const std::vector<std::uint64_t>& steps, const PruneOptions& options) {
+  return no_throw("removing", [&] { return impl_->remove(steps, options); });
+}
+
 }
 
 Result<StoreVerification> Store::verify(const StoreVerifyOptions& options) const {

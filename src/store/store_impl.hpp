@@ -81,6 +81,7 @@ class Store::Impl {
   // Prunes with the handle's retention after a commit, and notes the result in `info`.
   void apply_retention(CheckpointInfo& info, const RunOptions& options);
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options);
+  [[nodiscard]] Result<PruneReport> remove(std::vector<std::uint64_t> steps, const PruneOptions& options);
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
   // store_verify.cpp
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options) const;
@@ -132,6 +133,8 @@ class Store::Impl {
   [[nodiscard]] std::optional<std::uint64_t> newest() const;
   // `is_alone`: nobody else writes, so no other rank works on an uncommitted step above the newest.
   Result<std::vector<std::string>> remove_strays(bool dry_run, bool is_alone);
+  // The newest known checkpoint before the step.
+  [[nodiscard]] std::optional<std::uint64_t> newest_below(std::uint64_t step) const;
   [[nodiscard]] Error step_not_found(std::uint64_t step) const;
 
   // store_settle.cpp
@@ -166,7 +169,8 @@ class Store::Impl {
                                    const std::string& name);
 
   // store_encode.cpp
-  [[nodiscard]] store::Coding choose_coding();
+  // `newest` is the newest checkpoint beside the one that is to be saved.
+  [[nodiscard]] store::Coding choose_coding(std::optional<std::uint64_t> newest);
   // Whether to code against the same checkpoint as another rank of the attempt: if it is still there, and if this shard
   // may be equal to others, because it was in the newest checkpoint or there is none.
   [[nodiscard]] bool should_code_like(const store::Coding& other, const ShardPlace& place);
@@ -225,6 +229,7 @@ class Store::Impl {
   // Rewrites those files of the steps `whole` that refer to a step of `dropped`.
   Result<void> rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
                            const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten);
+  Result<store::WriteGuard> begin_pruning(const PruneOptions& options);
 
   // store_verify.cpp. `records` are in order of steps. Returns an error only if verification could not continue.
   Result<std::vector<StoreDamage>> verify_records(store::CheckpointReader& reader,

@@ -229,6 +229,21 @@ Result<void> prune_steps(Store& store, Journal& journal, const Retention& retent
   });
 }
 
+Result<void> remove_named(Store& store, Journal& journal, const std::vector<std::uint64_t>& steps, Reencode reencode) {
+  const auto kept = [&](const TestRun& run) {
+    std::vector<std::uint64_t> others = steps_of(run);
+    std::erase_if(others, [&](std::uint64_t at) { return std::ranges::find(steps, at) != steps.end(); });
+    return others;
+  };
+  PruneOptions options;
+  options.reencode = reencode;
+  options.run = kOneThread;
+  return remove_steps(journal, kept, true, [&]() -> Result<void> {
+    BITSNAP_TRY(store.remove(steps, options));
+    return {};
+  });
+}
+
 Result<void> roll_back(Store& store, Journal& journal, std::uint64_t step) {
   const auto kept = [&](const TestRun& run) {
     std::vector<std::uint64_t> steps = steps_of(run);

@@ -91,6 +91,9 @@ class Journal {
 [[nodiscard]] Result<void> remove_label(Store& store, Journal& journal, const std::string& label);
 [[nodiscard]] Result<void> prune_steps(Store& store, Journal& journal, const Retention& retention,
                                        Reencode reencode = Reencode::never);
+// Removes the steps by name.
+[[nodiscard]] Result<void> remove_named(Store& store, Journal& journal, const std::vector<std::uint64_t>& steps,
+                                        Reencode reencode = Reencode::never);
 [[nodiscard]] Result<void> roll_back(Store& store, Journal& journal, std::uint64_t step);
 // Saves both shards of a step with two handles, and commits.
 [[nodiscard]] Result<void> save_two_shards(Store& first, Store& second, Journal& journal, std::uint64_t step,

@@ -64,7 +64,10 @@ class History {
       faulty_->reset();
       faulty_->fail_at(random_.below(60), {.lasting = random_.chance(6), .half_done = random_.chance(4)});
     }
-    const Result<void> done = choice < 65 ? save() : choice < 90 ? prune() : roll_back_somewhere();
+    const Result<void> done = choice < 65   ? save()
+                              : choice < 84 ? prune()
+                              : choice < 92 ? remove_some()
+                                            : roll_back_somewhere();
     if (!done && faulty_->failures() == 0) return done.error().message();
     if (faulty_->failures() > 0) return die();
     faulty_->reset();
@@ -130,6 +133,16 @@ class History {
     const auto reencode = static_cast<Reencode>(random_.below(3));
     what_ = "prune, reencode " + std::to_string(static_cast<int>(reencode));
     return prune_steps(*store_, journal_, retention, reencode);
+  }
+
+  Result<void> remove_some() {
+    std::vector<std::uint64_t> steps;
+    for (const auto& [step, content] : journal_.run()) {
+      if (random_.chance(2)) steps.push_back(step);
+    }
+    if (steps.size() == journal_.run().size()) return {};
+    what_ = fmt::format("remove {}", steps);
+    return remove_named(*store_, journal_, steps, static_cast<Reencode>(random_.below(3)));
   }
 
   Result<void> roll_back_somewhere() {

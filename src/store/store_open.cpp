@@ -252,6 +252,14 @@ std::optional<std::uint64_t> Store::Impl::newest() const {
   return std::nullopt;
 }
 
+std::optional<std::uint64_t> Store::Impl::newest_below(std::uint64_t step) const {
+  const std::ranges::subrange earlier(known_.begin(), known_.lower_bound(step));
+  for (const auto& [there, known] : std::views::reverse(earlier)) {
+    if (known.state == store::StepState::committed) return there;
+  }
+  return std::nullopt;
+}
+
 const Result<store::CommitRecord>& Store::Impl::record_of(std::uint64_t step, Known& known) {
   if (known.record == nullptr) {
     known.record = std::make_shared<const Result<store::CommitRecord>>(

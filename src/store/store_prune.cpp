@@ -24,11 +24,15 @@ bool refers_to(const store::StepNode& node, const std::set<std::uint64_t>& steps
 
 }  // namespace
 
-// One prune, or a dry run.
+// One prune or removal, or a dry run.
 class Store::Impl::Pruner {
  public:
+  // Keeps what the retention says.
   Pruner(Impl& store, const Retention& retention, const PruneOptions& options)
       : store_(store), retention_(retention), options_(options) {}
+  // Keeps all checkpoints but `removed`, which are ascending.
+  Pruner(Impl& store, const std::vector<std::uint64_t>& removed, const PruneOptions& options)
+      : store_(store), removed_(&removed), options_(options) {}
 
   Result<PruneReport> run();
 
@@ -38,8 +42,18 @@ class Store::Impl::Pruner {
   // Marks the checkpoints that have a label.
   Result<void> note_labelled();
   // Marks the newest checkpoint as damaged if a file is missing or has the wrong size, then the one before it, until
-  // one is whole.
+  // one is whole. Passes over those that are removed by name.
   Result<void> note_missing_files();
+  // Returns an error if a step that is named is not there, or if no checkpoint would stay.
+  Result<void> check_steps() const;
+  Result<void> check_that_one_stays() const;
+  [[nodiscard]] bool is_to_go(std::uint64_t step) const {
+    return removed_ != nullptr && std::ranges::binary_search(*removed_, step);
+  }
+  [[nodiscard]] store::RetentionPlan plan(std::optional<std::uint64_t> next_base) const {
+    return removed_ != nullptr ? store::plan_removal(nodes_, *removed_, next_base)
+                               : store::plan_retention(nodes_, retention_, next_base);
+  }
   // The needed steps that other steps are rewritten without.
   Result<std::set<std::uint64_t>> choose_dropped();
   Result<void> rewrite_without(const std::set<std::uint64_t>& dropped);
@@ -51,7 +65,8 @@ class Store::Impl::Pruner {
   }
 
   Impl& store_;
-  const Retention& retention_;
+  const Retention retention_ = {};
+  const std::vector<std::uint64_t>* const removed_ = nullptr;  // nullptr: the retention decides
   const PruneOptions& options_;
   std::vector<store::StepNode> nodes_;  // by step
   store::RetentionPlan plan_;
@@ -101,7 +116,7 @@ Result<void> Store::Impl::Pruner::note_labelled() {
 
 Result<void> Store::Impl::Pruner::note_missing_files() {
   for (store::StepNode& node : std::views::reverse(nodes_)) {
-    if (node.state != store::StepState::committed || node.is_damaged) continue;
+    if (node.state != store::StepState::committed || node.is_damaged || is_to_go(node.step)) continue;
     for (const store::ShardFile& file : record_of(node)->shards) {
       BITSNAP_ASSIGN(const os::FileInfo info, store_.file_system_.stat(store_.layout_.step_file(node.step, file.file)));
       if (!info.exists || info.size_bytes != file.bytes) node.is_damaged = true;
@@ -232,10 +247,36 @@ Result<void> Store::Impl::Pruner::carry_out() {
   return {};
 }
 
+Result<void> Store::Impl::Pruner::check_steps() const {
+  for (const std::uint64_t step : removed_ != nullptr ? *removed_ : retention_.keep) {
+    const auto known = store_.known_.find(step);
+    if (known == store_.known_.end() || known->second.state != store::StepState::committed) {
+      return tl::unexpected(store_.step_not_found(step));
+    }
+  }
+  return {};
+}
+
+// A store with retired steps and no checkpoint has lost the record of its newest one, and is left to a repair. So a
+// removal never leaves such a store, not even if it is killed, and a checkpoint that can be read always stays.
+Result<void> Store::Impl::Pruner::check_that_one_stays() const {
+  if (removed_ == nullptr || removed_->empty()) return {};
+  const auto stays = [&](const store::StepNode& node) {
+    return node.state == store::StepState::committed && !node.is_damaged && !is_to_go(node.step);
+  };
+  if (std::ranges::any_of(nodes_, stays)) return {};
+  return tl::unexpected(
+      Error(ErrorKind::invalid_argument,
+            fmt::format("{}: steps must leave at least one undamaged checkpoint, got all of them; to remove the store, "
+                        "delete its directory",
+                        store_.layout_.root()))
+          .about("steps"));
+}
+
 Result<PruneReport> Store::Impl::Pruner::run() {
-  // The newest checkpoint is never removed. If only retired ones are left, the newest was lost, and the prune removes
+  // The newest checkpoint is never pruned. If only retired ones are left, the newest was lost, and the prune removes
   // nothing more.
-  if (!store_.newest() && store_.has_retired()) return std::move(report_);
+  if (removed_ == nullptr && !store_.newest() && store_.has_retired()) return std::move(report_);
   if (!store_.strays_removed_) {
     // Another rank may have committed the newest checkpoint and been killed before it synced the name.
     const std::optional<std::uint64_t> last = store_.newest();
@@ -244,23 +285,21 @@ Result<PruneReport> Store::Impl::Pruner::run() {
     BITSNAP_ASSIGN(report_.strays, store_.remove_strays(options_.dry_run, !is_shared));
     store_.strays_removed_ = !options_.dry_run && !is_shared;
   }
-  for (const std::uint64_t step : retention_.keep) {
-    const auto known = store_.known_.find(step);
-    if (known == store_.known_.end() || known->second.state != store::StepState::committed) {
-      return tl::unexpected(store_.step_not_found(step));
-    }
-  }
+  BITSNAP_TRY(check_steps());
   BITSNAP_TRY(look());
+  BITSNAP_TRY(check_that_one_stays());
   // The base of the next checkpoint is needed, too.
-  const std::optional<std::uint64_t> next_base = store_.choose_coding().base;
-  plan_ = store::plan_retention(nodes_, retention_, next_base);
+  std::optional<std::uint64_t> newest = store_.newest();
+  while (newest && is_to_go(*newest)) newest = store_.newest_below(*newest);
+  const std::optional<std::uint64_t> next_base = store_.choose_coding(newest).base;
+  plan_ = plan(next_base);
   auto dropped = choose_dropped();
   if (!dropped && (options_.reencode == Reencode::always || !is_damage(dropped.error()))) {
     return tl::unexpected(std::move(dropped).error());
   }
   if (dropped && !dropped->empty()) {
     BITSNAP_TRY(rewrite_without(*dropped));
-    plan_ = store::plan_retention(nodes_, retention_, next_base);
+    plan_ = plan(next_base);
   }
   report_plan();
   if (!options_.dry_run) BITSNAP_TRY(carry_out());
@@ -279,8 +318,7 @@ void Store::Impl::apply_retention(CheckpointInfo& info, const RunOptions& option
   info.prune_error = std::move(pruned).error().within(fmt::format("step {} is saved, but pruning failed", info.step));
 }
 
-Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options) {
-  BITSNAP_TRY(check_retention(retention));
+Result<store::WriteGuard> Store::Impl::begin_pruning(const PruneOptions& options) {
   store::WriteGuard guard;
   if (options.dry_run) {
     guard.turn = turn_.take();
@@ -289,7 +327,20 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
     BITSNAP_ASSIGN(guard, begin_writing(os::LockKind::exclusive));
   }
   BITSNAP_TRY(refresh_known());
+  return guard;
+}
+
+Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options) {
+  BITSNAP_TRY(check_retention(retention));
+  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_pruning(options));
   return Pruner(*this, retention, options).run();
+}
+
+Result<PruneReport> Store::Impl::remove(std::vector<std::uint64_t> steps, const PruneOptions& options) {
+  std::ranges::sort(steps);
+  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_pruning(options));
+  if (!options.dry_run) cache_->forget_base();
+  return Pruner(*this, steps, options).run();
 }
 
 Result<void> Store::Impl::remove_step(std::uint64_t step) {

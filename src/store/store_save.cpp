@@ -57,7 +57,7 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
   save.step = step;
   save.place = place;
   save.file_name = std::move(name);
-  save.coding = like != nullptr && place && should_code_like(*like, *place) ? *like : choose_coding();
+  save.coding = like != nullptr && place && should_code_like(*like, *place) ? *like : choose_coding(newest());
   // Another process may have committed the base and been killed before it synced the name.
   if (place && save.coding.finder) BITSNAP_TRY(directories_.sync_step(*save.coding.finder));
   return save;

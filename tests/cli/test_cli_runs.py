@@ -138,6 +138,22 @@ def test_the_log_reports_json(made: tuple[Path, dict[int, bytes]]) -> None:
         assert entry["raw_bytes"] == 3 * 6000 * 4 + 8
 
 
+def test_prune_removes_steps_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    files = {step: add(path, step) for step in (10, 20, 30, 40)}
+    dry = run("prune", path, "--remove", "20,40", "--dry-run").stdout.decode()
+    assert "would remove step 40" in dry
+    assert listed(path) == [10, 20, 30, 40]
+    report = run_json("prune", path, "--remove", "20,40", "--reencode", "never")
+    assert report["kept"] == [10, 30]
+    assert [entry["step"] for entry in report["removed"]] == [40]
+    assert [entry["step"] for entry in report["needed"]] == [20]
+    assert listed(path) == [10, 30]
+    for step in (10, 30):
+        assert extracted(f"{path}@{step}") == files[step]
+    assert "nearby are 10 and 30" in run("prune", path, "--remove", 20, status=NOT_FOUND).stderr.decode()
+
+
 def test_the_log_shows_labels_and_prune_keeps_them(tmp_path: Path) -> None:
     path = tmp_path / "run"
     for step in (10, 20, 30):
