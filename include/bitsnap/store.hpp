@@ -122,6 +122,10 @@ struct CheckpointInfo {
 struct CommitOptions {
   // Labels, as Store::label() gives them. The checkpoint exists with all of them, or not at all.
   std::vector<std::string> labels = {};
+  // If the step is the newest checkpoint, replaces that at one moment. The new one keeps its labels, and is coded
+  // against the one before it. Shards that wait for the commit of a later step and need the old one cannot be
+  // committed.
+  bool replace = false;
 };
 
 // A label and the step that it names.
@@ -229,20 +233,22 @@ class Store {
                                                                  std::uint32_t shard = 0) const;
 
   // Saves a checkpoint of one shard; it is committed and durable when the call returns. invalid_argument unless `step`
-  // is above all steps of the store. `check` is called with what was written, before it is committed; after its error,
-  // which save() returns, the checkpoint does not exist.
+  // is above all steps of the store, or replaces the newest. `check` is called with what was written, before it is
+  // committed; after its error, which save() returns, the checkpoint does not exist, or is the old one.
   using SaveCheck = std::function<Result<void>(const Snapshot& written)>;
   [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options = {},
                                             const SaveCheck& check = nullptr, const CommitOptions& commit = {});
 
   // Writes one shard durably; commit() makes it part of a checkpoint. Different shards may be written at the same time,
-  // from any process. Writing a shard of an attempt again replaces the first one, unless that is committed.
+  // from any process. Writing a shard of an attempt again replaces the first one, unless that is committed. `replace`:
+  // as in CommitOptions, by an attempt that has not committed the step; also for commit().
   [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
-                                               const RunOptions& options = {});
+                                               const RunOptions& options = {}, bool replace = false);
   // Commits the step if all shards of the attempt are written, and otherwise returns the missing ones. Every rank calls
-  // it after save_shard(); further calls change nothing. invalid_argument if another attempt committed the step, or if
-  // the store has a later step but not this one: it was pruned, or the call comes too late. All ranks should give the
-  // same labels; those that an earlier commit of the attempt has not given are added, as by label().
+  // it after save_shard(); further calls change nothing. invalid_argument if another attempt committed the step, unless
+  // this one replaces it, or if the store has a later step but not this one: it was pruned, or the call comes too late.
+  // All ranks should give the same labels; those that an earlier commit of the attempt has not given are added, as by
+  // label().
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
                                              const CommitOptions& options = {});
 
@@ -259,15 +265,15 @@ class Store {
 
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options = {});
 
-  // Removes all checkpoints after `step`, newest first. not_found if there is no such step.
-  [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
-
-  [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options = {}) const;
   // Removes these checkpoints, whatever their labels, and keeps all others; otherwise as prune() does. The newest one
   // may be among them: then the one before it is the newest, as after rollback(). not_found if a step is missing;
   // invalid_argument if no undamaged checkpoint would stay.
   [[nodiscard]] Result<PruneReport> remove(const std::vector<std::uint64_t>& steps, const PruneOptions& options = {});
 
+  // Removes all checkpoints after `step`, newest first. not_found if there is no such step.
+  [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
+
+  [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options = {}) const;
 
   // Makes every sound checkpoint restorable again, and moves damaged ones to damaged/. Also repairs stores whose
   // records are damaged.

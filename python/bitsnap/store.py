@@ -241,6 +241,7 @@ class Store(StoreFolders, StoreLabels, StorePruning):
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
         labels: str | Iterable[str] = (),
+        replace: bool = False,
         progress: Progress | None = None,
     ) -> Checkpoint:
         """Saves a state as the checkpoint of a step, which is complete and synced when this returns.
@@ -249,18 +250,21 @@ class Store(StoreFolders, StoreLabels, StorePruning):
         is cancelled, the store is unchanged.
 
         Args:
-            step: above all others. To continue from an earlier step, call rollback() first.
+            step: above all others, or the newest one with `replace`. To continue from an earlier step, call rollback()
+                first.
             state: the state, as in bitsnap.save(). Its tensors must not change before the function returns.
             roles, masters, metadata, progress: as in bitsnap.save_file().
             labels: labels that the checkpoint gets, as by label(). It exists with all of them, or not at all.
+            replace: if the step is the newest checkpoint, replace that: a reader finds the old one or the new one, also
+                after a crash. The new one keeps the labels, and is coded against the checkpoint before.
 
         Returns:
             the checkpoint. If its base turned out to be damaged, it is a keyframe, and `damage` has the error.
 
         Raises:
-            InvalidArgumentError: the step is not above all others; or a value of the state cannot be stored, and the
-                message names its place, as in ``state['optimizer']['state'][0]``; or first moments are rounded and a
-                value of Adam is missing; or the store is read_only.
+            InvalidArgumentError: the step is not above all others, and does not replace the newest; or a value of the
+                state cannot be stored, and the message names its place, as in ``state['optimizer']['state'][0]``; or
+                first moments are rounded and a value of Adam is missing; or the store is read_only.
             BusyError: the process that this one was forked from holds the store; or, in a shared store, another process
                 prunes or rolls back.
             IoError: the files could not be written.
@@ -275,6 +279,7 @@ class Store(StoreFolders, StoreLabels, StorePruning):
                 number,
                 *packed.native,
                 labels=labels_of(labels, "labels"),
+                replace=bool(replace),
                 threads=self._threads,
                 progress=progress,
             )
@@ -290,6 +295,7 @@ class Store(StoreFolders, StoreLabels, StorePruning):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        replace: bool = False,
         progress: Progress | None = None,
     ) -> SaveSummary:
         """Saves the part of a checkpoint that this process holds. The checkpoint exists after commit().
@@ -297,7 +303,7 @@ class Store(StoreFolders, StoreLabels, StorePruning):
         A tensor that another process held in the previous checkpoint is coded against it.
 
         Args:
-            step: above all others.
+            step: above all others, or the newest one with `replace`.
             state: the part of this process, as in save().
             shard: the number of this part, from 0.
             shards: the number of parts.
@@ -305,6 +311,8 @@ class Store(StoreFolders, StoreLabels, StorePruning):
                 two attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and "-", such as a random word that one
                 process broadcasts.
             roles, masters, metadata, progress: as in save(). Masters are tensors of the same part.
+            replace: as in save(), and then also in commit(). The attempt must be another one than that of the
+                checkpoint, which stays until commit() finds all parts.
 
         Returns:
             id, raw_bytes, stored_bytes and chunks of the file.
@@ -320,12 +328,19 @@ class Store(StoreFolders, StoreLabels, StorePruning):
                 shard=number_of(shard, "shard", LARGEST_COUNT),
                 shards=number_of(shards, "shards", LARGEST_COUNT),
                 attempt=text_of(attempt, "attempt"),
+                replace=bool(replace),
                 threads=self._threads,
                 progress=progress,
             )
 
     def commit(
-        self, step: SupportsIndex, shards: SupportsIndex, attempt: str, *, labels: str | Iterable[str] = ()
+        self,
+        step: SupportsIndex,
+        shards: SupportsIndex,
+        attempt: str,
+        *,
+        labels: str | Iterable[str] = (),
+        replace: bool = False,
     ) -> CommitOutcome:
         """Makes a checkpoint of the shards of an attempt, if all of them exist. Does not wait for the others.
 
@@ -336,13 +351,14 @@ class Store(StoreFolders, StoreLabels, StorePruning):
             step, shards, attempt: as in save_shard().
             labels: as in save(), the same in all processes. If another process has committed the step without some of
                 them, the checkpoint gets them now, as by label().
+            replace: as in save_shard().
 
         Returns:
             an outcome that is true and has the checkpoint; or that is false and has the missing shards.
 
         Raises:
-            InvalidArgumentError: another attempt committed the step; or a later step was committed and this one does
-                not exist, perhaps because it was pruned since.
+            InvalidArgumentError: another attempt committed the step, and is not replaced; or a later step was committed
+                and this one does not exist, perhaps because it was pruned since.
             BusyError, IoError: as save() does.
         """
         return self._native.commit(
@@ -350,6 +366,7 @@ class Store(StoreFolders, StoreLabels, StorePruning):
             number_of(shards, "shards", LARGEST_COUNT),
             text_of(attempt, "attempt"),
             labels=labels_of(labels, "labels"),
+            replace=bool(replace),
         )
 
     def damages(

@@ -108,10 +108,10 @@ void close(PyStore& self) {
 CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, const TensorTable& tensors,
                                const TensorData& data, const ValueTree* tree,
                                std::vector<std::pair<std::string, std::string>> metadata,
-                               std::vector<std::string> labels, unsigned threads, nb::object progress) {
+                               std::vector<std::string> labels, bool replace, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
-  const CommitOptions commit{.labels = std::move(labels)};
+  const CommitOptions commit{.labels = std::move(labels), .replace = replace};
   const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
   return raise_prune_error(
       self.call(context, [&](Store& store) { return store.save(step, state, options, nullptr, commit); }));
@@ -159,18 +159,18 @@ CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, P
 
 SaveSummary save_shard(const PyStore& self, std::uint64_t step, const TensorTable& tensors, const TensorData& data,
                        const ValueTree* tree, std::vector<std::pair<std::string, std::string>> metadata,
-                       std::uint32_t shard, std::uint32_t shards, std::string attempt, unsigned threads,
+                       std::uint32_t shard, std::uint32_t shards, std::string attempt, bool replace, unsigned threads,
                        nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
   const ShardPlace place{shard, shards, std::move(attempt)};
   const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
-  return self.call(context, [&](Store& store) { return store.save_shard(step, place, state, options); });
+  return self.call(context, [&](Store& store) { return store.save_shard(step, place, state, options, replace); });
 }
 
 CommitOutcome commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt,
-                     std::vector<std::string> labels) {
-  const CommitOptions options{.labels = std::move(labels)};
+                     std::vector<std::string> labels, bool replace) {
+  const CommitOptions options{.labels = std::move(labels), .replace = replace};
   CommitOutcome outcome = self.call([&](Store& store) { return store.commit(step, shards, attempt, options); });
   if (outcome.checkpoint) raise_prune_error(*outcome.checkpoint);
   return outcome;
@@ -271,13 +271,15 @@ void bind_store(nb::module_& module) {
           nb::arg("step"))
       .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"))
       .def("save", &save_checkpoint, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
-           nb::arg("metadata"), nb::kw_only(), nb::arg("labels"), nb::arg("threads"), nb::arg("progress").none())
+           nb::arg("metadata"), nb::kw_only(), nb::arg("labels"), nb::arg("replace"), nb::arg("threads"),
+           nb::arg("progress").none())
       .def("save_folder", &save_folder_checkpoint, nb::arg("step"), nb::arg("folder"), nb::kw_only(),
            nb::arg("adam").none(), nb::arg("threads"), nb::arg("progress").none())
       .def("save_shard", &save_shard, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
            nb::arg("metadata"), nb::kw_only(), nb::arg("shard"), nb::arg("shards"), nb::arg("attempt"),
-           nb::arg("threads"), nb::arg("progress").none())
-      .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"), nb::kw_only(), nb::arg("labels"))
+           nb::arg("replace"), nb::arg("threads"), nb::arg("progress").none())
+      .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"), nb::kw_only(), nb::arg("labels"),
+           nb::arg("replace"))
       .def("label", &label, nb::arg("step"), nb::arg("labels"))
       .def("unlabel", &unlabel, nb::arg("label"))
       .def("find", &find_label, nb::arg("label"))

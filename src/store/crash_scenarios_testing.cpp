@@ -48,7 +48,8 @@ Calls with_store(const StoreOptions& options, const OnStore& calls, bool was_pru
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, options));
     BITSNAP_ASSIGN(const TestRun shown, shown_run(*store));
-    if (!journal.open(shown, [&](const TestRun& run) { return was_pruned && holds_more(run, shown); })) {
+    if (!journal.open(shown, content_of(*store),
+                      [&](const TestRun& run) { return was_pruned && holds_more(run, shown); })) {
       return fail(ErrorKind::internal, "shows steps that are not allowed");
     }
     return calls(*store, journal);
@@ -107,7 +108,7 @@ Calls two_ranks_go_on(std::uint32_t max_depth, const Retention& retention) {
     BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
     BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, shared(max_depth)));
     BITSNAP_ASSIGN(const TestRun shown, shown_run(*a));
-    if (!journal.open(shown, [](const TestRun&) { return true; })) {
+    if (!journal.open(shown, content_of(*a), [](const TestRun&) { return true; })) {
       return fail(ErrorKind::internal, "shows steps that are not allowed");
     }
     BITSNAP_TRY(save_two_shards(*a, *b, journal, shown.empty() ? 1 : shown.rbegin()->first + 1, 7, "a2"));
@@ -122,7 +123,7 @@ Calls ranks_save_only(std::uint32_t max_depth, std::uint64_t step) {
     for (const std::uint32_t shard : {1U, 0U}) {
       BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, shared(max_depth)));
       BITSNAP_ASSIGN(const TestRun shown, shown_run(*store));
-      journal.open(shown, [](const TestRun&) { return false; });
+      journal.open(shown, content_of(*store), [](const TestRun&) { return false; });
       BITSNAP_TRY(
           store->save_shard(step, {shard, 2, "a1"}, test_state(step, content.shard_seed(shard)).state(), {1, nullptr}));
     }
@@ -151,7 +152,7 @@ Calls rank_prunes(std::uint32_t max_depth, const Retention& retention) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
     BITSNAP_ASSIGN(const TestRun shown, shown_run(*a));
-    if (!journal.open(shown, [](const TestRun&) { return true; })) {
+    if (!journal.open(shown, content_of(*a), [](const TestRun&) { return true; })) {
       return fail(ErrorKind::internal, "shows steps that are not allowed");
     }
     return prune_steps(*a, journal, retention, Reencode::never);
@@ -238,6 +239,57 @@ std::vector<CrashScenario> label_scenarios() {
   return scenarios;
 }
 
+// Saves the newest step again as another attempt.
+std::vector<CrashScenario> replacing_scenarios() {
+  const StoreOptions depth_2 = writing(2);
+  StoreOptions in_memory = depth_2;
+  in_memory.base_memory_bytes = 1 << 20;
+  const auto replaces = [](std::uint64_t step, std::uint64_t seed, Destination destination = Destination::disk) {
+    return [=](Store& store, Journal& journal) {
+      return save_step(store, journal, step, seed, destination, {.labels = {"last"}, .replace = true});
+    };
+  };
+  const auto ranks_replace = [](std::uint64_t seed, const std::string& attempt) {
+    return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+      BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(2)));
+      BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, shared(2)));
+      BITSNAP_ASSIGN(const TestRun shown, shown_run(*a));
+      if (!journal.open(shown, content_of(*a), [](const TestRun&) { return true; })) {
+        return fail(ErrorKind::internal, "shows steps that are not allowed");
+      }
+      return save_two_shards(*a, *b, journal, 2, seed, attempt, Destination::disk, {.replace = true});
+    };
+  };
+  std::vector<CrashScenario> scenarios;
+  scenarios.push_back(
+      {"Replacing", depth_2, with_store(depth_2, one_after_another({saves(1, 2), saves_as(3, {"best"})})),
+       with_store(depth_2, replaces(3, 5)),
+       with_store(depth_2, one_after_another({replaces(3, 6), save_next, prunes(keep(2), Reencode::never)}))});
+  scenarios.push_back(
+      {"ReplacingTheOnlyStep", in_memory, with_store(in_memory, saves(1, 1)),
+       with_store(in_memory, one_after_another({replaces(1, 5), replaces(1, 6, Destination::memory), saves(2, 2)})),
+       with_store(in_memory, one_after_another({save_next, prunes(keep(1), Reencode::always)}))});
+  scenarios.push_back({"TwoRanksReplace", depth_2, two_ranks(2, 1, 2), ranks_replace(5, "b1"), ranks_replace(6, "b2")});
+  scenarios.push_back(
+      {"TwoRanksReplaceAndOnePrunes", depth_2, two_ranks(2, 1, 2), ranks_replace(5, "b1"), rank_prunes(2, keep(1))});
+  return scenarios;
+}
+
+// Removes steps by name, also the newest and those that others need.
+std::vector<CrashScenario> removing_scenarios() {
+  const StoreOptions depth_2 = writing(2);
+  std::vector<CrashScenario> scenarios;
+  scenarios.push_back({"RemovingTheNewest", depth_2, with_store(depth_2, saves(1, 6)),
+                       with_store(depth_2, removes({2, 4, 6}, Reencode::never)),
+                       with_store(depth_2, one_after_another({save_next, prunes(keep(2), Reencode::never)}), true)});
+  scenarios.push_back(
+      {"RemovingWhatOthersNeed", depth_2,
+       with_store(depth_2, one_after_another({saves(1, 4), prunes(keep({}, {2, 3}), Reencode::never), saves(5, 6)})),
+       with_store(depth_2, removes({3, 5, 6}, Reencode::always)),
+       with_store(depth_2, prunes(keep(1), Reencode::always), true)});
+  return scenarios;
+}
+
 std::vector<CrashScenario> make_scenarios() {
   const Calls nothing = [](os::FileSystem&, Journal&) -> Result<void> { return {}; };
   const auto going_on = [](const StoreOptions& options, OnStore calls) {
@@ -293,13 +345,6 @@ std::vector<CrashScenario> make_scenarios() {
        with_store(depth_2, one_after_another({saves(1, 4), prunes(keep(2), Reencode::never), saves(5, 7)})),
        with_store(depth_2, prunes(keep(2), Reencode::when_it_pays)),
        with_store(depth_2, prunes(keep(1), Reencode::when_it_pays), true)});
-  scenarios.push_back({"RemovingTheNewest", depth_2, with_store(depth_2, saves(1, 6)),
-                       with_store(depth_2, removes({2, 4, 6}, Reencode::never)),
-                       with_store(depth_2, one_after_another({save_next, prune_some}), true)});
-  scenarios.push_back(
-      {"RemovingWhatOthersNeed", depth_2,
-       with_store(depth_2, one_after_another({saves(1, 4), prunes(keep({}, {2, 3}), Reencode::never), saves(5, 6)})),
-       with_store(depth_2, removes({3, 5, 6}, Reencode::always)), with_store(depth_2, prune_all, true)});
   scenarios.push_back({"PruningShards", depth_2, two_ranks(2, 1, 4),
                        with_store(depth_2, prunes(keep({}, {2}), Reencode::always)),
                        with_store(depth_2, prune_some, true)});
@@ -315,6 +360,8 @@ std::vector<CrashScenario> make_scenarios() {
                        going_on(depth_2, prune_some)});
   std::ranges::move(replica_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(label_scenarios(), std::back_inserter(scenarios));
+  std::ranges::move(replacing_scenarios(), std::back_inserter(scenarios));
+  std::ranges::move(removing_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(crash_repairs(), std::back_inserter(scenarios));
   return scenarios;
 }

@@ -75,9 +75,11 @@ Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const
 }
 
 Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
-                                      const RunOptions& options) {
+                                      const RunOptions& options, bool replace) {
   return no_throw("saving", [&] {
-    return impl_->save(step, place, state, options).map([](store::PendingSave save) { return save.summary; });
+    return impl_->save(step, place, state, options, nullptr, {.replace = replace}).map([](store::PendingSave save) {
+      return save.summary;
+    });
   });
 }
 
@@ -108,12 +110,12 @@ Result<PruneReport> Store::prune(const Retention& retention, const PruneOptions&
   return no_throw("pruning", [&] { return impl_->prune(retention, options); });
 }
 
-Result<RollbackReport> Store::rollback(std::uint64_t step) {
-  return no_throw("rolling back", [&] { return impl_->rollback(step); });
 Result<PruneReport> Store::remove(const std::vector<std::uint64_t>& steps, const PruneOptions& options) {
   return no_throw("removing", [&] { return impl_->remove(steps, options); });
 }
 
+Result<RollbackReport> Store::rollback(std::uint64_t step) {
+  return no_throw("rolling back", [&] { return impl_->rollback(step); });
 }
 
 Result<StoreVerification> Store::verify(const StoreVerifyOptions& options) const {

@@ -62,6 +62,30 @@ Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& rec
   return note_committed(record);
 }
 
+// A crash leaves the old checkpoint or the new one. Until the record is replaced, the files of both are there.
+Result<CheckpointInfo> Store::Impl::replace_record(const store::CommitRecord& record) {
+  const auto replaced = store::replace_commit_record(file_system_, layout_, record, false);
+  if (!replaced) {
+    // Nobody knows which of the two records is there, and which would survive a crash. So the files of both stay.
+    lose_sight();
+    return tl::unexpected(replaced.error());
+  }
+  directories_.note_sync(*replaced);
+  remove_leftovers(record);
+  return note_committed(record);
+}
+
+// Removes files of the step that its record does not name: those of a replaced checkpoint, or of other attempts. If
+// that fails, the next prune removes them.
+void Store::Impl::remove_leftovers(const store::CommitRecord& record) {
+  const auto strays = directories_.strays(record.step, &record);
+  strays_removed_ = strays_removed_ && strays;
+  if (!strays) return;
+  for (const std::string& stray : *strays) {
+    if (!directories_.remove_file(record.step, stray)) strays_removed_ = false;
+  }
+}
+
 CheckpointInfo Store::Impl::note_committed(const store::CommitRecord& record) {
   Known& known = known_[record.step];
   known.state = store::StepState::committed;
@@ -141,7 +165,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
     auto guard = begin_writing(kind);
     if (!guard && is_alone && guard.error().kind() == ErrorKind::busy) {
       // The other ranks want the same lock for the same commit. One of them may have had it.
-      BITSNAP_ASSIGN(auto there, committed_already(step, attempt));
+      BITSNAP_ASSIGN(auto there, committed_already(step, attempt, options.replace));
       if (there) outcome = CommitOutcome{std::move(there), {}};
     }
     if (!outcome && !guard) return tl::unexpected(std::move(guard).error());
@@ -164,11 +188,13 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
 }
 
 // Another rank may have committed the step, before a call or during it.
-Result<std::optional<CheckpointInfo>> Store::Impl::committed_already(std::uint64_t step, const std::string& attempt) {
+Result<std::optional<CheckpointInfo>> Store::Impl::committed_already(std::uint64_t step, const std::string& attempt,
+                                                                     bool is_replaced) {
   auto record = store::read_commit_record(file_system_, layout_, step);
   if (!record && record.error().kind() == ErrorKind::not_found) return std::optional<CheckpointInfo>();
   if (!record) return tl::unexpected(std::move(record).error());
   if (record->attempt != attempt) {
+    if (is_replaced) return std::optional<CheckpointInfo>();
     return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} was committed by attempt '{}', not '{}'",
                                                          layout_.root(), step, record->attempt, attempt));
   }
@@ -182,15 +208,16 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
                                                                 const std::string& attempt,
                                                                 const CommitOptions& options, bool is_alone) {
   BITSNAP_TRY(refresh_newest());
+  const bool replaces = options.replace && is_replaceable(step);
   const auto wait_for = [&](std::uint32_t first) -> Result<std::optional<CommitOutcome>> {
-    BITSNAP_ASSIGN(std::optional<CheckpointInfo> there, committed_already(step, attempt));
+    BITSNAP_ASSIGN(std::optional<CheckpointInfo> there, committed_already(step, attempt, replaces));
     if (there) return CommitOutcome{std::move(there), {}};
     BITSNAP_ASSIGN(std::vector<std::uint32_t> missing, missing_shards(step, shards, attempt, first));
     return CommitOutcome{std::nullopt, std::move(missing)};
   };
-  BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already(step, attempt));
+  BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already(step, attempt, replaces));
   if (earlier) return CommitOutcome{std::move(earlier), {}};
-  BITSNAP_TRY(check_not_too_late(step, attempt));
+  if (!replaces) BITSNAP_TRY(check_not_too_late(step, attempt));
 
   store::CommitRecord record;
   record.step = step;
@@ -215,7 +242,7 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
 
   store::settle_links(record);
   BITSNAP_ASSIGN(const bool changes_labels, concerns_labels(step, options.labels));
-  if (changes_labels && !is_alone) return std::optional<CommitOutcome>();
+  if ((changes_labels || replaces) && !is_alone) return std::optional<CommitOutcome>();
 
   BITSNAP_TRY(directories_.sync_step(step));
   BITSNAP_TRY(directories_.sync_checkpoints());
@@ -223,20 +250,23 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
   if (changes_labels) {
     BITSNAP_ASSIGN(labels, give_labels(record, options.labels));
   }
+  if (replaces) {
+    CommitOutcome outcome;
+    BITSNAP_ASSIGN(outcome.checkpoint, replace_record(record));
+    outcome.checkpoint->labels = std::move(labels);
+    return outcome;
+  }
   auto written = store::write_commit_record(file_system_, layout_, record);
   if (!written) {
     // Another rank may have committed first. Every other failure is this call's, whatever the store holds now.
     if (written.error().kind() == ErrorKind::invalid_argument || written.error().kind() == ErrorKind::not_found) {
-      BITSNAP_ASSIGN(earlier, committed_already(step, attempt));
+      BITSNAP_ASSIGN(earlier, committed_already(step, attempt, replaces));
       if (earlier) return CommitOutcome{std::move(earlier), {}};
     }
     return tl::unexpected(std::move(written).error());
   }
   directories_.note_sync(*written);
-  // Removes the leftovers of this attempt and of earlier ones.
-  if (const auto strays = directories_.strays(step, &record)) {
-    for (const std::string& stray : *strays) static_cast<void>(directories_.remove_file(step, stray));
-  }
+  remove_leftovers(record);
   CommitOutcome outcome{note_committed(record), {}};
   outcome.checkpoint->labels = std::move(labels);
   return outcome;

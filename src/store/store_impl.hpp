@@ -58,7 +58,7 @@ class Store::Impl {
   // Takes the lock and chooses the base. `place` is given if there are several ranks, and `like` if another one of them
   // has chosen before: this one chooses the same if their shards may be equal.
   [[nodiscard]] Result<store::PendingSave> begin(std::uint64_t step, const std::optional<ShardPlace>& place,
-                                                 const store::Coding* like = nullptr);
+                                                 const store::Coding* like = nullptr, bool replace = false);
   // Encodes the snapshot file; as a keyframe if the base turns out to be damaged.
   [[nodiscard]] Result<void> encode(store::PendingSave& save, const State& state, const RunOptions& options,
                                     store::Destination destination);
@@ -129,12 +129,14 @@ class Store::Impl {
   // Looks for the step on disk if not all steps are known. Returns nullptr if the step does not exist.
   Result<Known*> find_known(std::uint64_t step);
   Result<void> check_new_step(std::uint64_t step);
+  // Whether the step is a checkpoint that nothing with a record can need.
+  [[nodiscard]] bool is_replaceable(std::uint64_t step) const;
   const Result<store::CommitRecord>& record_of(std::uint64_t step, Known& known);
   [[nodiscard]] std::optional<std::uint64_t> newest() const;
-  // `is_alone`: nobody else writes, so no other rank works on an uncommitted step above the newest.
-  Result<std::vector<std::string>> remove_strays(bool dry_run, bool is_alone);
   // The newest known checkpoint before the step.
   [[nodiscard]] std::optional<std::uint64_t> newest_below(std::uint64_t step) const;
+  // `is_alone`: nobody else writes, so no other rank works on an uncommitted step above the newest.
+  Result<std::vector<std::string>> remove_strays(bool dry_run, bool is_alone);
   [[nodiscard]] Error step_not_found(std::uint64_t step) const;
 
   // store_settle.cpp
@@ -147,8 +149,15 @@ class Store::Impl {
   bool is_referred_to(std::uint64_t step, UnreadableRecord unreadable);
   // The records of shards that wait for their commit.
   Result<std::vector<store::ShardRecord>> pending_shards(std::uint64_t step) const;
+  // The records of shards that wait to replace the checkpoint that has this record.
+  [[nodiscard]] Result<std::vector<store::ShardRecord>> waiting_replacements(std::uint64_t step,
+                                                                             const store::CommitRecord& record) const;
+  // Takes these records and their files out of `strays`, files of the step that its record does not name.
+  Result<void> spare_waiting(std::uint64_t step, const store::CommitRecord& record,
+                             std::vector<std::string>& strays) const;
 
   // store_save.cpp
+  Result<void> begin_replacing(std::uint64_t step, const std::optional<ShardPlace>& place);
   // The name, or the next one as a rewritten file that the step does not hold.
   [[nodiscard]] Result<std::string> free_file_name(std::uint64_t step, std::string name) const;
   [[nodiscard]] store::CommitHeader header_of(const store::PendingSave& save) const;
@@ -186,6 +195,9 @@ class Store::Impl {
   // store_commit.cpp
   static Result<void> check_place(const ShardPlace& place);
   Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
+  // Replaces the record of a checkpoint by that of another attempt, and removes the files of the old one.
+  Result<CheckpointInfo> replace_record(const store::CommitRecord& record);
+  void remove_leftovers(const store::CommitRecord& record);
   CheckpointInfo note_committed(const store::CommitRecord& record);
   void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
@@ -199,8 +211,10 @@ class Store::Impl {
   Result<std::optional<CommitOutcome>> commit_shards(std::uint64_t step, std::uint32_t shards,
                                                      const std::string& attempt, const CommitOptions& options,
                                                      bool is_alone);
-  // The checkpoint, if this attempt has committed the step. invalid_argument if another one has.
-  Result<std::optional<CheckpointInfo>> committed_already(std::uint64_t step, const std::string& attempt);
+  // The checkpoint, if this attempt has committed the step. If another one has, nullopt if that is to be replaced, and
+  // otherwise invalid_argument.
+  Result<std::optional<CheckpointInfo>> committed_already(std::uint64_t step, const std::string& attempt,
+                                                          bool is_replaced);
   [[nodiscard]] Result<bool> check_shard_file(const store::ShardRecord& part, const std::string& record_path) const;
 
   // store_labels.cpp
@@ -222,6 +236,7 @@ class Store::Impl {
   Result<void> settle_labels();
 
   // store_prune.cpp
+  Result<store::WriteGuard> begin_pruning(const PruneOptions& options);
   Result<void> remove_step(std::uint64_t step);
   Result<void> retire_step(std::uint64_t step);
 
@@ -229,7 +244,6 @@ class Store::Impl {
   // Rewrites those files of the steps `whole` that refer to a step of `dropped`.
   Result<void> rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
                            const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten);
-  Result<store::WriteGuard> begin_pruning(const PruneOptions& options);
 
   // store_verify.cpp. `records` are in order of steps. Returns an error only if verification could not continue.
   Result<std::vector<StoreDamage>> verify_records(store::CheckpointReader& reader,

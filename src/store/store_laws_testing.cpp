@@ -92,9 +92,13 @@ const TestState& test_state(std::uint64_t step, std::uint64_t seed) {
   return state->second;
 }
 
-bool Journal::open(const TestRun& shown, const std::function<bool(const TestRun&)>& may_come_back) {
+bool Journal::open(const TestRun& shown, const std::function<bool(const TestRun&)>& has_content,
+                   const std::function<bool(const TestRun&)>& may_come_back) {
   std::vector<TestRun> runs = allowed();
-  const auto found = std::ranges::find_if(runs, [&](const TestRun& run) { return has_steps_and_labels(run, shown); });
+  const auto fits = [&](const TestRun& run) { return has_steps_and_labels(run, shown); };
+  const bool is_clear = std::ranges::count_if(runs, fits) == 1;
+  const auto found =
+      std::ranges::find_if(runs, [&](const TestRun& run) { return fits(run) && (is_clear || has_content(run)); });
   if (found == runs.end()) return false;
   runs_ = {std::move(*found)};
   runs.erase(found);
@@ -140,10 +144,13 @@ TestRun without_labels(TestRun run, const std::set<std::string>& labels) {
   return run;
 }
 
+// A step that is replaced keeps its labels.
 Journal::Change adding(std::uint64_t step, TestStep content) {
   return [=](const TestRun& run) {
     TestRun after = without_labels(run, content.labels);
+    std::set<std::string> kept = after[step].labels;
     after[step] = content;
+    after[step].labels.merge(kept);
     return after;
   };
 }
@@ -177,7 +184,7 @@ Result<void> remove_steps(Journal& journal, const std::function<std::vector<std:
 Result<void> save_to(Destination destination, Store& store, std::uint64_t step, const std::optional<ShardPlace>& place,
                      const TestState& state, const CommitOptions& commit) {
   Store::Impl& impl = Store::Impl::of(store);
-  BITSNAP_ASSIGN(PendingSave save, impl.begin(step, place));
+  BITSNAP_ASSIGN(PendingSave save, impl.begin(step, place, nullptr, commit.replace));
   save.commit = commit;
   BITSNAP_TRY(impl.encode(save, state.state(), kOneThread, destination));
   return impl.publish(save);
@@ -263,12 +270,18 @@ Result<void> save_two_shards(Store& first, Store& second, Journal& journal, std:
   // The shards are added to the shown run, which the save makes safe first.
   const TestRun shown = journal.run();
   journal.begin([&](const TestRun& run) { return run == shown ? std::vector{add(run)} : std::vector<TestRun>(); });
-  BITSNAP_TRY(save_to(destination, first, step, ShardPlace{0, 2, attempt}, test_state(step, content.shard_seed(0))));
-  BITSNAP_TRY(save_to(destination, second, step, ShardPlace{1, 2, attempt}, test_state(step, content.shard_seed(1))));
+  for (const std::uint32_t shard : {0U, 1U}) {
+    BITSNAP_TRY(save_to(destination, shard == 0 ? first : second, step, ShardPlace{shard, 2, attempt},
+                        test_state(step, content.shard_seed(shard)), commit));
+  }
   BITSNAP_ASSIGN(const auto committed, second.commit(step, 2, attempt, commit));
   if (!committed) return fail(ErrorKind::internal, "both shards are there, and commit() finds only one");
   journal.confirm(add, true);
   return {};
+}
+
+std::function<bool(const TestRun&)> content_of(const Store& store) {
+  return [&store](const TestRun& run) { return check_content(store, run).empty(); };
 }
 
 Result<TestRun> shown_run(const Store& store) {

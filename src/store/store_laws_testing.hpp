@@ -56,9 +56,11 @@ class Journal {
   Journal() : runs_(1) {}
   explicit Journal(TestRun run) : runs_{std::move(run)} {}
 
-  // Notes that the store was opened and shows these steps and labels. Returns false if no allowed run has them. After a
-  // crash of the machine, the other allowed runs for which `may_come_back` is true may still come back.
-  bool open(const TestRun& shown, const std::function<bool(const TestRun&)>& may_come_back);
+  // Notes that the store was opened and shows these steps and labels. Returns false if no allowed run has them. Of
+  // several runs that have them, `has_content` finds the one that is shown. After a crash of the machine, the other
+  // allowed runs for which `may_come_back` is true may still come back.
+  bool open(const TestRun& shown, const std::function<bool(const TestRun&)>& has_content,
+            const std::function<bool(const TestRun&)>& may_come_back);
 
   // Notes that a call begins, which may leave any run of `possible`, or change nothing.
   void begin(const Changes& possible);
@@ -101,6 +103,8 @@ class Journal {
                                            Destination destination = Destination::disk,
                                            const CommitOptions& commit = {});
 
+// Whether the store shows these contents.
+[[nodiscard]] std::function<bool(const TestRun&)> content_of(const Store& store);
 // The steps and labels that the store shows; contents are not read.
 [[nodiscard]] Result<TestRun> shown_run(const Store& store);
 // The steps that a reader sees; empty if there is no store.

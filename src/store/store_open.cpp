@@ -268,6 +268,15 @@ const Result<store::CommitRecord>& Store::Impl::record_of(std::uint64_t step, Kn
   return *known.record;
 }
 
+bool Store::Impl::is_replaceable(std::uint64_t step) const {
+  for (const auto& [there, known] : std::views::reverse(known_)) {
+    if (known.state == store::StepState::committed) return there == step;
+    // If the newest checkpoint was lost, the retired steps above are older than the newest one of now.
+    if (known.state == store::StepState::retired && !has_lost_newest_) return false;
+  }
+  return false;
+}
+
 Result<void> Store::Impl::check_new_step(std::uint64_t step) {
   // A new step must be above the retired steps, too, because a retired step may have been the newest before a crash. If
   // the newest checkpoint was lost, the retired ones are kept for nobody, and the step must only differ from them.

@@ -69,12 +69,14 @@ class Store::Impl::Pruner {
   const std::vector<std::uint64_t>* const removed_ = nullptr;  // nullptr: the retention decides
   const PruneOptions& options_;
   std::vector<store::StepNode> nodes_;  // by step
+  bool has_waiting_ = false;            // shards that refer to steps and wait for their commit
   store::RetentionPlan plan_;
   PruneReport report_;
 };
 
 Result<void> Store::Impl::Pruner::look() {
   nodes_.clear();
+  const std::optional<std::uint64_t> newest = store_.newest();
   for (auto& [step, known] : store_.known_) {
     store::StepNode& node = nodes_.emplace_back();
     node.step = step;
@@ -85,6 +87,7 @@ Result<void> Store::Impl::Pruner::look() {
     if (known.state == store::StepState::uncommitted) {
       BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, store_.pending_shards(step));
       for (const store::ShardRecord& shard : pending) add_references(shard.file);
+      has_waiting_ = has_waiting_ || !node.references.empty();
       continue;
     }
     const Result<store::CommitRecord>& record = store_.record_of(step, known);
@@ -100,6 +103,10 @@ Result<void> Store::Impl::Pruner::look() {
     }
     node.bytes = known.record_bytes + store::stored_bytes(*record);
     std::ranges::for_each(record->shards, add_references);
+    if (step != newest || known.state != store::StepState::committed) continue;
+    BITSNAP_ASSIGN(const std::vector<store::ShardRecord> waiting, store_.waiting_replacements(step, *record));
+    for (const store::ShardRecord& shard : waiting) add_references(shard.file);
+    has_waiting_ = has_waiting_ || !waiting.empty();
   }
   BITSNAP_TRY(note_labelled());
   return note_missing_files();
@@ -131,11 +138,7 @@ Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
   if (options_.reencode == Reencode::never || plan_.needed.empty()) return dropped;
   // A damaged checkpoint may need any step, and shards that wait for their commit need their bases, so nothing is
   // dropped.
-  if (std::ranges::any_of(nodes_, [](const store::StepNode& node) {
-        return node.is_damaged || (node.state == store::StepState::uncommitted && !node.references.empty());
-      })) {
-    return dropped;
-  }
+  if (has_waiting_ || std::ranges::any_of(nodes_, &store::StepNode::is_damaged)) return dropped;
   if (options_.reencode == Reencode::always) {
     for (const auto& needed : plan_.needed) dropped.insert(needed.step);
     return dropped;
@@ -380,7 +383,8 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
       continue;
     }
     const Result<store::CommitRecord>& record = record_of(step, known);
-    BITSNAP_ASSIGN(const std::vector<std::string> strays, directories_.strays(step, record ? &*record : nullptr));
+    BITSNAP_ASSIGN(std::vector<std::string> strays, directories_.strays(step, record ? &*record : nullptr));
+    if (step == last && record) BITSNAP_TRY(spare_waiting(step, *record, strays));
     // A writer that was killed while it retired or rewrote this step may not have synced the record. A crash could
     // then bring the previous record back, which refers to strays. So the record is synced before strays are removed.
     const bool may_come_back = known.state == store::StepState::retired || !strays.empty();

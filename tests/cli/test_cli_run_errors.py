@@ -111,7 +111,7 @@ def test_a_step_has_to_be_above_the_newest(own: Path, tmp_path: Path) -> None:
     [
         (["prune", "run"], "--keep-last, --keep-every, --keep, --keep-labelled or --remove"),
         (["prune", "run", "--dry-run"], "--keep-last, --keep-every, --keep, --keep-labelled or --remove"),
-        (["prune", "run", "--remove", "10", "--keep-last", "1"], "--remove excludes --keep-last"),
+        (["prune", "run", "--remove", "10", "--keep-last", "1"], "--keep-last excludes --remove"),
         (["prune", "run", "--keep-last", "0"], "'0'"),
         (["prune", "run", "--keep-every", "0"], "'0'"),
         (["prune", "run", "--keep-last", "-3"], "'-3'"),
