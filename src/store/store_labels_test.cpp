@@ -77,9 +77,10 @@ TEST(StoreLabels, DisappearWithTheirCheckpoint) {
   const auto store = open(files);
   save_as(*store, 1, {"best", "first"});
   save_as(*store, 2, {"best"});
-  save_as(*store, 3, {"last"});
+  save_as(*store, 3, {});
   ASSERT_TRUE(store->prune({.keep = {1}}));
-  EXPECT_EQ(store->labels().value(), (Labels{{"first", 1}, {"last", 3}}));  // "best" does not go back to step 1
+  EXPECT_EQ(store->labels().value(), (Labels{{"first", 1}}));  // "best" does not go back to step 1
+  ASSERT_TRUE(store->label(3, {"last"}));
   ASSERT_TRUE(store->rollback(1));
   EXPECT_EQ(store->labels().value(), (Labels{{"first", 1}}));
   save_as(*store, 2, {});
