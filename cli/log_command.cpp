@@ -33,6 +33,7 @@ static void to_json(cli::Json& json, const CheckpointInfo& checkpoint) {
   json["links"] = checkpoint.links;
   json["depth"] = checkpoint.depth;
   json["shards"] = checkpoint.shards;
+  json["labels"] = checkpoint.labels;
 }
 
 }  // namespace bitsnap
@@ -43,9 +44,17 @@ namespace {
 
 using Row = std::vector<std::string>;
 
+std::string render_labels(const CheckpointInfo& info) {
+  std::string text;
+  for (const std::string& label : info.labels) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", printable(label));
+  }
+  return text;
+}
+
 Row checkpoint_row(const CheckpointInfo& info) {
   if (info.damage) {
-    return {fmt::format("{}", info.step), "damaged", "-", "-", "-", "-", "-", "-"};
+    return {fmt::format("{}", info.step), "damaged", "-", "-", "-", "-", "-", "-", render_labels(info)};
   }
   return {fmt::format("{}", info.step),
           format_local_time(info.time_unix_ms),
@@ -54,7 +63,8 @@ Row checkpoint_row(const CheckpointInfo& info) {
           format_ratio(info.raw_bytes, info.stored_bytes),
           info.base ? fmt::format("{}", *info.base) : "-",
           fmt::format("{}", info.depth),
-          fmt::format("{}", info.shards)};
+          fmt::format("{}", info.shards),
+          render_labels(info)};
 }
 
 Row total_row(const std::vector<CheckpointInfo>& checkpoints) {
@@ -71,6 +81,7 @@ Row total_row(const std::vector<CheckpointInfo>& checkpoints) {
           format_ratio(raw_bytes, stored_bytes),
           "",
           "",
+          "",
           ""};
 }
 
@@ -84,6 +95,8 @@ std::string render(const RunPath& path, const std::vector<CheckpointInfo>& check
   }
   const bool with_shards =
       std::any_of(checkpoints.begin(), checkpoints.end(), [](const CheckpointInfo& info) { return info.shards > 1; });
+  const bool with_labels = std::any_of(checkpoints.begin(), checkpoints.end(),
+                                       [](const CheckpointInfo& info) { return !info.labels.empty(); });
   constexpr auto kWhole = Narrow::never;
   std::vector<Column> columns = {{"step", Align::right},
                                  {"time", Align::left, kWhole, 1},
@@ -95,10 +108,16 @@ std::string render(const RunPath& path, const std::vector<CheckpointInfo>& check
   if (with_shards) {
     columns.push_back({"shards", Align::right, kWhole, 4});
   }
+  if (with_labels) {
+    columns.push_back({"labels", Align::left, Narrow::end});
+  }
   Table table(std::move(columns));
   const auto add = [&](Row row) {
-    if (!with_shards) {
+    if (!with_labels) {
       row.pop_back();
+    }
+    if (!with_shards) {
+      row.erase(row.end() - (with_labels ? 2 : 1));
     }
     table.add_row(std::move(row));
   };

@@ -1,14 +1,17 @@
-// `bitsnap prune`: removes the checkpoints of a run that no --keep option keeps.
+// `bitsnap prune`: removes the checkpoints of a run that no --keep option keeps, or those that --remove names.
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include <bitsnap/store.hpp>
 
 #include "cli/command.hpp"
+#include "cli/number_option.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/retention_options.hpp"
 #include "cli/run_path.hpp"
@@ -20,6 +23,7 @@ namespace {
 struct PruneCommandOptions {
   std::string run;
   Retention retention;
+  std::vector<std::uint64_t> removed;
   std::string reencode = "auto";
   bool dry_run = false;
   std::chrono::milliseconds wait{0};
@@ -39,7 +43,8 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
   ProgressBar bar(run_name(options.run), !common.quiet);
   prune.run.threads = common.threads;
   prune.run.progress = bar.callback();
-  auto pruning = store->prune(options.retention, prune);
+  auto pruning =
+      options.removed.empty() ? store->prune(options.retention, prune) : store->remove(options.removed, prune);
   bar.clear();
   if (!pruning) {
     return tl::unexpected(std::move(pruning).error());
@@ -58,11 +63,16 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
 
 Command add_prune(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<PruneCommandOptions>();
-  CLI::App* app = program.add_subcommand("prune", "Remove the checkpoints of a run that no --keep option keeps");
+  CLI::App* app =
+      program.add_subcommand("prune", "Remove checkpoints of a run: those that no --keep option keeps, or some steps");
   app->group(kRunsGroup);
   app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
   add_keep_options(*app, options->retention);
   add_keep_steps_option(*app, options->retention);
+  CLI::Option* remove = add_numbers_option(*app, "--remove", options->removed, "Remove these steps, and no others");
+  for (const char* keep : {"--keep-last", "--keep-every", "--keep", "--keep-labelled"}) {
+    remove->excludes(app->get_option(keep));
+  }
   app->add_option("--reencode", options->reencode,
                   "Rewrite checkpoints that depend on a removed one; auto: if that frees more bytes than it writes; "
                   "never; always")
@@ -71,10 +81,11 @@ Command add_prune(CLI::App& program, const CommonOptions& common) {
       ->capture_default_str();
   app->add_flag("-n,--dry-run", options->dry_run, "Print what would be done, and change nothing");
   add_wait_option(*app, options->wait);
-  app->footer("A checkpoint stays if any --keep option keeps it. The newest one always stays.");
+  app->footer(
+      "A checkpoint stays if any --keep option keeps it. The newest one always stays, unless --remove names it.");
   app->callback([options] {
-    if (!is_given(options->retention)) {
-      throw CLI::RequiredError("--keep-last, --keep-every or --keep");
+    if (!is_given(options->retention) && options->removed.empty()) {
+      throw CLI::RequiredError("--keep-last, --keep-every, --keep, --keep-labelled or --remove");
     }
   });
   return {app, [options, &common] { return prune(*options, common); }};

@@ -56,10 +56,11 @@ void add_keep_options(CLI::App& app, Retention& retention) {
 
 void add_keep_steps_option(CLI::App& app, Retention& retention) {
   add_numbers_option(app, "--keep", retention.keep, "Keep these steps");
+  app.add_flag("--keep-labelled", retention.keep_labelled, "Keep checkpoints with a label");
 }
 
 bool is_given(const Retention& retention) noexcept {
-  return retention.keep_last || retention.keep_every || !retention.keep.empty();
+  return retention.keep_last || retention.keep_every || !retention.keep.empty() || retention.keep_labelled;
 }
 
 // A dry run that keeps all listed checkpoints reports the pruned ones that stay.

@@ -38,6 +38,7 @@ struct Retention {
   std::optional<std::uint64_t> keep_last = {};   // the N newest, at least 1
   std::optional<std::uint64_t> keep_every = {};  // steps that are multiples of N, at least 1
   std::vector<std::uint64_t> keep = {};          // these steps; pruning by hand only, and not_found if one is missing
+  bool keep_labelled = false;                    // those with a label; a handle's retention needs another rule as well
 
   friend bool operator==(const Retention&, const Retention&) = default;
 };
@@ -119,6 +120,29 @@ struct CheckpointInfo {
   // either way.
   std::optional<PruneReport> pruned = {};
   std::optional<Error> prune_error = {};
+  std::vector<std::string> labels = {};  // in order of their bytes; empty in a list if labels.json is damaged
+};
+
+// What a checkpoint gets when it is committed, beside its state.
+struct CommitOptions {
+  // Labels, as Store::label() gives them. The checkpoint exists with all of them, or not at all.
+  std::vector<std::string> labels = {};
+  // If the step is the newest checkpoint, replaces that at one moment. The new one keeps its labels, and is coded
+  // against the one before it. Shards that wait for the commit of a later step and need the old one cannot be
+  // committed.
+  bool replace = false;
+  // Strings to keep with a checkpoint of several ranks, at most kMaxCommitMetadataBytes, in UTF-8, no key twice; for
+  // Store::commit() only. Let one rank commit, or give the same in all calls.
+  std::vector<std::pair<std::string, std::string>> metadata = {};
+};
+inline constexpr std::uint64_t kMaxCommitMetadataBytes = std::uint64_t{64} << 20U;
+
+// A label and the step that it names.
+struct StepLabel {
+  std::string label;
+  std::uint64_t step = 0;
+
+  friend bool operator==(const StepLabel&, const StepLabel&) = default;
 };
 
 struct RollbackReport {
@@ -128,9 +152,9 @@ struct RollbackReport {
 
 // One thing that is not as it should be.
 struct StoreDamage {
-  std::uint64_t step = 0;
-  std::string file;   // relative to the store; "checkpoints/0000000010/commit.json"
-  std::string where;  // "tensor 'x', chunk 3"; empty: the file as a whole
+  std::uint64_t step = 0;  // 0 for labels.json, which belongs to no step
+  std::string file;        // relative to the store; "checkpoints/0000000010/commit.json"
+  std::string where;       // "tensor 'x', chunk 3"; empty: the file as a whole
   Error error;
 };
 
@@ -229,27 +253,42 @@ class Store {
                                         const RunOptions& options = {}) const;
 
   // Saves a checkpoint of one shard; it is committed and durable when the call returns. invalid_argument unless `step`
-  // is above all steps of the store. `check` is called with what was written, before it is committed; after its error,
-  // which save() returns, the checkpoint does not exist.
+  // is above all steps of the store, or replaces the newest. `check` is called with what was written, before it is
+  // committed; after its error, which save() returns, the checkpoint does not exist, or is the old one.
   using SaveCheck = std::function<Result<void>(const Snapshot& written)>;
   [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options = {},
-                                            const SaveCheck& check = nullptr);
+                                            const SaveCheck& check = nullptr, const CommitOptions& commit = {});
 
   // Writes one shard durably; commit() makes it part of a checkpoint. Different shards may be written at the same time,
-  // from any process. Writing a shard of an attempt again replaces the first one, unless that is committed.
+  // from any process. Writing a shard of an attempt again replaces the first one, unless that is committed. `replace`:
+  // as in CommitOptions, by an attempt that has not committed the step; also for commit().
   [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
-                                               const RunOptions& options = {});
+                                               const RunOptions& options = {}, bool replace = false);
   // Commits the step if all shards of the attempt are written, and otherwise returns the missing ones. Every rank calls
-  // it after save_shard(); further calls change nothing. invalid_argument if another attempt committed the step, or if
-  // the store has a later step but not this one: it was pruned, or the call comes too late. The record keeps the
-  // metadata of the call that commits: give it in all calls, or let one rank call. invalid_argument if a key appears
-  // twice, if a string is not valid UTF-8, or if all have more than kMaxCommitMetadataBytes.
-  using Metadata = std::vector<std::pair<std::string, std::string>>;
-  static constexpr std::uint64_t kMaxCommitMetadataBytes = std::uint64_t{64} << 20U;
+  // it after save_shard(); further calls change nothing. invalid_argument if another attempt committed the step, unless
+  // this one replaces it, or if the store has a later step but not this one: it was pruned, or the call comes too late.
+  // All ranks should give the same labels; those that an earlier commit of the attempt has not given are added, as by
+  // label(). The record keeps the metadata of the call that commits.
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
-                                             const Metadata& metadata = {});
+                                             const CommitOptions& options = {});
+
+  // Gives a checkpoint labels. A label is a name of a checkpoint beside its step: 1 to 255 bytes of UTF-8 without
+  // control characters. It names at most one checkpoint of a store: one that names another moves to this step, at one
+  // moment for all readers. It disappears with its checkpoint. not_found if there is no such step.
+  [[nodiscard]] Result<void> label(std::uint64_t step, const std::vector<std::string>& labels);
+  // Removes a label from its checkpoint. not_found if no checkpoint has it.
+  [[nodiscard]] Result<void> unlabel(const std::string& label);
+  // The step that a label names. not_found if there is none; the message names similar labels.
+  [[nodiscard]] Result<std::uint64_t> find(const std::string& label) const;
+  // All labels, in order of their bytes.
+  [[nodiscard]] Result<std::vector<StepLabel>> labels() const;
 
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options = {});
+
+  // Removes these checkpoints, whatever their labels, and keeps all others; otherwise as prune() does. The newest one
+  // may be among them: then the one before it is the newest, as after rollback(). not_found if a step is missing;
+  // invalid_argument if no undamaged checkpoint would stay.
+  [[nodiscard]] Result<PruneReport> remove(const std::vector<std::uint64_t>& steps, const PruneOptions& options = {});
 
   // Removes all checkpoints after `step`, newest first. not_found if there is no such step.
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);

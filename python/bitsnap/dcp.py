@@ -93,7 +93,8 @@ class StorageWriter(TorchStorageWriter):
             returns None for those that it does not know. See bitsnap.save_file().
         keep_last: after each save, keep only the N newest checkpoints of the run, and
         keep_every: those of steps that are multiples of this.
-        overwrite: False raises ExistsError, before anything is written, if the run has the step or a later one.
+        overwrite: saving the newest step of the run again replaces it: until the new checkpoint is committed, the old
+            one exists. False raises ExistsError, before anything is written, if the run has the step or a later one.
         timeout: the longest wait for another process that writes to the store, in seconds.
         threads: for compressing; 0 for all that the process may use.
 
@@ -128,6 +129,7 @@ class StorageWriter(TorchStorageWriter):
         self._step: int | None = None
         self._save_id = ""
         self._rank, self._use_collectives = 0, True
+        self._replaced = ""  # when the checkpoint that this save replaces was committed; empty: there is none
         self.checkpoint_id: PathLike | None = path
 
     def __getstate__(self) -> dict[str, Any]:
@@ -166,8 +168,9 @@ class StorageWriter(TorchStorageWriter):
                 keep_every=self._keep_every,
             )
         newest = self._store.latest()
-        # All ranks are here before the first of them writes, so that they see the same newest step.
+        # All ranks are here before the first of them writes, so that they see the same newest checkpoint.
         self._step = step if step is not None else 0 if newest is None else newest + 1
+        self._replaced = str(self._store.checkpoint(newest).time) if self._step == newest and newest is not None else ""
         if not self._overwrite and newest is not None and self._step <= newest:
             raise ExistsError(f"{run}: step {self._step} cannot be saved with overwrite=False: the newest is {newest}")
 
@@ -212,9 +215,10 @@ class StorageWriter(TorchStorageWriter):
             shards=place.shards,
             attempt=self._attempt(),
             roles=roles,
+            replace=bool(self._replaced),
         )
         if not self._use_collectives:
-            store.commit(step, place.shards, self._attempt())
+            store.commit(step, place.shards, self._attempt(), replace=bool(self._replaced))
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
         return future
@@ -231,7 +235,13 @@ class StorageWriter(TorchStorageWriter):
             if isinstance(metadata.state_dict_metadata.get(result.index.fqn), dcp_metadata.BytesStorageMetadata)
         }
         described = {"save_id": self._save_id, "values": shards, "paths": _paths_of(metadata.planner_data)}
-        outcome = store.commit(step, len(results), self._attempt(), metadata={_KEY: json.dumps(described)})
+        outcome = store.commit(
+            step,
+            len(results),
+            self._attempt(),
+            metadata={_KEY: json.dumps(described)},
+            replace=bool(self._replaced),
+        )
         if not outcome:
             raise BusyError(f"{store.path}: step {step} cannot be committed: shards {outcome.missing} are missing")
 
@@ -251,10 +261,11 @@ class StorageWriter(TorchStorageWriter):
         """The same word on all ranks of this start of the job.
 
         Plans may come from a cache, so that no word of this save can be sent with them. It need not differ from that of
-        an earlier try of the same step: the coordinator commits after all ranks have replaced their shards.
+        an earlier try of the same step: the coordinator commits after all ranks have replaced their shards. It does
+        differ from that of the checkpoint that this one replaces.
         """
-        start = ":".join(os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
-        return f"dcp-{hashlib.sha256(start.encode()).hexdigest()[:16]}"
+        start = [os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT")]
+        return f"dcp-{hashlib.sha256(':'.join([*start, self._replaced]).encode()).hexdigest()[:16]}"
 
     def _role_of(self, name: str) -> Role | None:
         if self._roles is None:

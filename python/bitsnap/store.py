@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias
+from typing import Any, NoReturn, SupportsIndex
 
 from bitsnap import _bitsnap
 from bitsnap._adam import Adam, adam_for_many
@@ -13,9 +13,7 @@ from bitsnap._arguments import LARGEST, LARGEST_COUNT, milliseconds_of, number_o
 from bitsnap._bitsnap import (
     Checkpoint,
     CommitOutcome,
-    PruneReport,
     RepairReport,
-    RollbackReport,
     SaveSummary,
     Settings,
     StoreDamage,
@@ -25,6 +23,8 @@ from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, n
 from bitsnap._packing import PackedState, Packer, metadata_of
 from bitsnap._reading import Device
 from bitsnap._store_folders import StoreFolders
+from bitsnap._store_labels import StoreLabels, labels_of
+from bitsnap._store_pruning import StorePruning
 from bitsnap._store_tensors import StoreTensors
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules
@@ -34,10 +34,8 @@ from bitsnap.state import Keys, load
 # Attempts to open the newest checkpoint, while it keeps changing.
 _OPEN_NEWEST = 16
 
-Reencode: TypeAlias = Literal["auto", "never", "always"]
 
-
-class Store(StoreFolders, StoreTensors):
+class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
     """The checkpoints of one run in a directory, by step. A checkpoint exists completely or not at all.
 
     A checkpoint is coded against an earlier one and stores only the changes; the files that it needs stay as long as
@@ -62,6 +60,7 @@ class Store(StoreFolders, StoreTensors):
         keep_last: after each save, keep only the N newest checkpoints, and
         keep_every: those of steps that are multiples of this. If neither is given, all are kept. The files of a pruned
             checkpoint stay as long as others are coded against it.
+        keep_labelled: then keep also those with a label.
         keep_base: bytes of memory for the newest state, so that the next save need not decode it from disk; True for
             as many as needed, about twice the state. The files are the same.
         read_only: only read. This needs no lock and no write permission, and works at any time.
@@ -86,6 +85,7 @@ class Store(StoreFolders, StoreTensors):
         adam: Adam | None = None,
         keep_last: int | None = None,
         keep_every: int | None = None,
+        keep_labelled: bool = False,
         keep_base: int | bool = 0,
         read_only: bool = False,
         shared: bool = False,
@@ -110,6 +110,7 @@ class Store(StoreFolders, StoreTensors):
             settings=self._settings,
             keep_last=positive_of(keep_last, "keep_last"),
             keep_every=positive_of(keep_every, "keep_every"),
+            keep_labelled=bool(keep_labelled),
             base_memory_bytes=LARGEST if keep_base is True else number_of(keep_base, "keep_base"),
             wait_ms=wait_ms,
         )
@@ -240,6 +241,8 @@ class Store(StoreFolders, StoreTensors):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        labels: str | Iterable[str] = (),
+        replace: bool = False,
         progress: Progress | None = None,
     ) -> Checkpoint:
         """Saves a state as the checkpoint of a step, which is complete and synced when this returns.
@@ -248,17 +251,21 @@ class Store(StoreFolders, StoreTensors):
         is cancelled, the store is unchanged.
 
         Args:
-            step: above all others. To continue from an earlier step, call rollback() first.
+            step: above all others, or the newest one with `replace`. To continue from an earlier step, call rollback()
+                first.
             state: the state, as in bitsnap.save(). Its tensors must not change before the function returns.
             roles, masters, metadata, progress: as in bitsnap.save_file().
+            labels: labels that the checkpoint gets, as by label(). It exists with all of them, or not at all.
+            replace: if the step is the newest checkpoint, replace that: a reader finds the old one or the new one, also
+                after a crash. The new one keeps the labels, and is coded against the checkpoint before.
 
         Returns:
             the checkpoint. If its base turned out to be damaged, it is a keyframe, and `damage` has the error.
 
         Raises:
-            InvalidArgumentError: the step is not above all others; or a value of the state cannot be stored, and the
-                message names its place, as in ``state['optimizer']['state'][0]``; or first moments are rounded and a
-                value of Adam is missing; or the store is read_only.
+            InvalidArgumentError: the step is not above all others, and does not replace the newest; or a value of the
+                state cannot be stored, and the message names its place, as in ``state['optimizer']['state'][0]``; or
+                first moments are rounded and a value of Adam is missing; or the store is read_only.
             BusyError: the process that this one was forked from holds the store; or, in a shared store, another process
                 prunes or rolls back.
             IoError: the files could not be written.
@@ -269,7 +276,14 @@ class Store(StoreFolders, StoreTensors):
         packed = self._packed(state, roles, masters, metadata)
         warn_of_idle_rules(self._settings, packed.names(), stacklevel=2)
         with packed.adam.explained():
-            return self._native.save(number, *packed.native, threads=self._threads, progress=progress)
+            return self._native.save(
+                number,
+                *packed.native,
+                labels=labels_of(labels, "labels"),
+                replace=bool(replace),
+                threads=self._threads,
+                progress=progress,
+            )
 
     def save_shard(
         self,
@@ -282,6 +296,7 @@ class Store(StoreFolders, StoreTensors):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        replace: bool = False,
         progress: Progress | None = None,
     ) -> SaveSummary:
         """Saves the part of a checkpoint that this process holds. The checkpoint exists after commit().
@@ -289,7 +304,7 @@ class Store(StoreFolders, StoreTensors):
         A tensor that another process held in the previous checkpoint is coded against it.
 
         Args:
-            step: above all others.
+            step: above all others, or the newest one with `replace`.
             state: the part of this process, as in save().
             shard: the number of this part, from 0.
             shards: the number of parts.
@@ -297,6 +312,8 @@ class Store(StoreFolders, StoreTensors):
                 two attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and "-", such as a random word that one
                 process broadcasts.
             roles, masters, metadata, progress: as in save(). Masters are tensors of the same part.
+            replace: as in save(), and then also in commit(). The attempt must be another one than that of the
+                checkpoint, which stays until commit() finds all parts.
 
         Returns:
             id, raw_bytes, stored_bytes and chunks of the file.
@@ -312,6 +329,7 @@ class Store(StoreFolders, StoreTensors):
                 shard=number_of(shard, "shard", LARGEST_COUNT),
                 shards=number_of(shards, "shards", LARGEST_COUNT),
                 attempt=text_of(attempt, "attempt"),
+                replace=bool(replace),
                 threads=self._threads,
                 progress=progress,
             )
@@ -323,6 +341,8 @@ class Store(StoreFolders, StoreTensors):
         attempt: str,
         *,
         metadata: Mapping[str, str] | None = None,
+        labels: str | Iterable[str] = (),
+        replace: bool = False,
     ) -> CommitOutcome:
         """Makes a checkpoint of the shards of an attempt, if all of them exist. Does not wait for the others.
 
@@ -333,68 +353,26 @@ class Store(StoreFolders, StoreTensors):
             step, shards, attempt: as in save_shard().
             metadata: strings to keep with the checkpoint, at most 64 MiB, which Checkpoint.metadata returns. The call
                 that commits decides: pass them in all calls, or let one process call.
+            labels: as in save(), the same in all processes. If another process has committed the step without some of
+                them, the checkpoint gets them now, as by label().
+            replace: as in save_shard().
 
         Returns:
             an outcome that is true and has the checkpoint; or that is false and has the missing shards.
 
         Raises:
-            InvalidArgumentError: another attempt committed the step; or a later step was committed and this one does
-                not exist, perhaps because it was pruned since.
+            InvalidArgumentError: another attempt committed the step, and is not replaced; or a later step was committed
+                and this one does not exist, perhaps because it was pruned since.
             BusyError, IoError: as save() does.
         """
         return self._native.commit(
             number_of(step, "step"),
             number_of(shards, "shards", LARGEST_COUNT),
             text_of(attempt, "attempt"),
-            metadata_of(metadata),
+            metadata=metadata_of(metadata),
+            labels=labels_of(labels, "labels"),
+            replace=bool(replace),
         )
-
-    def prune(
-        self,
-        keep_last: int | None = None,
-        keep_every: int | None = None,
-        keep: Iterable[SupportsIndex] = (),
-        *,
-        reencode: Reencode = "auto",
-        dry_run: bool = False,
-        progress: Progress | None = None,
-    ) -> PruneReport:
-        """Removes checkpoints. A checkpoint stays if any argument keeps it; the newest one always stays.
-
-        Args:
-            keep_last: keep the N newest.
-            keep_every: keep the steps that are multiples of this.
-            keep: keep these steps.
-            reencode: for pruned checkpoints that others are coded against: "auto" rewrites the others without them, if
-                that frees more bytes than it writes and breaks up no chain; "never" leaves their files until nothing
-                needs them; "always" rewrites the others, as keyframes if necessary.
-            dry_run: report what would be done, and change nothing.
-            progress: called with (done bytes, total bytes) of what is rewritten; returning False cancels, but undoes
-                nothing.
-
-        Raises:
-            InvalidArgumentError: no argument says what to keep.
-        """
-        steps = [number_of(step, "keep") for step in keep]
-        if keep_last is None and keep_every is None and not steps:
-            raise InvalidArgumentError("say what to keep: keep_last, keep_every or keep")
-        return self._native.prune(
-            keep_last=positive_of(keep_last, "keep_last"),
-            keep_every=positive_of(keep_every, "keep_every"),
-            keep=steps,
-            reencode=text_of(reencode, "reencode"),
-            dry_run=bool(dry_run),
-            threads=self._threads,
-            progress=progress,
-        )
-
-    def rollback(self, step: SupportsIndex) -> RollbackReport:
-        """Removes all checkpoints after `step`, newest first, so that the training can continue from there.
-
-        Raises:
-            NotFoundError: there is no checkpoint of that step.
-        """
-        return self._native.rollback(number_of(step, "step"))
 
     def damages(
         self, *, steps: Iterable[SupportsIndex] = (), decode: bool = True, progress: Progress | None = None

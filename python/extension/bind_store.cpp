@@ -79,13 +79,13 @@ CheckpointInfo raise_prune_error(CheckpointInfo info) {
 }
 
 PyStore open_store(nb::bytes path, std::string_view access, bool create, const CodingSettings& settings,
-                   std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
+                   std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every, bool keep_labelled,
                    std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
   StoreOptions options;
   options.access = to_access(access);
   options.create = create;
   options.settings = settings;
-  options.retention = {.keep_last = keep_last, .keep_every = keep_every};
+  options.retention = {.keep_last = keep_last, .keep_every = keep_every, .keep_labelled = keep_labelled};
   options.base_memory_bytes = base_memory_bytes;
   const std::string directory = to_path(path);
   // A shared store takes the lock in each call, which waits; any other takes it here.
@@ -109,12 +109,14 @@ void close(PyStore& self) {
 
 CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, const TensorTable& tensors,
                                const TensorData& data, const ValueTree* tree,
-                               std::vector<std::pair<std::string, std::string>> metadata, unsigned threads,
-                               nb::object progress) {
+                               std::vector<std::pair<std::string, std::string>> metadata,
+                               std::vector<std::string> labels, bool replace, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
+  const CommitOptions commit{.labels = std::move(labels), .replace = replace};
   const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
-  return raise_prune_error(self.call(context, [&](Store& store) { return store.save(step, state, options); }));
+  return raise_prune_error(
+      self.call(context, [&](Store& store) { return store.save(step, state, options, nullptr, commit); }));
 }
 
 // A save whose result is read once more: the progress of both is reported as one.
@@ -159,20 +161,40 @@ CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, P
 
 SaveSummary save_shard(const PyStore& self, std::uint64_t step, const TensorTable& tensors, const TensorData& data,
                        const ValueTree* tree, std::vector<std::pair<std::string, std::string>> metadata,
-                       std::uint32_t shard, std::uint32_t shards, std::string attempt, unsigned threads,
+                       std::uint32_t shard, std::uint32_t shards, std::string attempt, bool replace, unsigned threads,
                        nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
   const ShardPlace place{shard, shards, std::move(attempt)};
   const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
-  return self.call(context, [&](Store& store) { return store.save_shard(step, place, state, options); });
+  return self.call(context, [&](Store& store) { return store.save_shard(step, place, state, options, replace); });
 }
 
 CommitOutcome commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt,
-                     const Store::Metadata& metadata) {
-  CommitOutcome outcome = self.call([&](Store& store) { return store.commit(step, shards, attempt, metadata); });
+                     std::vector<std::pair<std::string, std::string>> metadata, std::vector<std::string> labels,
+                     bool replace) {
+  const CommitOptions options{.labels = std::move(labels), .replace = replace, .metadata = std::move(metadata)};
+  CommitOutcome outcome = self.call([&](Store& store) { return store.commit(step, shards, attempt, options); });
   if (outcome.checkpoint) raise_prune_error(*outcome.checkpoint);
   return outcome;
+}
+
+void label(const PyStore& self, std::uint64_t step, const std::vector<std::string>& labels) {
+  self.call([&](Store& store) { return store.label(step, labels); });
+}
+
+void unlabel(const PyStore& self, const std::string& label) {
+  self.call([&](Store& store) { return store.unlabel(label); });
+}
+
+std::uint64_t find_label(const PyStore& self, const std::string& label) {
+  return self.call([&](Store& store) { return store.find(label); });
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> labels(const PyStore& self) {
+  std::vector<std::pair<std::string, std::uint64_t>> all;
+  for (StepLabel& each : self.call(&Store::labels)) all.emplace_back(std::move(each.label), each.step);
+  return all;
 }
 
 PySnapshot snapshot(const PyStore& self, std::optional<std::uint64_t> step, std::uint32_t shard) {
@@ -206,15 +228,25 @@ void read_boxes(const PyStore& self, std::uint64_t step, const std::vector<BoxIt
 }
 
 PruneReport prune(const PyStore& self, std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
-                  std::vector<std::uint64_t> keep, const std::string& reencode, bool dry_run, unsigned threads,
-                  nb::object progress) {
+                  std::vector<std::uint64_t> keep, bool keep_labelled, const std::string& reencode, bool dry_run,
+                  unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   PruneOptions options;
   options.reencode = to_reencode(reencode);
   options.dry_run = dry_run;
   options.run = {usable_threads(threads), context.progress()};
-  const Retention retention{keep_last, keep_every, std::move(keep)};
+  const Retention retention{keep_last, keep_every, std::move(keep), keep_labelled};
   return self.call(context, [&](Store& store) { return store.prune(retention, options); });
+}
+
+PruneReport remove_steps(const PyStore& self, const std::vector<std::uint64_t>& steps, const std::string& reencode,
+                         bool dry_run, unsigned threads, nb::object progress) {
+  RunContext context(std::move(progress));
+  PruneOptions options;
+  options.reencode = to_reencode(reencode);
+  options.dry_run = dry_run;
+  options.run = {usable_threads(threads), context.progress()};
+  return self.call(context, [&](Store& store) { return store.remove(steps, options); });
 }
 
 RollbackReport rollback(const PyStore& self, std::uint64_t step) {
@@ -249,7 +281,7 @@ void bind_store(nb::module_& module) {
   nb::class_<PyStore>(module, "Store")
       .def_static("open", &open_store, nb::arg("path"), nb::kw_only(), nb::arg("access"), nb::arg("create"),
                   nb::arg("settings"), nb::arg("keep_last").none(), nb::arg("keep_every").none(),
-                  nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
+                  nb::arg("keep_labelled"), nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
       .def_static("repair", &repair, nb::arg("path"), nb::kw_only(), nb::arg("dry_run"), nb::arg("threads"),
                   nb::arg("progress").none())
       .def("close", &close)
@@ -271,15 +303,24 @@ void bind_store(nb::module_& module) {
       .def("read_boxes", &read_boxes, nb::arg("step"), nb::arg("boxes"), nb::kw_only(), nb::arg("threads"),
            nb::arg("progress").none())
       .def("save", &save_checkpoint, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
-           nb::arg("metadata"), nb::kw_only(), nb::arg("threads"), nb::arg("progress").none())
+           nb::arg("metadata"), nb::kw_only(), nb::arg("labels"), nb::arg("replace"), nb::arg("threads"),
+           nb::arg("progress").none())
       .def("save_folder", &save_folder_checkpoint, nb::arg("step"), nb::arg("folder"), nb::kw_only(),
            nb::arg("adam").none(), nb::arg("threads"), nb::arg("progress").none())
       .def("save_shard", &save_shard, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
            nb::arg("metadata"), nb::kw_only(), nb::arg("shard"), nb::arg("shards"), nb::arg("attempt"),
-           nb::arg("threads"), nb::arg("progress").none())
-      .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"), nb::arg("metadata"))
+           nb::arg("replace"), nb::arg("threads"), nb::arg("progress").none())
+      .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"), nb::kw_only(),
+           nb::arg("metadata"), nb::arg("labels"), nb::arg("replace"))
+      .def("label", &label, nb::arg("step"), nb::arg("labels"))
+      .def("unlabel", &unlabel, nb::arg("label"))
+      .def("find", &find_label, nb::arg("label"))
+      .def("labels", &labels)
       .def("prune", &prune, nb::kw_only(), nb::arg("keep_last").none(), nb::arg("keep_every").none(), nb::arg("keep"),
-           nb::arg("reencode"), nb::arg("dry_run"), nb::arg("threads"), nb::arg("progress").none())
+           nb::arg("keep_labelled"), nb::arg("reencode"), nb::arg("dry_run"), nb::arg("threads"),
+           nb::arg("progress").none())
+      .def("remove", &remove_steps, nb::arg("steps"), nb::kw_only(), nb::arg("reencode"), nb::arg("dry_run"),
+           nb::arg("threads"), nb::arg("progress").none())
       .def("rollback", &rollback, nb::arg("step"))
       .def("verify", &verify_store, nb::kw_only(), nb::arg("decode"), nb::arg("steps"), nb::arg("threads"),
            nb::arg("progress").none());

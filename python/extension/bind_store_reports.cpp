@@ -78,6 +78,7 @@ void bind_checkpoint(nb::module_& module) {
       .field(
           "metadata", [](const CheckpointInfo& self) { return to_dict(self.metadata); },
           "The strings that commit() was given.")
+      .field("labels", &CheckpointInfo::labels, "Its labels, in order of their bytes.")
       .field("damage", &CheckpointInfo::damage,
              "In the result of a save: why the base could not be used; the checkpoint is complete and is a keyframe. "
              "In a list: why its record cannot be read; only the step is known then.")

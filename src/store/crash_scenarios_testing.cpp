@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/try.hpp"
 #include "store/crash_repairs_testing.hpp"
@@ -45,10 +47,9 @@ bool holds_more(const TestRun& run, const TestRun& than) {
 Calls with_store(const StoreOptions& options, const OnStore& calls, bool was_pruned = false) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, options));
-    BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, store->steps());
-    TestRun shown;
-    for (const std::uint64_t step : steps) shown[step] = {};
-    if (!journal.open(steps, [&](const TestRun& run) { return was_pruned && holds_more(run, shown); })) {
+    BITSNAP_ASSIGN(const TestRun shown, shown_run(*store));
+    if (!journal.open(shown, content_of(*store),
+                      [&](const TestRun& run) { return was_pruned && holds_more(run, shown); })) {
       return fail(ErrorKind::internal, "shows steps that are not allowed");
     }
     return calls(*store, journal);
@@ -66,6 +67,10 @@ OnStore saves(std::uint64_t first, std::uint64_t last, Destination destination =
 
 OnStore prunes(const Retention& retention, Reencode reencode) {
   return [=](Store& store, Journal& journal) { return prune_steps(store, journal, retention, reencode); };
+}
+
+OnStore removes(const std::vector<std::uint64_t>& steps, Reencode reencode) {
+  return [=](Store& store, Journal& journal) { return remove_named(store, journal, steps, reencode); };
 }
 
 OnStore rolls_back(std::uint64_t step) {
@@ -102,11 +107,11 @@ Calls two_ranks_go_on(std::uint32_t max_depth, const Retention& retention) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
     BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, shared(max_depth)));
-    BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, a->steps());
-    if (!journal.open(steps, [](const TestRun&) { return true; })) {
+    BITSNAP_ASSIGN(const TestRun shown, shown_run(*a));
+    if (!journal.open(shown, content_of(*a), [](const TestRun&) { return true; })) {
       return fail(ErrorKind::internal, "shows steps that are not allowed");
     }
-    BITSNAP_TRY(save_two_shards(*a, *b, journal, steps.empty() ? 1 : steps.back() + 1, 7, "a2"));
+    BITSNAP_TRY(save_two_shards(*a, *b, journal, shown.empty() ? 1 : shown.rbegin()->first + 1, 7, "a2"));
     return prune_steps(*b, journal, retention, Reencode::never);
   };
 }
@@ -117,8 +122,8 @@ Calls ranks_save_only(std::uint32_t max_depth, std::uint64_t step) {
     const TestStep content{0, 2};
     for (const std::uint32_t shard : {1U, 0U}) {
       BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, shared(max_depth)));
-      BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, store->steps());
-      journal.open(steps, [](const TestRun&) { return false; });
+      BITSNAP_ASSIGN(const TestRun shown, shown_run(*store));
+      journal.open(shown, content_of(*store), [](const TestRun&) { return false; });
       BITSNAP_TRY(
           store->save_shard(step, {shard, 2, "a1"}, test_state(step, content.shard_seed(shard)).state(), {1, nullptr}));
     }
@@ -146,8 +151,8 @@ Calls commits(std::uint32_t max_depth, std::uint64_t step) {
 Calls rank_prunes(std::uint32_t max_depth, const Retention& retention) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
-    BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, a->steps());
-    if (!journal.open(steps, [](const TestRun&) { return true; })) {
+    BITSNAP_ASSIGN(const TestRun shown, shown_run(*a));
+    if (!journal.open(shown, content_of(*a), [](const TestRun&) { return true; })) {
       return fail(ErrorKind::internal, "shows steps that are not allowed");
     }
     return prune_steps(*a, journal, retention, Reencode::never);
@@ -168,6 +173,120 @@ std::vector<CrashScenario> replica_scenarios() {
   scenarios.push_back({"PruningReplicas", depth_2, replicas(1, 4, Destination::memory),
                        with_store(depth_2, prunes(keep({}, {2}), Reencode::always)),
                        with_store(depth_2, prunes(keep(2), Reencode::never), true)});
+  return scenarios;
+}
+
+OnStore saves_as(std::uint64_t step, std::vector<std::string> labels, std::uint64_t seed = 0) {
+  return [=](Store& store, Journal& journal) {
+    return save_step(store, journal, step, seed, Destination::disk, {.labels = labels});
+  };
+}
+
+OnStore labels(std::uint64_t step, std::string label) {
+  return [=](Store& store, Journal& journal) { return label_step(store, journal, step, label); };
+}
+
+OnStore unlabels(std::string label) {
+  return [=](Store& store, Journal& journal) { return remove_label(store, journal, label); };
+}
+
+Calls two_ranks_label(std::uint64_t first, std::uint64_t last) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(2)));
+    BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, shared(2)));
+    for (std::uint64_t step = first; step <= last; ++step) {
+      BITSNAP_TRY(save_two_shards(*a, *b, journal, step, 0, "a1", Destination::disk, {.labels = {"best"}}));
+    }
+    return label_step(*a, journal, first, "first");
+  };
+}
+
+// Moves labels with a save, between checkpoints, and away with their checkpoints.
+std::vector<CrashScenario> label_scenarios() {
+  const StoreOptions depth_2 = writing(2);
+  const OnStore prune_all = prunes(keep(1), Reencode::always);
+  const OnStore save_best_next = [](Store& store, Journal& journal) -> Result<void> {
+    const std::uint64_t next = journal.run().empty() ? 1 : journal.run().rbegin()->first + 1;
+    return save_step(store, journal, next, 0, Destination::disk, {.labels = {"best"}});
+  };
+  Retention labelled = keep(1);
+  labelled.keep_labelled = true;
+  std::vector<CrashScenario> scenarios;
+  scenarios.push_back({"SavingWithLabels", depth_2,
+                       with_store(depth_2, one_after_another({saves_as(1, {"best", "first"}), saves_as(2, {"last"})})),
+                       with_store(depth_2, one_after_another({saves_as(3, {"best", "last"}), saves(4, 4)})),
+                       with_store(depth_2, one_after_another({save_best_next, prune_all}))});
+  scenarios.push_back({"MovingLabels", depth_2,
+                       with_store(depth_2, one_after_another({saves(1, 3), labels(3, "best"), labels(2, "old")})),
+                       with_store(depth_2, one_after_another({labels(1, "best"), unlabels("old"), labels(2, "best")})),
+                       with_store(depth_2, one_after_another({labels(3, "best"), rolls_back(1)}))});
+  scenarios.push_back(
+      {"PruningLabelledSteps", depth_2,
+       with_store(depth_2, one_after_another({saves_as(1, {"best"}), saves(2, 3), saves_as(4, {"best"}), saves(5, 5)})),
+       with_store(depth_2, prunes(keep({}, {1, 2}), Reencode::never)), with_store(depth_2, prune_all, true)});
+  scenarios.push_back(
+      {"PruningAroundLabels", depth_2,
+       with_store(depth_2, one_after_another({saves_as(1, {"best"}), saves(2, 3), saves_as(4, {"last"}), saves(5, 6)})),
+       with_store(depth_2, prunes(labelled, Reencode::never)),
+       with_store(depth_2, prunes(labelled, Reencode::always), true)});
+  scenarios.push_back(
+      {"RollingBackLabelledSteps", depth_2,
+       with_store(depth_2, one_after_another({saves_as(1, {"best"}), saves(2, 2), saves_as(3, {"best", "last"})})),
+       with_store(depth_2, one_after_another({rolls_back(1), saves_as(2, {}, 5), saves_as(3, {}, 5)})),
+       with_store(depth_2, one_after_another({save_best_next, prune_all}))});
+  scenarios.push_back(
+      {"TwoRanksSaveWithLabels", depth_2, two_ranks_label(1, 1), two_ranks_label(2, 3), two_ranks_go_on(2, keep(1))});
+  return scenarios;
+}
+
+// Saves the newest step again as another attempt.
+std::vector<CrashScenario> replacing_scenarios() {
+  const StoreOptions depth_2 = writing(2);
+  StoreOptions in_memory = depth_2;
+  in_memory.base_memory_bytes = 1 << 20;
+  const auto replaces = [](std::uint64_t step, std::uint64_t seed, Destination destination = Destination::disk) {
+    return [=](Store& store, Journal& journal) {
+      return save_step(store, journal, step, seed, destination, {.labels = {"last"}, .replace = true});
+    };
+  };
+  const auto ranks_replace = [](std::uint64_t seed, const std::string& attempt) {
+    return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+      BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(2)));
+      BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, shared(2)));
+      BITSNAP_ASSIGN(const TestRun shown, shown_run(*a));
+      if (!journal.open(shown, content_of(*a), [](const TestRun&) { return true; })) {
+        return fail(ErrorKind::internal, "shows steps that are not allowed");
+      }
+      return save_two_shards(*a, *b, journal, 2, seed, attempt, Destination::disk, {.replace = true});
+    };
+  };
+  std::vector<CrashScenario> scenarios;
+  scenarios.push_back(
+      {"Replacing", depth_2, with_store(depth_2, one_after_another({saves(1, 2), saves_as(3, {"best"})})),
+       with_store(depth_2, replaces(3, 5)),
+       with_store(depth_2, one_after_another({replaces(3, 6), save_next, prunes(keep(2), Reencode::never)}))});
+  scenarios.push_back(
+      {"ReplacingTheOnlyStep", in_memory, with_store(in_memory, saves(1, 1)),
+       with_store(in_memory, one_after_another({replaces(1, 5), replaces(1, 6, Destination::memory), saves(2, 2)})),
+       with_store(in_memory, one_after_another({save_next, prunes(keep(1), Reencode::always)}))});
+  scenarios.push_back({"TwoRanksReplace", depth_2, two_ranks(2, 1, 2), ranks_replace(5, "b1"), ranks_replace(6, "b2")});
+  scenarios.push_back(
+      {"TwoRanksReplaceAndOnePrunes", depth_2, two_ranks(2, 1, 2), ranks_replace(5, "b1"), rank_prunes(2, keep(1))});
+  return scenarios;
+}
+
+// Removes steps by name, also the newest and those that others need.
+std::vector<CrashScenario> removing_scenarios() {
+  const StoreOptions depth_2 = writing(2);
+  std::vector<CrashScenario> scenarios;
+  scenarios.push_back({"RemovingTheNewest", depth_2, with_store(depth_2, saves(1, 6)),
+                       with_store(depth_2, removes({2, 4, 6}, Reencode::never)),
+                       with_store(depth_2, one_after_another({save_next, prunes(keep(2), Reencode::never)}), true)});
+  scenarios.push_back(
+      {"RemovingWhatOthersNeed", depth_2,
+       with_store(depth_2, one_after_another({saves(1, 4), prunes(keep({}, {2, 3}), Reencode::never), saves(5, 6)})),
+       with_store(depth_2, removes({3, 5, 6}, Reencode::always)),
+       with_store(depth_2, prunes(keep(1), Reencode::always), true)});
   return scenarios;
 }
 
@@ -240,6 +359,9 @@ std::vector<CrashScenario> make_scenarios() {
                                                               }})),
                        going_on(depth_2, prune_some)});
   std::ranges::move(replica_scenarios(), std::back_inserter(scenarios));
+  std::ranges::move(label_scenarios(), std::back_inserter(scenarios));
+  std::ranges::move(replacing_scenarios(), std::back_inserter(scenarios));
+  std::ranges::move(removing_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(crash_repairs(), std::back_inserter(scenarios));
   return scenarios;
 }

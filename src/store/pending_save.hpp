@@ -44,6 +44,8 @@ struct PendingSave {
   WriteGuard guard;
   std::uint64_t step = 0;
   std::optional<ShardPlace> place;  // nullopt: one shard, which publish() commits
+  CommitOptions commit;             // of a checkpoint with one shard
+  bool replaces = false;            // the newest checkpoint
   std::string file_name;
   Coding coding;
   std::unique_ptr<StateKeeper> keeper;  // nullptr: the decoded state is not kept

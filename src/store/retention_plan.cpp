@@ -13,10 +13,11 @@
 namespace bitsnap::store {
 namespace {
 
-bool is_asked_for(std::uint64_t step, std::size_t newer, const Retention& retention) {
+bool is_asked_for(const StepNode& node, std::size_t newer, const Retention& retention) {
   return (retention.keep_last && newer < *retention.keep_last) ||
-         (retention.keep_every && step % *retention.keep_every == 0) ||
-         std::ranges::find(retention.keep, step) != retention.keep.end();
+         (retention.keep_every && node.step % *retention.keep_every == 0) ||
+         (retention.keep_labelled && node.is_labelled) ||
+         std::ranges::find(retention.keep, node.step) != retention.keep.end();
 }
 
 // Follows references from the kept steps, without recursion.
@@ -74,23 +75,13 @@ class Marking {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> pending_;
 };
 
-}  // namespace
-
-RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
-                             std::optional<std::uint64_t> next_base) {
+// Divides the steps into those of `kept`, which are ascending, those that they need, and the others.
+RetentionPlan plan_without_others(const std::vector<StepNode>& nodes, std::vector<std::uint64_t> kept,
+                                  std::optional<std::uint64_t> next_base) {
   RetentionPlan plan;
+  plan.kept = std::move(kept);
   Marking marking(nodes);
-  std::size_t newer = 0;
-  for (const StepNode& node : std::views::reverse(nodes)) {
-    if (node.state != StepState::committed) continue;
-    // A damaged checkpoint is left to a repair. It does not count as one of the `keep_last` newest.
-    if (newer == 0 || node.is_damaged || is_asked_for(node.step, newer, retention)) {
-      plan.kept.push_back(node.step);
-      marking.mark(node.step);
-    }
-    if (!node.is_damaged) ++newer;
-  }
-  std::ranges::reverse(plan.kept);
+  for (const std::uint64_t step : std::views::reverse(plan.kept)) marking.mark(step);
   if (next_base) marking.mark(*next_base);
   for (const StepNode& node : nodes) {
     if (node.state == StepState::uncommitted && !node.references.empty()) marking.mark(node.step);
@@ -105,6 +96,32 @@ RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention
     }
   }
   return plan;
+}
+
+}  // namespace
+
+RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
+                             std::optional<std::uint64_t> next_base) {
+  std::vector<std::uint64_t> kept;
+  std::size_t newer = 0;
+  for (const StepNode& node : std::views::reverse(nodes)) {
+    if (node.state != StepState::committed) continue;
+    // A damaged checkpoint is left to a repair. It does not count as one of the `keep_last` newest.
+    if (newer == 0 || node.is_damaged || is_asked_for(node, newer, retention)) kept.push_back(node.step);
+    if (!node.is_damaged) ++newer;
+  }
+  std::ranges::reverse(kept);
+  return plan_without_others(nodes, std::move(kept), next_base);
+}
+
+RetentionPlan plan_removal(const std::vector<StepNode>& nodes, const std::vector<std::uint64_t>& removed,
+                           std::optional<std::uint64_t> next_base) {
+  std::vector<std::uint64_t> kept;
+  for (const StepNode& node : nodes) {
+    const bool is_kept = node.state == StepState::committed && !std::ranges::binary_search(removed, node.step);
+    if (is_kept) kept.push_back(node.step);
+  }
+  return plan_without_others(nodes, std::move(kept), next_base);
 }
 
 }  // namespace bitsnap::store

@@ -22,6 +22,7 @@ struct StepNode {
   StepState state = StepState::committed;
   std::uint64_t bytes = 0;
   std::vector<Reference> references;
+  bool is_labelled = false;
   bool is_damaged = false;  // counts as if it referred to every earlier step
 };
 
@@ -41,5 +42,9 @@ struct RetentionPlan {
 // and what it refers to are needed, too.
 [[nodiscard]] RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
                                            std::optional<std::uint64_t> next_base = std::nullopt);
+
+// The plan of removing the steps `removed`, in ascending order: every other checkpoint is kept.
+[[nodiscard]] RetentionPlan plan_removal(const std::vector<StepNode>& nodes, const std::vector<std::uint64_t>& removed,
+                                         std::optional<std::uint64_t> next_base = std::nullopt);
 
 }  // namespace bitsnap::store

@@ -12,6 +12,7 @@ namespace bitsnap::store {
 inline constexpr std::string_view kRunRecordName = "bitsnap.json";
 inline constexpr std::string_view kLockName = "lock";
 inline constexpr std::string_view kCatalogName = "catalog";
+inline constexpr std::string_view kLabelsName = "labels.json";
 inline constexpr std::string_view kCheckpointsName = "checkpoints";
 inline constexpr std::string_view kDamagedName = "damaged";
 inline constexpr std::string_view kCommitName = "commit.json";
@@ -60,6 +61,7 @@ class RunLayout {
   [[nodiscard]] std::string run_record() const { return in_root(kRunRecordName); }
   [[nodiscard]] std::string lock() const { return in_root(kLockName); }
   [[nodiscard]] std::string catalog() const { return in_root(kCatalogName); }
+  [[nodiscard]] std::string labels() const { return in_root(kLabelsName); }
   [[nodiscard]] std::string checkpoints() const { return in_root(kCheckpointsName); }
   [[nodiscard]] std::string damaged() const { return in_root(kDamagedName); }
   [[nodiscard]] std::string step_directory(std::uint64_t step) const;

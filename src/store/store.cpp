@@ -72,9 +72,9 @@ Result<void> Store::read_boxes(std::uint64_t step, std::span<const TensorBox> bo
 }
 
 Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options,
-                                   const SaveCheck& check) {
+                                   const SaveCheck& check, const CommitOptions& commit) {
   auto saved = no_throw("saving", [&] {
-    return impl_->save(step, std::nullopt, state, options, check).map([](store::PendingSave save) {
+    return impl_->save(step, std::nullopt, state, options, check, commit).map([](store::PendingSave save) {
       return save.info;
     });
   });
@@ -83,21 +83,43 @@ Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const
 }
 
 Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
-                                      const RunOptions& options) {
+                                      const RunOptions& options, bool replace) {
   return no_throw("saving", [&] {
-    return impl_->save(step, place, state, options).map([](store::PendingSave save) { return save.summary; });
+    return impl_->save(step, place, state, options, nullptr, {.replace = replace}).map([](store::PendingSave save) {
+      return save.summary;
+    });
   });
 }
 
 Result<CommitOutcome> Store::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
-                                    const Metadata& metadata) {
-  auto outcome = no_throw("committing", [&] { return impl_->commit(step, shards, attempt, metadata); });
+                                    const CommitOptions& options) {
+  auto outcome = no_throw("committing", [&] { return impl_->commit(step, shards, attempt, options); });
   if (outcome && *outcome) impl_->apply_retention(*outcome->checkpoint, {});
   return outcome;
 }
 
+Result<void> Store::label(std::uint64_t step, const std::vector<std::string>& labels) {
+  return no_throw("labelling", [&] { return impl_->label(step, labels); });
+}
+
+Result<void> Store::unlabel(const std::string& label) {
+  return no_throw("labelling", [&] { return impl_->unlabel(label); });
+}
+
+Result<std::uint64_t> Store::find(const std::string& label) const {
+  return no_throw("store", [&] { return impl_->find(label); });
+}
+
+Result<std::vector<StepLabel>> Store::labels() const {
+  return no_throw("store", [&] { return impl_->labels(); });
+}
+
 Result<PruneReport> Store::prune(const Retention& retention, const PruneOptions& options) {
   return no_throw("pruning", [&] { return impl_->prune(retention, options); });
+}
+
+Result<PruneReport> Store::remove(const std::vector<std::uint64_t>& steps, const PruneOptions& options) {
+  return no_throw("removing", [&] { return impl_->remove(steps, options); });
 }
 
 Result<RollbackReport> Store::rollback(std::uint64_t step) {

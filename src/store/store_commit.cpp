@@ -66,6 +66,30 @@ Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& rec
   return note_committed(record);
 }
 
+// A crash leaves the old checkpoint or the new one. Until the record is replaced, the files of both are there.
+Result<CheckpointInfo> Store::Impl::replace_record(const store::CommitRecord& record) {
+  const auto replaced = store::replace_commit_record(file_system_, layout_, record, false);
+  if (!replaced) {
+    // Nobody knows which of the two records is there, and which would survive a crash. So the files of both stay.
+    lose_sight();
+    return tl::unexpected(replaced.error());
+  }
+  directories_.note_sync(*replaced);
+  remove_leftovers(record);
+  return note_committed(record);
+}
+
+// Removes files of the step that its record does not name: those of a replaced checkpoint, or of other attempts. If
+// that fails, the next prune removes them.
+void Store::Impl::remove_leftovers(const store::CommitRecord& record) {
+  const auto strays = directories_.strays(record.step, &record);
+  strays_removed_ = strays_removed_ && strays;
+  if (!strays) return;
+  for (const std::string& stray : *strays) {
+    if (!directories_.remove_file(record.step, stray)) strays_removed_ = false;
+  }
+}
+
 CheckpointInfo Store::Impl::note_committed(const store::CommitRecord& record) {
   Known& known = known_[record.step];
   known.state = store::StepState::committed;
@@ -135,37 +159,13 @@ Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t ste
   return missing;
 }
 
-// The record of a shard whose file is there and sound as far as its footer tells; nullopt: the shard is not written.
-Result<std::optional<store::ShardRecord>> Store::Impl::published_shard(std::uint64_t step,
-                                                                       const ShardPlace& place) const {
-  const std::string path = layout_.step_file(step, store::shard_record_name(place.shard, place.shards, place.attempt));
-  auto part = store::read_shard_record(file_system_, path);
-  if (!part && part.error().kind() == ErrorKind::not_found) return std::nullopt;
-  if (!part) return tl::unexpected(std::move(part).error());
-  BITSNAP_TRY(check_shard_record(*part, step, place, path));
-  // The shard record is written after the file, but a crash may keep the record and lose the file.
-  const std::string file_path = layout_.step_file(step, part->file.file);
-  auto file = file_system_.open(file_path);
-  if (!file && file.error().kind() == ErrorKind::not_found) return std::nullopt;
-  if (!file) return tl::unexpected(std::move(file).error());
-  BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(**file));
-  if ((*file)->size_bytes() != part->file.bytes || footer.id != part->file.id) {
-    return fail(ErrorKind::corrupt,
-                fmt::format("{}: holds {} in {} bytes, {} names {} in {} bytes", file_path, footer.id.to_hex(),
-                            (*file)->size_bytes(), path, part->file.id.to_hex(), part->file.bytes));
-  }
-  // A prune after the shard was saved may have removed what the shard refers to.
-  BITSNAP_TRY(reader_->check_references(step, part->file));
-  return std::optional(std::move(*part));
-}
-
 // A cache: if it cannot be written, reading opens all shards.
 void Store::Impl::write_tensors(const store::CommitRecord& record) {
   const auto tensors = store::index_tensors(file_system_, layout_, *reader_, record, options_.limits, 0);
   if (tensors) static_cast<void>(store::write_tensor_index(file_system_, layout_, record, *tensors));
 }
 
-Result<void> Store::Impl::check_metadata(const Metadata& metadata) {
+Result<void> Store::Impl::check_metadata(const std::vector<std::pair<std::string, std::string>>& metadata) {
   std::uint64_t bytes = 0;
   std::set<std::string_view> keys;
   for (const auto& [key, value] : metadata) {
@@ -185,42 +185,84 @@ Result<void> Store::Impl::check_metadata(const Metadata& metadata) {
 }
 
 Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
-                                          const Metadata& metadata) {
+                                          const CommitOptions& options) {
   BITSNAP_TRY(check_place({0, shards, attempt}));
-  BITSNAP_TRY(check_metadata(metadata));
-  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::shared));
-  BITSNAP_TRY(refresh_newest());
-
-  // Another rank may have committed the step, before this call or during it.
-  const auto committed_already = [&]() -> Result<std::optional<CheckpointInfo>> {
-    auto record = store::read_commit_record(file_system_, layout_, step);
-    if (!record && record.error().kind() == ErrorKind::not_found) return std::optional<CheckpointInfo>();
-    if (!record) return tl::unexpected(std::move(record).error());
-    if (record->attempt != attempt) {
-      return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} was committed by attempt '{}', not '{}'",
-                                                           layout_.root(), step, record->attempt, attempt));
+  BITSNAP_TRY(store::check_labels(options.labels));
+  BITSNAP_TRY(check_metadata(options.metadata));
+  std::optional<CommitOutcome> outcome;
+  for (const os::LockKind kind : {os::LockKind::shared, os::LockKind::exclusive}) {
+    const bool is_alone = kind == os::LockKind::exclusive || lock_ != nullptr;
+    auto guard = begin_writing(kind);
+    if (!guard && is_alone && guard.error().kind() == ErrorKind::busy) {
+      // The other ranks want the same lock for the same commit. One of them may have had it.
+      BITSNAP_ASSIGN(auto there, committed_already(step, attempt, options.replace));
+      if (there) outcome = CommitOutcome{std::move(there), {}};
     }
-    BITSNAP_TRY(directories_.sync_step(step));
-    return std::optional(store::checkpoint_info(*record, store::serialize_commit_record(*record).size()));
-  };
-  const auto wait_for = [&](std::uint32_t first) -> Result<CommitOutcome> {
-    BITSNAP_ASSIGN(std::optional<CheckpointInfo> there, committed_already());
+    if (!outcome && !guard) return tl::unexpected(std::move(guard).error());
+    if (!outcome) {
+      BITSNAP_ASSIGN(outcome, commit_shards(step, shards, attempt, options, is_alone));
+    }
+    if (outcome) break;
+  }
+  if (!*outcome) return *std::move(outcome);
+  // Another rank may have committed without these labels.
+  std::vector<std::string>& given = outcome->checkpoint->labels;
+  const auto is_given = [&](const std::string& name) { return std::ranges::find(given, name) != given.end(); };
+  if (std::ranges::all_of(options.labels, is_given)) return *std::move(outcome);
+  if (Result<void> labelled = label(step, options.labels); !labelled) {
+    return tl::unexpected(
+        std::move(labelled).error().within(fmt::format("step {} is committed, but without its labels", step)));
+  }
+  BITSNAP_ASSIGN(outcome->checkpoint, info(step));
+  return *std::move(outcome);
+}
+
+// Another rank may have committed the step, before a call or during it.
+Result<std::optional<CheckpointInfo>> Store::Impl::committed_already(std::uint64_t step, const std::string& attempt,
+                                                                     bool is_replaced) {
+  auto record = store::read_commit_record(file_system_, layout_, step);
+  if (!record && record.error().kind() == ErrorKind::not_found) return std::optional<CheckpointInfo>();
+  if (!record) return tl::unexpected(std::move(record).error());
+  if (record->attempt != attempt) {
+    if (is_replaced) return std::optional<CheckpointInfo>();
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} was committed by attempt '{}', not '{}'",
+                                                         layout_.root(), step, record->attempt, attempt));
+  }
+  BITSNAP_TRY(directories_.sync_step(step));
+  std::vector<CheckpointInfo> found = {store::checkpoint_info(*record, store::serialize_commit_record(*record).size())};
+  note_labels(found, labels());
+  return std::optional(std::move(found.front()));
+}
+
+Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t step, std::uint32_t shards,
+                                                                const std::string& attempt,
+                                                                const CommitOptions& options, bool is_alone) {
+  BITSNAP_TRY(refresh_newest());
+  const bool replaces = options.replace && is_replaceable(step);
+  const auto wait_for = [&](std::uint32_t first) -> Result<std::optional<CommitOutcome>> {
+    BITSNAP_ASSIGN(std::optional<CheckpointInfo> there, committed_already(step, attempt, replaces));
     if (there) return CommitOutcome{std::move(there), {}};
     BITSNAP_ASSIGN(std::vector<std::uint32_t> missing, missing_shards(step, shards, attempt, first));
     return CommitOutcome{std::nullopt, std::move(missing)};
   };
-  BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already());
+  BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already(step, attempt, replaces));
   if (earlier) return CommitOutcome{std::move(earlier), {}};
-  BITSNAP_TRY(check_not_too_late(step, attempt));
+  if (!replaces) BITSNAP_TRY(check_not_too_late(step, attempt));
 
   store::CommitRecord record;
   record.step = step;
   record.attempt = attempt;
   record.policy = policy_name(*settings_.policy);
-  record.metadata = metadata;
+  record.metadata = options.metadata;
   for (std::uint32_t shard = 0; shard < shards; ++shard) {
-    BITSNAP_ASSIGN(std::optional<store::ShardRecord> part, published_shard(step, {shard, shards, attempt}));
-    if (!part) return wait_for(shard);
+    const std::string path = layout_.step_file(step, store::shard_record_name(shard, shards, attempt));
+    auto part = store::read_shard_record(file_system_, path);
+    if (!part && part.error().kind() == ErrorKind::not_found) return wait_for(shard);
+    if (!part) return tl::unexpected(std::move(part).error());
+    BITSNAP_TRY(check_shard_record(*part, step, {shard, shards, attempt}, path));
+    // The shard record is written after the file, but a crash may keep the record and lose the file.
+    BITSNAP_ASSIGN(const bool is_there, check_shard_file(*part, path));
+    if (!is_there) return wait_for(shard);
     record.time_unix_ms = std::max(record.time_unix_ms, part->time_unix_ms);
     if (part->base) record.base = std::max(record.base.value_or(0), *part->base);
     record.links = std::max(record.links, part->links);
@@ -230,25 +272,53 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
   }
 
   store::settle_links(record);
+  BITSNAP_ASSIGN(const bool changes_labels, concerns_labels(step, options.labels));
+  if ((changes_labels || replaces) && !is_alone) return std::optional<CommitOutcome>();
   if (shards > 1) write_tensors(record);
 
   BITSNAP_TRY(directories_.sync_step(step));
   BITSNAP_TRY(directories_.sync_checkpoints());
+  std::vector<std::string> labels;
+  if (changes_labels) {
+    BITSNAP_ASSIGN(labels, give_labels(record, options.labels));
+  }
+  if (replaces) {
+    CommitOutcome outcome;
+    BITSNAP_ASSIGN(outcome.checkpoint, replace_record(record));
+    outcome.checkpoint->labels = std::move(labels);
+    return outcome;
+  }
   auto written = store::write_commit_record(file_system_, layout_, record);
   if (!written) {
     // Another rank may have committed first. Every other failure is this call's, whatever the store holds now.
     if (written.error().kind() == ErrorKind::invalid_argument || written.error().kind() == ErrorKind::not_found) {
-      BITSNAP_ASSIGN(earlier, committed_already());
+      BITSNAP_ASSIGN(earlier, committed_already(step, attempt, replaces));
       if (earlier) return CommitOutcome{std::move(earlier), {}};
     }
     return tl::unexpected(std::move(written).error());
   }
   directories_.note_sync(*written);
-  // Removes the leftovers of this attempt and of earlier ones.
-  if (const auto strays = directories_.strays(step, &record)) {
-    for (const std::string& stray : *strays) static_cast<void>(directories_.remove_file(step, stray));
+  remove_leftovers(record);
+  CommitOutcome outcome{note_committed(record), {}};
+  outcome.checkpoint->labels = std::move(labels);
+  return outcome;
+}
+
+// Whether the file that a shard record names is there. Returns corrupt if it is another one, or if what it refers to is
+// gone: a prune after the shard was saved may have removed that.
+Result<bool> Store::Impl::check_shard_file(const store::ShardRecord& part, const std::string& record_path) const {
+  const std::string path = layout_.step_file(part.step, part.file.file);
+  auto file = file_system_.open(path);
+  if (!file && file.error().kind() == ErrorKind::not_found) return false;
+  if (!file) return tl::unexpected(std::move(file).error());
+  BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(**file));
+  if ((*file)->size_bytes() != part.file.bytes || footer.id != part.file.id) {
+    return fail(ErrorKind::corrupt,
+                fmt::format("{}: holds {} in {} bytes, {} names {} in {} bytes", path, footer.id.to_hex(),
+                            (*file)->size_bytes(), record_path, part.file.id.to_hex(), part.file.bytes));
   }
-  return CommitOutcome{note_committed(record), {}};
+  BITSNAP_TRY(reader_->check_references(part.step, part.file));
+  return true;
 }
 
 }  // namespace bitsnap

@@ -15,11 +15,10 @@ namespace bitsnap {
 
 using Opening = save::ShardedBases::Opening;
 
-store::Coding Store::Impl::choose_coding() {
+store::Coding Store::Impl::choose_coding(std::optional<std::uint64_t> newest) {
   store::Coding coding;
-  const std::optional<std::uint64_t> last = newest();
-  if (!last) return coding;
-  const std::uint64_t step = *last;
+  if (!newest) return coding;
+  const std::uint64_t step = *newest;
   const Result<store::CommitRecord>& record = record_of(step, known_[step]);
   if (!record) {
     coding.damage = record.error();

@@ -2,8 +2,9 @@
 // checkpoints.
 //
 // The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_save.cpp, store_encode.cpp,
-// store_commit.cpp, store_replica.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Any
-// thread may call a handle. Reading calls use nothing that writing calls change. Writing calls hold the write turn.
+// store_commit.cpp, store_replica.cpp, store_labels.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp,
+// store_repair.cpp. Any thread may call a handle. Reading calls use nothing that writing calls change. Writing calls
+// hold the write turn.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include "store/base_cache.hpp"
 #include "store/checkpoint_reader.hpp"
 #include "store/commit_record.hpp"
+#include "store/label_record.hpp"
 #include "store/pending_save.hpp"
 #include "store/retention_plan.hpp"
 #include "store/run_layout.hpp"
@@ -63,7 +65,7 @@ class Store::Impl {
   // Takes the lock and chooses the base. `place` is given if there are several ranks, and `like` if another one of them
   // has chosen before: this one chooses the same if their shards may be equal.
   [[nodiscard]] Result<store::PendingSave> begin(std::uint64_t step, const std::optional<ShardPlace>& place,
-                                                 const store::Coding* like = nullptr);
+                                                 const store::Coding* like = nullptr, bool replace = false);
   // Encodes the snapshot file; as a keyframe if the base turns out to be damaged.
   [[nodiscard]] Result<void> encode(store::PendingSave& save, const State& state, const RunOptions& options,
                                     store::Destination destination);
@@ -73,14 +75,20 @@ class Store::Impl {
   // begin(), encode(), `check` if there is one, and publish().
   [[nodiscard]] Result<store::PendingSave> save(std::uint64_t step, const std::optional<ShardPlace>& place,
                                                 const State& state, const RunOptions& options,
-                                                const SaveCheck& check = nullptr);
+                                                const SaveCheck& check = nullptr, const CommitOptions& commit = {});
   // store_commit.cpp
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
-                                             const Metadata& metadata = {});
+                                             const CommitOptions& options = {});
+  // store_labels.cpp
+  [[nodiscard]] Result<void> label(std::uint64_t step, const std::vector<std::string>& labels);
+  [[nodiscard]] Result<void> unlabel(const std::string& label);
+  [[nodiscard]] Result<std::uint64_t> find(const std::string& label) const;
+  [[nodiscard]] Result<std::vector<StepLabel>> labels() const;
   // store_prune.cpp
   // Prunes with the handle's retention after a commit, and notes the result in `info`.
   void apply_retention(CheckpointInfo& info, const RunOptions& options);
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options);
+  [[nodiscard]] Result<PruneReport> remove(std::vector<std::uint64_t> steps, const PruneOptions& options);
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
   // store_verify.cpp
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options) const;
@@ -128,8 +136,12 @@ class Store::Impl {
   // Looks for the step on disk if not all steps are known. Returns nullptr if the step does not exist.
   Result<Known*> find_known(std::uint64_t step);
   Result<void> check_new_step(std::uint64_t step);
+  // Whether the step is a checkpoint that nothing with a record can need.
+  [[nodiscard]] bool is_replaceable(std::uint64_t step) const;
   const Result<store::CommitRecord>& record_of(std::uint64_t step, Known& known);
   [[nodiscard]] std::optional<std::uint64_t> newest() const;
+  // The newest known checkpoint before the step.
+  [[nodiscard]] std::optional<std::uint64_t> newest_below(std::uint64_t step) const;
   // `is_alone`: nobody else writes, so no other rank works on an uncommitted step above the newest.
   Result<std::vector<std::string>> remove_strays(bool dry_run, bool is_alone);
   [[nodiscard]] Error step_not_found(std::uint64_t step) const;
@@ -148,8 +160,15 @@ class Store::Impl {
   bool is_referred_to(std::uint64_t step, UnreadableRecord unreadable);
   // The records of shards that wait for their commit.
   Result<std::vector<store::ShardRecord>> pending_shards(std::uint64_t step) const;
+  // The records of shards that wait to replace the checkpoint that has this record.
+  [[nodiscard]] Result<std::vector<store::ShardRecord>> waiting_replacements(std::uint64_t step,
+                                                                             const store::CommitRecord& record) const;
+  // Takes these records and their files out of `strays`, files of the step that its record does not name.
+  Result<void> spare_waiting(std::uint64_t step, const store::CommitRecord& record,
+                             std::vector<std::string>& strays) const;
 
   // store_save.cpp
+  Result<void> begin_replacing(std::uint64_t step, const std::optional<ShardPlace>& place);
   // The name, or the next one as a rewritten file that the step does not hold.
   [[nodiscard]] Result<std::string> free_file_name(std::uint64_t step, std::string name) const;
   [[nodiscard]] store::CommitHeader header_of(const store::PendingSave& save) const;
@@ -170,7 +189,8 @@ class Store::Impl {
                                    const std::string& name);
 
   // store_encode.cpp
-  [[nodiscard]] store::Coding choose_coding();
+  // `newest` is the newest checkpoint beside the one that is to be saved.
+  [[nodiscard]] store::Coding choose_coding(std::optional<std::uint64_t> newest);
   // Whether to code against the same checkpoint as another rank of the attempt: if it is still there, and if this shard
   // may be equal to others, because it was in the newest checkpoint or there is none.
   [[nodiscard]] bool should_code_like(const store::Coding& other, const ShardPlace& place);
@@ -185,13 +205,14 @@ class Store::Impl {
 
   // store_commit.cpp
   static Result<void> check_place(const ShardPlace& place);
-  static Result<void> check_metadata(const Metadata& metadata);
+  static Result<void> check_metadata(const std::vector<std::pair<std::string, std::string>>& metadata);
   Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
+  // Replaces the record of a checkpoint by that of another attempt, and removes the files of the old one.
+  Result<CheckpointInfo> replace_record(const store::CommitRecord& record);
+  void remove_leftovers(const store::CommitRecord& record);
   CheckpointInfo note_committed(const store::CommitRecord& record);
   void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
-  [[nodiscard]] Result<std::optional<store::ShardRecord>> published_shard(std::uint64_t step,
-                                                                          const ShardPlace& place) const;
   void write_tensors(const store::CommitRecord& record);
   // check_new_step(), with an error that tells a late caller what became of the step.
   Result<void> check_not_too_late(std::uint64_t step, const std::string& attempt);
@@ -199,7 +220,36 @@ class Store::Impl {
   Result<std::vector<std::uint32_t>> missing_shards(std::uint64_t step, std::uint32_t shards,
                                                     const std::string& attempt, std::uint32_t first) const;
 
+  // Commits shards, if `is_alone` or nothing of it needs the exclusive lock. Otherwise returns nullopt.
+  Result<std::optional<CommitOutcome>> commit_shards(std::uint64_t step, std::uint32_t shards,
+                                                     const std::string& attempt, const CommitOptions& options,
+                                                     bool is_alone);
+  // The checkpoint, if this attempt has committed the step. If another one has, nullopt if that is to be replaced, and
+  // otherwise invalid_argument.
+  Result<std::optional<CheckpointInfo>> committed_already(std::uint64_t step, const std::string& attempt,
+                                                          bool is_replaced);
+  [[nodiscard]] Result<bool> check_shard_file(const store::ShardRecord& part, const std::string& record_path) const;
+
+  // store_labels.cpp
+  // The step that an entry names now; nullopt: none.
+  [[nodiscard]] Result<std::optional<std::uint64_t>> step_of(const store::LabelEntry& entry) const;
+  // The record with only those labels that name a checkpoint, each with its step alone.
+  [[nodiscard]] Result<store::LabelRecord> settled(const store::LabelRecord& record) const;
+  // Sets the labels of listed checkpoints. Leaves them empty if the labels cannot be read.
+  void note_labels(std::vector<CheckpointInfo>& checkpoints, const Result<std::vector<StepLabel>>& labels) const;
+  // Makes `next` the record of the labels, durably. `current` is what the record holds.
+  Result<void> change_labels(const store::LabelRecord& current, const store::LabelRecord& next);
+  // Runs before the commit record is written: the labels name the step from the moment when the record exists. Labels
+  // that earlier checkpoints of this step had are dropped. Returns the labels of the step.
+  Result<std::vector<std::string>> give_labels(const store::CommitRecord& record,
+                                               const std::vector<std::string>& labels);
+  // Whether give_labels() may change the record.
+  [[nodiscard]] Result<bool> concerns_labels(std::uint64_t step, const std::vector<std::string>& labels) const;
+  // Runs before steps are removed: no label may name another step when its own is gone.
+  Result<void> settle_labels();
+
   // store_prune.cpp
+  Result<store::WriteGuard> begin_pruning(const PruneOptions& options);
   Result<void> remove_step(std::uint64_t step);
   Result<void> retire_step(std::uint64_t step);
 

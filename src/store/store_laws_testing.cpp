@@ -27,6 +27,12 @@ std::vector<std::uint64_t> steps_of(const TestRun& run) {
   return steps;
 }
 
+bool has_steps_and_labels(const TestRun& run, const TestRun& shown) {
+  return std::ranges::equal(run, shown, [](const auto& a, const auto& b) {
+    return a.first == b.first && a.second.labels == b.second.labels;
+  });
+}
+
 std::string check_content(const Store& store, const TestRun& run) {
   for (const auto& [step, content] : run) {
     for (std::uint32_t shard = 0; shard < content.shards; ++shard) {
@@ -87,12 +93,16 @@ const TestState& test_state(std::uint64_t step, std::uint64_t seed) {
   return state->second;
 }
 
-bool Journal::open(const std::vector<std::uint64_t>& steps, const std::function<bool(const TestRun&)>& may_come_back) {
+bool Journal::open(const TestRun& shown, const std::function<bool(const TestRun&)>& has_content,
+                   const std::function<bool(const TestRun&)>& may_come_back) {
   std::vector<TestRun> runs = allowed();
-  const auto shown = std::ranges::find_if(runs, [&](const TestRun& run) { return steps_of(run) == steps; });
-  if (shown == runs.end()) return false;
-  runs_ = {std::move(*shown)};
-  runs.erase(shown);
+  const auto fits = [&](const TestRun& run) { return has_steps_and_labels(run, shown); };
+  const bool is_clear = std::ranges::count_if(runs, fits) == 1;
+  const auto found =
+      std::ranges::find_if(runs, [&](const TestRun& run) { return fits(run) && (is_clear || has_content(run)); });
+  if (found == runs.end()) return false;
+  runs_ = {std::move(*found)};
+  runs.erase(found);
   std::ranges::copy_if(runs, std::back_inserter(runs_), may_come_back);
   possible_.clear();
   return true;
@@ -128,12 +138,32 @@ std::vector<TestRun> removals(const TestRun& run, const std::vector<std::uint64_
 
 namespace {
 
+TestRun without_labels(TestRun run, const std::set<std::string>& labels) {
+  for (auto& [step, content] : run) {
+    std::erase_if(content.labels, [&](const std::string& label) { return labels.contains(label); });
+  }
+  return run;
+}
+
+// A step that is replaced keeps its labels.
 Journal::Change adding(std::uint64_t step, TestStep content) {
   return [=](const TestRun& run) {
-    TestRun after = run;
+    TestRun after = without_labels(run, content.labels);
+    std::set<std::string> kept = after[step].labels;
     after[step] = content;
+    after[step].labels.merge(kept);
     return after;
   };
+}
+
+std::set<std::string> set_of(const std::vector<std::string>& labels) { return {labels.begin(), labels.end()}; }
+
+// A call that makes one change, completely or not at all.
+Result<void> change_once(Journal& journal, const Journal::Change& change, const std::function<Result<void>()>& call) {
+  journal.begin([&](const TestRun& run) { return std::vector{change(run)}; });
+  BITSNAP_TRY(call());
+  journal.confirm(change, false);
+  return {};
 }
 
 // A call that removes all steps but those that `kept` returns.
@@ -153,21 +183,34 @@ Result<void> remove_steps(Journal& journal, const std::function<std::vector<std:
 }  // namespace
 
 Result<void> save_to(Destination destination, Store& store, std::uint64_t step, const std::optional<ShardPlace>& place,
-                     const TestState& state) {
+                     const TestState& state, const CommitOptions& commit) {
   Store::Impl& impl = Store::Impl::of(store);
-  BITSNAP_ASSIGN(PendingSave save, impl.begin(step, place));
+  BITSNAP_ASSIGN(PendingSave save, impl.begin(step, place, nullptr, commit.replace));
+  save.commit = commit;
   BITSNAP_TRY(impl.encode(save, state.state(), kOneThread, destination));
   return impl.publish(save);
 }
 
-Result<void> save_step(Store& store, Journal& journal, std::uint64_t step, std::uint64_t seed,
-                       Destination destination) {
-  const TestStep content{seed, 1};
-  const Journal::Change add = adding(step, content);
-  journal.begin([&](const TestRun& run) { return std::vector{add(run)}; });
-  BITSNAP_TRY(save_to(destination, store, step, std::nullopt, test_state(step, content.shard_seed(0))));
-  journal.confirm(add, false);
-  return {};
+Result<void> save_step(Store& store, Journal& journal, std::uint64_t step, std::uint64_t seed, Destination destination,
+                       const CommitOptions& commit) {
+  const TestStep content{seed, 1, set_of(commit.labels)};
+  return change_once(journal, adding(step, content), [&] {
+    return save_to(destination, store, step, std::nullopt, test_state(step, content.shard_seed(0)), commit);
+  });
+}
+
+Result<void> label_step(Store& store, Journal& journal, std::uint64_t step, const std::string& label) {
+  const Journal::Change move = [&](const TestRun& run) {
+    TestRun after = without_labels(run, {label});
+    after[step].labels.insert(label);
+    return after;
+  };
+  return change_once(journal, move, [&] { return store.label(step, {label}); });
+}
+
+Result<void> remove_label(Store& store, Journal& journal, const std::string& label) {
+  const Journal::Change remove = [&](const TestRun& run) { return without_labels(run, {label}); };
+  return change_once(journal, remove, [&] { return store.unlabel(label); });
 }
 
 Result<void> prune_steps(Store& store, Journal& journal, const Retention& retention, Reencode reencode) {
@@ -178,6 +221,7 @@ Result<void> prune_steps(Store& store, Journal& journal, const Retention& retent
     for (auto at = run.rbegin(); at != run.rend(); ++at, ++newer) {
       if (newer == 0 || (retention.keep_last && newer < *retention.keep_last) ||
           (retention.keep_every && at->first % *retention.keep_every == 0) ||
+          (retention.keep_labelled && !at->second.labels.empty()) ||
           std::ranges::find(retention.keep, at->first) != retention.keep.end()) {
         steps.push_back(at->first);
       }
@@ -189,6 +233,21 @@ Result<void> prune_steps(Store& store, Journal& journal, const Retention& retent
   options.run = kOneThread;
   return remove_steps(journal, kept, true, [&]() -> Result<void> {
     BITSNAP_TRY(store.prune(retention, options));
+    return {};
+  });
+}
+
+Result<void> remove_named(Store& store, Journal& journal, const std::vector<std::uint64_t>& steps, Reencode reencode) {
+  const auto kept = [&](const TestRun& run) {
+    std::vector<std::uint64_t> others = steps_of(run);
+    std::erase_if(others, [&](std::uint64_t at) { return std::ranges::find(steps, at) != steps.end(); });
+    return others;
+  };
+  PruneOptions options;
+  options.reencode = reencode;
+  options.run = kOneThread;
+  return remove_steps(journal, kept, true, [&]() -> Result<void> {
+    BITSNAP_TRY(store.remove(steps, options));
     return {};
   });
 }
@@ -206,18 +265,33 @@ Result<void> roll_back(Store& store, Journal& journal, std::uint64_t step) {
 }
 
 Result<void> save_two_shards(Store& first, Store& second, Journal& journal, std::uint64_t step, std::uint64_t seed,
-                             const std::string& attempt, Destination destination) {
-  const TestStep content{seed, 2};
+                             const std::string& attempt, Destination destination, const CommitOptions& commit) {
+  const TestStep content{seed, 2, set_of(commit.labels)};
   const Journal::Change add = adding(step, content);
   // The shards are added to the shown run, which the save makes safe first.
   const TestRun shown = journal.run();
   journal.begin([&](const TestRun& run) { return run == shown ? std::vector{add(run)} : std::vector<TestRun>(); });
-  BITSNAP_TRY(save_to(destination, first, step, ShardPlace{0, 2, attempt}, test_state(step, content.shard_seed(0))));
-  BITSNAP_TRY(save_to(destination, second, step, ShardPlace{1, 2, attempt}, test_state(step, content.shard_seed(1))));
-  BITSNAP_ASSIGN(const auto committed, second.commit(step, 2, attempt));
+  for (const std::uint32_t shard : {0U, 1U}) {
+    BITSNAP_TRY(save_to(destination, shard == 0 ? first : second, step, ShardPlace{shard, 2, attempt},
+                        test_state(step, content.shard_seed(shard)), commit));
+  }
+  BITSNAP_ASSIGN(const auto committed, second.commit(step, 2, attempt, commit));
   if (!committed) return fail(ErrorKind::internal, "both shards are there, and commit() finds only one");
   journal.confirm(add, true);
   return {};
+}
+
+std::function<bool(const TestRun&)> content_of(const Store& store) {
+  return [&store](const TestRun& run) { return check_content(store, run).empty(); };
+}
+
+Result<TestRun> shown_run(const Store& store) {
+  BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, store.steps());
+  BITSNAP_ASSIGN(const std::vector<StepLabel> labels, store.labels());
+  TestRun run;
+  for (const std::uint64_t step : steps) run[step] = {};
+  for (const StepLabel& label : labels) run[label.step].labels.insert(label.label);
+  return run;
 }
 
 Result<std::vector<std::uint64_t>> shown_steps(os::FileSystem& files) {
@@ -230,9 +304,19 @@ Result<std::vector<std::uint64_t>> shown_steps(os::FileSystem& files) {
 std::string check_shown(os::FileSystem& files, const std::vector<TestRun>& allowed, TestRun* found) {
   const auto steps = shown_steps(files);
   if (!steps) return "open to read: " + steps.error().message();
+  TestRun shown;
+  if (!steps->empty()) {
+    const auto store = open_store(files, kTestRun, {});
+    const auto read = store ? shown_run(**store) : tl::unexpected(store.error());
+    if (!read) return "labels: " + read.error().message();
+    shown = *read;
+  }
   std::string wrong = fmt::format("shows steps {}", *steps);
+  for (const auto& [step, content] : shown) {
+    if (!content.labels.empty()) wrong += fmt::format(", with step {} as {}", step, content.labels);
+  }
   for (const TestRun& run : allowed) {
-    if (steps_of(run) != *steps) continue;
+    if (!has_steps_and_labels(run, shown)) continue;
     if (found != nullptr) *found = run;
     const auto store = open_store(files, kTestRun, {});
     if (!store) return run.empty() ? "" : store.error().message();
@@ -247,7 +331,7 @@ std::string check_shown(os::FileSystem& files, const std::vector<TestRun>& allow
 
 std::string check_files(os::FakeFileSystem& files) {
   const RunLayout layout(kTestRun);
-  std::set<std::string> named = {layout.run_record(), layout.lock(), layout.catalog()};
+  std::set<std::string> named = {layout.run_record(), layout.lock(), layout.catalog(), layout.labels()};
   const auto directories = files.list_directory(layout.checkpoints());
   if (!directories) return directories.error().message();
   for (const std::string& name : *directories) {

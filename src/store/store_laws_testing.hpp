@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,7 @@ inline constexpr std::uint64_t kReplicaSeed = 9;
 struct TestStep {
   std::uint64_t seed = 0;
   std::uint32_t shards = 1;
+  std::set<std::string> labels = {};
 
   [[nodiscard]] std::uint64_t shard_seed(std::uint32_t shard) const noexcept {
     return seed * 100 + (seed == kReplicaSeed ? 0 : shard);
@@ -54,9 +56,11 @@ class Journal {
   Journal() : runs_(1) {}
   explicit Journal(TestRun run) : runs_{std::move(run)} {}
 
-  // Notes that the store was opened and shows `steps`. Returns false if no allowed run has these steps. After a crash
-  // of the machine, the other allowed runs for which `may_come_back` is true may still come back.
-  bool open(const std::vector<std::uint64_t>& steps, const std::function<bool(const TestRun&)>& may_come_back);
+  // Notes that the store was opened and shows these steps and labels. Returns false if no allowed run has them. Of
+  // several runs that have them, `has_content` finds the one that is shown. After a crash of the machine, the other
+  // allowed runs for which `may_come_back` is true may still come back.
+  bool open(const TestRun& shown, const std::function<bool(const TestRun&)>& has_content,
+            const std::function<bool(const TestRun&)>& may_come_back);
 
   // Notes that a call begins, which may leave any run of `possible`, or change nothing.
   void begin(const Changes& possible);
@@ -78,20 +82,31 @@ class Journal {
 
 // Does what Store::save() does or, with a place, Store::save_shard(), with either destination. One thread encodes.
 [[nodiscard]] Result<void> save_to(Destination destination, Store& store, std::uint64_t step,
-                                   const std::optional<ShardPlace>& place, const TestState& state);
+                                   const std::optional<ShardPlace>& place, const TestState& state,
+                                   const CommitOptions& commit = {});
 
 // The calls of a Store, noted in `journal`. They return the errors of the store; `journal` then allows the runs before
 // and after.
 [[nodiscard]] Result<void> save_step(Store& store, Journal& journal, std::uint64_t step, std::uint64_t seed = 0,
-                                     Destination destination = Destination::disk);
+                                     Destination destination = Destination::disk, const CommitOptions& commit = {});
+[[nodiscard]] Result<void> label_step(Store& store, Journal& journal, std::uint64_t step, const std::string& label);
+[[nodiscard]] Result<void> remove_label(Store& store, Journal& journal, const std::string& label);
 [[nodiscard]] Result<void> prune_steps(Store& store, Journal& journal, const Retention& retention,
                                        Reencode reencode = Reencode::never);
+// Removes the steps by name.
+[[nodiscard]] Result<void> remove_named(Store& store, Journal& journal, const std::vector<std::uint64_t>& steps,
+                                        Reencode reencode = Reencode::never);
 [[nodiscard]] Result<void> roll_back(Store& store, Journal& journal, std::uint64_t step);
 // Saves both shards of a step with two handles, and commits.
 [[nodiscard]] Result<void> save_two_shards(Store& first, Store& second, Journal& journal, std::uint64_t step,
                                            std::uint64_t seed = 0, const std::string& attempt = "a1",
-                                           Destination destination = Destination::disk);
+                                           Destination destination = Destination::disk,
+                                           const CommitOptions& commit = {});
 
+// Whether the store shows these contents.
+[[nodiscard]] std::function<bool(const TestRun&)> content_of(const Store& store);
+// The steps and labels that the store shows; contents are not read.
+[[nodiscard]] Result<TestRun> shown_run(const Store& store);
 // The steps that a reader sees; empty if there is no store.
 [[nodiscard]] Result<std::vector<std::uint64_t>> shown_steps(os::FileSystem& files);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -64,7 +65,10 @@ class History {
       faulty_->reset();
       faulty_->fail_at(random_.below(60), {.lasting = random_.chance(6), .half_done = random_.chance(4)});
     }
-    const Result<void> done = choice < 65 ? save() : choice < 90 ? prune() : roll_back_somewhere();
+    const Result<void> done = choice < 65   ? save()
+                              : choice < 84 ? prune()
+                              : choice < 92 ? remove_some()
+                                            : roll_back_somewhere();
     if (!done && faulty_->failures() == 0) return done.error().message();
     if (faulty_->failures() > 0) return die();
     faulty_->reset();
@@ -98,12 +102,11 @@ class History {
     TestRun found;
     std::string wrong = check_shown(*files_, journal_.allowed(), &found);
     if (!wrong.empty()) return wrong;
+    for (const auto& [step, content] : found) saved_[step] = content;
     // After a machine crash everything on disk is safe. After a process death, opening the store makes it safe, except
     // that steps hidden by a prune may still come back.
     if (way == 0) {
-      std::vector<std::uint64_t> steps;
-      for (const auto& [step, content] : found) steps.push_back(step);
-      journal_.open(steps, [](const TestRun&) { return true; });
+      journal_.open(found, [&](const TestRun& run) { return run == found; }, [](const TestRun&) { return true; });
     } else {
       journal_ = Journal(found);
     }
@@ -118,8 +121,17 @@ class History {
     what_ = "save " + std::to_string(step);
     // Mostly one training. Some states are the same at all steps, or have one more tensor.
     const std::uint64_t seed = random_.chance(5) ? 0 : random_.below(40);
+    CommitOptions commit;
+    if (!run.empty() && random_.chance(1)) {
+      commit.replace = true;
+      step = run.rbegin()->first;
+      what_ = "replace " + std::to_string(step);
+      attempts_[step].insert({run.at(step), TestStep{seed, 1}});
+    } else {
+      attempts_.erase(step);
+    }
     saved_[step] = {seed, 1};
-    return save_step(*store_, journal_, step, seed);
+    return save_step(*store_, journal_, step, seed, Destination::disk, commit);
   }
 
   Result<void> prune() {
@@ -132,6 +144,16 @@ class History {
     const auto reencode = static_cast<Reencode>(random_.below(3));
     what_ = "prune, reencode " + std::to_string(static_cast<int>(reencode));
     return prune_steps(*store_, journal_, retention, reencode);
+  }
+
+  Result<void> remove_some() {
+    std::vector<std::uint64_t> steps;
+    for (const auto& [step, content] : journal_.run()) {
+      if (random_.chance(2)) steps.push_back(step);
+    }
+    if (steps.size() == journal_.run().size()) return {};
+    what_ = fmt::format("remove {}", steps);
+    return remove_named(*store_, journal_, steps, static_cast<Reencode>(random_.below(3)));
   }
 
   Result<void> roll_back_somewhere() {
@@ -200,8 +222,17 @@ class History {
       for (const std::uint64_t step : *steps) after.try_emplace(step, saved_[step]);
       if (!std::ranges::equal(after, *steps, {}, [](const auto& entry) { return entry.first; })) continue;
       lost_ += lost;
-      journal_ = Journal(after);
-      return check_shown(*files_, {after});
+      // If a replacement was interrupted and the record is lost, nobody knows which of the files were meant.
+      std::vector<TestRun> possible = {after};
+      for (const auto& [step, contents] : attempts_) {
+        for (const TestStep& content : contents) {
+          if (after.contains(step)) (possible.emplace_back(after))[step] = content;
+        }
+      }
+      TestRun found;
+      std::string wrong = check_shown(*files_, possible, &found);
+      if (wrong.empty()) journal_ = Journal(found);
+      return wrong;
     }
     std::vector<std::vector<std::uint64_t>> allowed;
     for (const TestRun& before : journal_.allowed()) {
@@ -253,7 +284,8 @@ class History {
   std::unique_ptr<Store> store_;
   StoreOptions options_;
   Journal journal_;
-  TestRun saved_;  // every step that was ever saved, with its last content
+  TestRun saved_;                                         // every step that was ever saved, with its last content
+  std::map<std::uint64_t, std::set<TestStep>> attempts_;  // the contents of steps that were replaced
   std::string what_;
   std::size_t repairs_ = 0;
   std::size_t lost_ = 0;  // checkpoints lost by damage

@@ -28,7 +28,7 @@ std::string random_run_id() { return SnapshotId{os::random_u64(), os::random_u64
 bool is_unfinished_store(const std::vector<std::string>& names) {
   return std::ranges::all_of(names, [](const std::string& name) {
     return name == store::kLockName || name == store::kCheckpointsName || name == store::kCatalogName ||
-           name == store::kDamagedName || os::AtomicFile::is_temporary_name(name);
+           name == store::kDamagedName || name == store::kLabelsName || os::AtomicFile::is_temporary_name(name);
   });
 }
 
@@ -252,12 +252,29 @@ std::optional<std::uint64_t> Store::Impl::newest() const {
   return std::nullopt;
 }
 
+std::optional<std::uint64_t> Store::Impl::newest_below(std::uint64_t step) const {
+  const std::ranges::subrange earlier(known_.begin(), known_.lower_bound(step));
+  for (const auto& [there, known] : std::views::reverse(earlier)) {
+    if (known.state == store::StepState::committed) return there;
+  }
+  return std::nullopt;
+}
+
 const Result<store::CommitRecord>& Store::Impl::record_of(std::uint64_t step, Known& known) {
   if (known.record == nullptr) {
     known.record = std::make_shared<const Result<store::CommitRecord>>(
         store::read_commit_record(file_system_, layout_, step, known.state == store::StepState::retired));
   }
   return *known.record;
+}
+
+bool Store::Impl::is_replaceable(std::uint64_t step) const {
+  for (const auto& [there, known] : std::views::reverse(known_)) {
+    if (known.state == store::StepState::committed) return there == step;
+    // If the newest checkpoint was lost, the retired steps above are older than the newest one of now.
+    if (known.state == store::StepState::retired && !has_lost_newest_) return false;
+  }
+  return false;
 }
 
 Result<void> Store::Impl::check_new_step(std::uint64_t step) {

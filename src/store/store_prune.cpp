@@ -24,20 +24,36 @@ bool refers_to(const store::StepNode& node, const std::set<std::uint64_t>& steps
 
 }  // namespace
 
-// One prune, or a dry run.
+// One prune or removal, or a dry run.
 class Store::Impl::Pruner {
  public:
+  // Keeps what the retention says.
   Pruner(Impl& store, const Retention& retention, const PruneOptions& options)
       : store_(store), retention_(retention), options_(options) {}
+  // Keeps all checkpoints but `removed`, which are ascending.
+  Pruner(Impl& store, const std::vector<std::uint64_t>& removed, const PruneOptions& options)
+      : store_(store), removed_(&removed), options_(options) {}
 
   Result<PruneReport> run();
 
  private:
   // Reads the records: which steps exist, and what they refer to.
   Result<void> look();
+  // Marks the checkpoints that have a label.
+  Result<void> note_labelled();
   // Marks the newest checkpoint as damaged if a file is missing or has the wrong size, then the one before it, until
-  // one is whole.
+  // one is whole. Passes over those that are removed by name.
   Result<void> note_missing_files();
+  // Returns an error if a step that is named is not there, or if no checkpoint would stay.
+  Result<void> check_steps() const;
+  Result<void> check_that_one_stays() const;
+  [[nodiscard]] bool is_to_go(std::uint64_t step) const {
+    return removed_ != nullptr && std::ranges::binary_search(*removed_, step);
+  }
+  [[nodiscard]] store::RetentionPlan plan(std::optional<std::uint64_t> next_base) const {
+    return removed_ != nullptr ? store::plan_removal(nodes_, *removed_, next_base)
+                               : store::plan_retention(nodes_, retention_, next_base);
+  }
   // The needed steps that other steps are rewritten without.
   Result<std::set<std::uint64_t>> choose_dropped();
   Result<void> rewrite_without(const std::set<std::uint64_t>& dropped);
@@ -49,15 +65,18 @@ class Store::Impl::Pruner {
   }
 
   Impl& store_;
-  const Retention& retention_;
+  const Retention retention_ = {};
+  const std::vector<std::uint64_t>* const removed_ = nullptr;  // nullptr: the retention decides
   const PruneOptions& options_;
   std::vector<store::StepNode> nodes_;  // by step
+  bool has_waiting_ = false;            // shards that refer to steps and wait for their commit
   store::RetentionPlan plan_;
   PruneReport report_;
 };
 
 Result<void> Store::Impl::Pruner::look() {
   nodes_.clear();
+  const std::optional<std::uint64_t> newest = store_.newest();
   for (auto& [step, known] : store_.known_) {
     store::StepNode& node = nodes_.emplace_back();
     node.step = step;
@@ -68,6 +87,7 @@ Result<void> Store::Impl::Pruner::look() {
     if (known.state == store::StepState::uncommitted) {
       BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, store_.pending_shards(step));
       for (const store::ShardRecord& shard : pending) add_references(shard.file);
+      has_waiting_ = has_waiting_ || !node.references.empty();
       continue;
     }
     const Result<store::CommitRecord>& record = store_.record_of(step, known);
@@ -83,13 +103,27 @@ Result<void> Store::Impl::Pruner::look() {
     }
     node.bytes = known.record_bytes + store::stored_bytes(*record);
     std::ranges::for_each(record->shards, add_references);
+    if (step != newest || known.state != store::StepState::committed) continue;
+    BITSNAP_ASSIGN(const std::vector<store::ShardRecord> waiting, store_.waiting_replacements(step, *record));
+    for (const store::ShardRecord& shard : waiting) add_references(shard.file);
+    has_waiting_ = has_waiting_ || !waiting.empty();
   }
+  BITSNAP_TRY(note_labelled());
   return note_missing_files();
+}
+
+Result<void> Store::Impl::Pruner::note_labelled() {
+  if (!retention_.keep_labelled) return {};
+  BITSNAP_ASSIGN(const std::vector<StepLabel> labels, store_.labels());
+  for (store::StepNode& node : nodes_) {
+    node.is_labelled = std::ranges::find(labels, node.step, &StepLabel::step) != labels.end();
+  }
+  return {};
 }
 
 Result<void> Store::Impl::Pruner::note_missing_files() {
   for (store::StepNode& node : std::views::reverse(nodes_)) {
-    if (node.state != store::StepState::committed || node.is_damaged) continue;
+    if (node.state != store::StepState::committed || node.is_damaged || is_to_go(node.step)) continue;
     for (const store::ShardFile& file : record_of(node)->shards) {
       BITSNAP_ASSIGN(const os::FileInfo info, store_.file_system_.stat(store_.layout_.step_file(node.step, file.file)));
       if (!info.exists || info.size_bytes != file.bytes) node.is_damaged = true;
@@ -104,11 +138,7 @@ Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
   if (options_.reencode == Reencode::never || plan_.needed.empty()) return dropped;
   // A damaged checkpoint may need any step, and shards that wait for their commit need their bases, so nothing is
   // dropped.
-  if (std::ranges::any_of(nodes_, [](const store::StepNode& node) {
-        return node.is_damaged || (node.state == store::StepState::uncommitted && !node.references.empty());
-      })) {
-    return dropped;
-  }
+  if (has_waiting_ || std::ranges::any_of(nodes_, &store::StepNode::is_damaged)) return dropped;
   if (options_.reencode == Reencode::always) {
     for (const auto& needed : plan_.needed) dropped.insert(needed.step);
     return dropped;
@@ -206,20 +236,50 @@ void Store::Impl::Pruner::report_plan() {
 
 // From the newest to the oldest, so that nothing is removed before what depends on it.
 Result<void> Store::Impl::Pruner::carry_out() {
+  const auto is_removed = [&](const store::StepNode& node) {
+    return node.state == store::StepState::committed && !std::ranges::binary_search(plan_.kept, node.step);
+  };
+  if (std::ranges::any_of(nodes_, is_removed)) BITSNAP_TRY(store_.settle_labels());
   for (const store::StepNode& node : std::views::reverse(nodes_)) {
     if (std::ranges::binary_search(plan_.removed, node.step)) {
       BITSNAP_TRY(store_.remove_step(node.step));
-    } else if (node.state == store::StepState::committed && !std::ranges::binary_search(plan_.kept, node.step)) {
+    } else if (is_removed(node)) {
       BITSNAP_TRY(store_.retire_step(node.step));
     }
   }
   return {};
 }
 
+Result<void> Store::Impl::Pruner::check_steps() const {
+  for (const std::uint64_t step : removed_ != nullptr ? *removed_ : retention_.keep) {
+    const auto known = store_.known_.find(step);
+    if (known == store_.known_.end() || known->second.state != store::StepState::committed) {
+      return tl::unexpected(store_.step_not_found(step));
+    }
+  }
+  return {};
+}
+
+// A store with retired steps and no checkpoint has lost the record of its newest one, and is left to a repair. So a
+// removal never leaves such a store, not even if it is killed, and a checkpoint that can be read always stays.
+Result<void> Store::Impl::Pruner::check_that_one_stays() const {
+  if (removed_ == nullptr || removed_->empty()) return {};
+  const auto stays = [&](const store::StepNode& node) {
+    return node.state == store::StepState::committed && !node.is_damaged && !is_to_go(node.step);
+  };
+  if (std::ranges::any_of(nodes_, stays)) return {};
+  return tl::unexpected(
+      Error(ErrorKind::invalid_argument,
+            fmt::format("{}: steps must leave at least one undamaged checkpoint, got all of them; to remove the store, "
+                        "delete its directory",
+                        store_.layout_.root()))
+          .about("steps"));
+}
+
 Result<PruneReport> Store::Impl::Pruner::run() {
-  // The newest checkpoint is never removed. If only retired ones are left, the newest was lost, and the prune removes
+  // The newest checkpoint is never pruned. If only retired ones are left, the newest was lost, and the prune removes
   // nothing more.
-  if (!store_.newest() && store_.has_retired()) return std::move(report_);
+  if (removed_ == nullptr && !store_.newest() && store_.has_retired()) return std::move(report_);
   if (!store_.strays_removed_) {
     // Another rank may have committed the newest checkpoint and been killed before it synced the name.
     const std::optional<std::uint64_t> last = store_.newest();
@@ -228,23 +288,21 @@ Result<PruneReport> Store::Impl::Pruner::run() {
     BITSNAP_ASSIGN(report_.strays, store_.remove_strays(options_.dry_run, !is_shared));
     store_.strays_removed_ = !options_.dry_run && !is_shared;
   }
-  for (const std::uint64_t step : retention_.keep) {
-    const auto known = store_.known_.find(step);
-    if (known == store_.known_.end() || known->second.state != store::StepState::committed) {
-      return tl::unexpected(store_.step_not_found(step));
-    }
-  }
+  BITSNAP_TRY(check_steps());
   BITSNAP_TRY(look());
+  BITSNAP_TRY(check_that_one_stays());
   // The base of the next checkpoint is needed, too.
-  const std::optional<std::uint64_t> next_base = store_.choose_coding().base;
-  plan_ = store::plan_retention(nodes_, retention_, next_base);
+  std::optional<std::uint64_t> newest = store_.newest();
+  while (newest && is_to_go(*newest)) newest = store_.newest_below(*newest);
+  const std::optional<std::uint64_t> next_base = store_.choose_coding(newest).base;
+  plan_ = plan(next_base);
   auto dropped = choose_dropped();
   if (!dropped && (options_.reencode == Reencode::always || !is_damage(dropped.error()))) {
     return tl::unexpected(std::move(dropped).error());
   }
   if (dropped && !dropped->empty()) {
     BITSNAP_TRY(rewrite_without(*dropped));
-    plan_ = store::plan_retention(nodes_, retention_, next_base);
+    plan_ = plan(next_base);
   }
   report_plan();
   if (!options_.dry_run) BITSNAP_TRY(carry_out());
@@ -263,8 +321,7 @@ void Store::Impl::apply_retention(CheckpointInfo& info, const RunOptions& option
   info.prune_error = std::move(pruned).error().within(fmt::format("step {} is saved, but pruning failed", info.step));
 }
 
-Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options) {
-  BITSNAP_TRY(check_retention(retention));
+Result<store::WriteGuard> Store::Impl::begin_pruning(const PruneOptions& options) {
   store::WriteGuard guard;
   if (options.dry_run) {
     guard.turn = turn_.take();
@@ -273,7 +330,20 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
     BITSNAP_ASSIGN(guard, begin_writing(os::LockKind::exclusive));
   }
   BITSNAP_TRY(refresh_known());
+  return guard;
+}
+
+Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options) {
+  BITSNAP_TRY(check_retention(retention));
+  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_pruning(options));
   return Pruner(*this, retention, options).run();
+}
+
+Result<PruneReport> Store::Impl::remove(std::vector<std::uint64_t> steps, const PruneOptions& options) {
+  std::ranges::sort(steps);
+  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_pruning(options));
+  if (!options.dry_run) cache_->forget_base();
+  return Pruner(*this, steps, options).run();
 }
 
 Result<void> Store::Impl::remove_step(std::uint64_t step) {
@@ -313,7 +383,8 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
       continue;
     }
     const Result<store::CommitRecord>& record = record_of(step, known);
-    BITSNAP_ASSIGN(const std::vector<std::string> strays, directories_.strays(step, record ? &*record : nullptr));
+    BITSNAP_ASSIGN(std::vector<std::string> strays, directories_.strays(step, record ? &*record : nullptr));
+    if (step == last && record) BITSNAP_TRY(spare_waiting(step, *record, strays));
     // A writer that was killed while it retired or rewrote this step may not have synced the record. A crash could
     // then bring the previous record back, which refers to strays. So the record is synced before strays are removed.
     const bool may_come_back = known.state == store::StepState::retired || !strays.empty();
@@ -346,6 +417,7 @@ Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
   cache_->forget_base();
   // Another rank may have committed the step and been killed before it synced the name.
   if (lock_ == nullptr) BITSNAP_TRY(directories_.sync_step(step));
+  if (known_.rbegin()->first > step) BITSNAP_TRY(settle_labels());
   RollbackReport report;
   while (known_.rbegin()->first > step) {
     const auto last = std::prev(known_.end());

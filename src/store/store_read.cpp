@@ -55,6 +55,7 @@ Result<std::vector<std::uint64_t>> Store::Impl::steps() const {
 }
 
 Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
+  const auto named = labels();
   BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, list_entries());
   const store::Catalog catalog = store::Catalog::read(file_system_, layout_.catalog());
   std::vector<CheckpointInfo> checkpoints;
@@ -69,6 +70,7 @@ Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
     if (!record && record.error().kind() == ErrorKind::not_found) continue;  // pruned meanwhile
     checkpoints.push_back(info_or_damage(entry.step, std::move(record), entry.record.size_bytes));
   }
+  note_labels(checkpoints, named);
   return checkpoints;
 }
 
@@ -93,7 +95,9 @@ Result<CheckpointInfo> Store::Impl::info(std::uint64_t step) const {
   if (!file.exists) return tl::unexpected(step_not_found(step));
   auto record = store::read_commit_record(file_system_, layout_, step);
   if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(step_not_found(step));
-  return info_or_damage(step, std::move(record), file.size_bytes);
+  std::vector<CheckpointInfo> checkpoint = {info_or_damage(step, std::move(record), file.size_bytes)};
+  note_labels(checkpoint, labels());
+  return std::move(checkpoint.front());
 }
 
 Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std::uint64_t> step,

@@ -37,6 +37,7 @@ class Store::Impl::Repairer {
 
  private:
   Result<void> mend_run_record();
+  Result<void> mend_labels();
   Result<std::optional<Policy>> newest_policy();
   Result<void> mend_records();
   Result<void> mend_record(std::uint64_t step, Known& known);
@@ -110,6 +111,18 @@ Result<void> Store::Impl::Repairer::mend_run_record() {
   BITSNAP_ASSIGN(const bool synced, store::write_run_record(store_.file_system_, path, store_.run_, true));
   store_.directories_.note_sync(synced);
   return {};
+}
+
+// Removes labels.json if it cannot be read. Runs when all records are mended, and before damaged steps are set aside.
+Result<void> Store::Impl::Repairer::mend_labels() {
+  const auto labels = store::read_label_record(store_.file_system_, store_.layout_);
+  if (labels) return options_.dry_run || labels->labels.empty() ? Result<void>() : store_.settle_labels();
+  if (!store::is_damage(labels.error())) return tl::unexpected(labels.error());
+  report_.mended.push_back({std::nullopt, fmt::format("{} removed ({}); its labels are lost", store::kLabelsName,
+                                                      labels.error().message())});
+  if (options_.dry_run) return {};
+  BITSNAP_TRY(store_.file_system_.remove(store_.layout_.labels()));
+  return store_.directories_.sync(store_.layout_.root());
 }
 
 Result<store::CommitRecord> Store::Impl::Repairer::rebuild(std::uint64_t step, std::optional<std::uint64_t> gone) {
@@ -371,6 +384,7 @@ Result<RepairReport> Store::Impl::Repairer::run() {
   const bool has_lost_newest = !store_.newest() && store_.has_retired();
   if (has_lost_newest) BITSNAP_TRY(mend_newest());
   BITSNAP_TRY(mend_records());
+  BITSNAP_TRY(mend_labels());
   BITSNAP_TRY(find_damages());
   BITSNAP_TRY(rewrite_what_is_whole());
   BITSNAP_TRY(set_aside_what_is_not());

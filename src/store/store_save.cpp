@@ -21,8 +21,11 @@ std::string record_name(const ShardPlace& place) {
 }  // namespace
 
 Result<store::PendingSave> Store::Impl::save(std::uint64_t step, const std::optional<ShardPlace>& place,
-                                             const State& state, const RunOptions& options, const SaveCheck& check) {
-  BITSNAP_ASSIGN(store::PendingSave save, begin(step, place));
+                                             const State& state, const RunOptions& options, const SaveCheck& check,
+                                             const CommitOptions& commit) {
+  BITSNAP_TRY(store::check_labels(commit.labels));
+  BITSNAP_ASSIGN(store::PendingSave save, begin(step, place, nullptr, commit.replace));
+  save.commit = commit;
   BITSNAP_TRY(encode(save, state, options, store::Destination::disk));
   if (check) {
     if (Result<void> checked = check(*save.snapshot); !checked) {
@@ -35,13 +38,20 @@ Result<store::PendingSave> Store::Impl::save(std::uint64_t step, const std::opti
 }
 
 Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::optional<ShardPlace>& place,
-                                              const store::Coding* like) {
+                                              const store::Coding* like, bool replace) {
   if (place) BITSNAP_TRY(check_place(*place));
   BITSNAP_ASSIGN(store::WriteGuard guard, begin_writing(place ? os::LockKind::shared : os::LockKind::exclusive));
   BITSNAP_TRY(refresh_newest());
-  BITSNAP_TRY(check_new_step(step));
+  const bool replaces = replace && is_replaceable(step);
+  if (replaces) {
+    BITSNAP_TRY(begin_replacing(step, place));
+  } else {
+    BITSNAP_TRY(check_new_step(step));
+  }
   std::string name = store::shard_file_name(0, 1, "");
-  if (place) {
+  if (replaces && !place) {
+    BITSNAP_ASSIGN(name, free_file_name(step, name));
+  } else if (place) {
     // Another rank may commit this rank's file of an earlier try at any moment. So that file is never changed, and the
     // new file gets another name.
     BITSNAP_ASSIGN(name, free_file_name(step, store::shard_file_name(place->shard, place->shards, place->attempt)));
@@ -54,10 +64,23 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
   save.step = step;
   save.place = place;
   save.file_name = std::move(name);
-  save.coding = like != nullptr && place && should_code_like(*like, *place) ? *like : choose_coding();
+  save.replaces = replaces;
+  const bool is_like = like != nullptr && place && !replaces && should_code_like(*like, *place);
+  save.coding = is_like ? *like : choose_coding(replaces ? newest_below(step) : newest());
   // Another process may have committed the base and been killed before it synced the name.
   if (place && save.coding.finder) BITSNAP_TRY(directories_.sync_step(*save.coding.finder));
   return save;
+}
+
+// The base is before the checkpoint that is replaced, so all steps have to be known.
+Result<void> Store::Impl::begin_replacing(std::uint64_t step, const std::optional<ShardPlace>& place) {
+  BITSNAP_TRY(refresh_known());
+  cache_->forget_base();
+  const Result<store::CommitRecord>& old = record_of(step, known_[step]);
+  if (!place || !old || old->attempt != place->attempt) return {};
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: attempt '{}' has committed step {}; to replace it, give another attempt", layout_.root(),
+                          place->attempt, step));
 }
 
 Result<std::string> Store::Impl::free_file_name(std::uint64_t step, std::string name) const {
@@ -69,6 +92,7 @@ Result<std::string> Store::Impl::free_file_name(std::uint64_t step, std::string 
 }
 
 Result<void> Store::Impl::publish(store::PendingSave& save) {
+  store::CommitRecord record;
   const auto write_durably = [&]() -> Result<void> {
     std::vector<std::uint32_t> published;
     if (save.place && save.place->shards > 1) {
@@ -79,14 +103,19 @@ Result<void> Store::Impl::publish(store::PendingSave& save) {
     if (!save.place) BITSNAP_TRY(directories_.sync_step(save.step));
     // A rank that has published its shard has synced the name of the step before.
     if (published.empty()) BITSNAP_TRY(directories_.sync_checkpoints());
-    return save.place ? write_shard_record(save) : Result<void>();
+    if (save.place) return write_shard_record(save);
+    record = {header_of(save), {save.file}, {}};
+    BITSNAP_ASSIGN(save.info.labels, give_labels(record, save.commit.labels));
+    return {};
   };
   if (Result<void> written = write_durably(); !written) {
     take_back(save);
     return written;
   }
   if (!save.place) {
-    BITSNAP_ASSIGN(save.info, commit_record({header_of(save), {save.file}, {}}));
+    std::vector<std::string> labels = std::move(save.info.labels);
+    BITSNAP_ASSIGN(save.info, save.replaces ? replace_record(record) : commit_record(record));
+    save.info.labels = std::move(labels);
     save.info.damage = std::move(save.coding.damage);
   }
   if (save.blob != nullptr) {
@@ -130,9 +159,13 @@ Result<void> Store::Impl::write_shard_record(const store::PendingSave& save) {
 }
 
 void Store::Impl::take_back(const store::PendingSave& save) {
-  if (!save.place) return give_up(save.step, false);
+  if (!save.place && !save.replaces) return give_up(save.step, false);
   // Removes only this save's file. If that fails, or a record of the file exists already, the file stays until
   // uncommitted steps are removed.
+  if (!save.place) {
+    static_cast<void>(directories_.remove_file(save.step, save.file_name));
+    return;
+  }
   const auto record = file_system_.stat(layout_.step_file(save.step, record_name(*save.place)));
   if (record && !record->exists) static_cast<void>(directories_.remove_file(save.step, save.file_name));
 }

@@ -101,6 +101,24 @@ Result<std::vector<store::ShardRecord>> Store::Impl::pending_shards(std::uint64_
   return pending;
 }
 
+Result<std::vector<store::ShardRecord>> Store::Impl::waiting_replacements(std::uint64_t step,
+                                                                          const store::CommitRecord& record) const {
+  BITSNAP_ASSIGN(std::vector<store::ShardRecord> waiting, pending_shards(step));
+  std::erase_if(waiting, [&](const store::ShardRecord& shard) { return shard.attempt == record.attempt; });
+  return waiting;
+}
+
+Result<void> Store::Impl::spare_waiting(std::uint64_t step, const store::CommitRecord& record,
+                                        std::vector<std::string>& strays) const {
+  if (strays.empty()) return {};
+  BITSNAP_ASSIGN(const std::vector<store::ShardRecord> waiting, waiting_replacements(step, record));
+  for (const store::ShardRecord& shard : waiting) {
+    std::erase(strays, store::shard_record_name(shard.shard, shard.shards, shard.attempt));
+    std::erase(strays, shard.file.file);
+  }
+  return {};
+}
+
 // Runs after a change of a step has failed, and finds out what is there, as opening does.
 Result<void> Store::Impl::settle_again() {
   sight_ = Sight::nothing;

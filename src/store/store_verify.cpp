@@ -195,6 +195,10 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     damage = next;
   }
   sort_by_step(verification.damages);
+  if (options.steps.empty()) {
+    const auto labels = store::read_label_record(file_system_, layout_);
+    if (!labels) verification.damages.push_back({0, std::string(store::kLabelsName), "", labels.error()});
+  }
   return verification;
 }
 

@@ -109,8 +109,9 @@ def test_a_step_has_to_be_above_the_newest(own: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["prune", "run"], "--keep-last, --keep-every or --keep"),
-        (["prune", "run", "--dry-run"], "--keep-last, --keep-every or --keep"),
+        (["prune", "run"], "--keep-last, --keep-every, --keep, --keep-labelled or --remove"),
+        (["prune", "run", "--dry-run"], "--keep-last, --keep-every, --keep, --keep-labelled or --remove"),
+        (["prune", "run", "--remove", "10", "--keep-last", "1"], "--keep-last excludes --remove"),
         (["prune", "run", "--keep-last", "0"], "'0'"),
         (["prune", "run", "--keep-every", "0"], "'0'"),
         (["prune", "run", "--keep-last", "-3"], "'-3'"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import bitsnap
 from cli.command_line import DIFFER, NOT_FOUND, run, run_json
 from cli.command_runs import add, extracted, make_run, state
 from cli.tensor_file import Tensor, random_bytes, to_bytes
@@ -135,6 +136,36 @@ def test_the_log_reports_json(made: tuple[Path, dict[int, bytes]]) -> None:
         assert round(utc.timestamp() * 1000) == entry["time_unix_ms"]
         assert entry["shards"] == 1
         assert entry["raw_bytes"] == 3 * 6000 * 4 + 8
+
+
+def test_prune_removes_steps_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    files = {step: add(path, step) for step in (10, 20, 30, 40)}
+    dry = run("prune", path, "--remove", "20,40", "--dry-run").stdout.decode()
+    assert "would remove step 40" in dry
+    assert listed(path) == [10, 20, 30, 40]
+    report = run_json("prune", path, "--remove", "20,40", "--reencode", "never")
+    assert report["kept"] == [10, 30]
+    assert [entry["step"] for entry in report["removed"]] == [40]
+    assert [entry["step"] for entry in report["needed"]] == [20]
+    assert listed(path) == [10, 30]
+    for step in (10, 30):
+        assert extracted(f"{path}@{step}") == files[step]
+    assert "nearby are 10 and 30" in run("prune", path, "--remove", 20, status=NOT_FOUND).stderr.decode()
+
+
+def test_the_log_shows_labels_and_prune_keeps_them(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    for step in (10, 20, 30):
+        add(path, step)
+    with bitsnap.Store(path) as store:
+        store.label(10, ["best", "epoch=3"])
+    lines = run("log", path).stdout.decode().splitlines()
+    assert lines[0].split()[-1] == "labels"
+    assert lines[1].endswith("best, epoch=3")
+    assert [entry["labels"] for entry in run_json("log", path)] == [["best", "epoch=3"], [], []]
+    run("prune", path, "--keep-labelled")
+    assert listed(path) == [10, 30]
 
 
 def test_the_log_shows_times_in_the_users_zone(

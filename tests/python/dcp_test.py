@@ -132,6 +132,17 @@ def test_the_ids_of_a_save_and_a_load_are_told(tmp_path: Path) -> None:
     assert ids[0][1] != ids[1][1]
 
 
+def test_the_newest_step_may_be_saved_again(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(state_of(step), tmp_path / f"run/{step}")
+    for again in (20, 30):
+        save(state_of(again), tmp_path / "run/2")
+        assert_same(loaded(state_of(again), tmp_path / "run/2"), state_of(again))
+    with pytest.raises(dcp.api.CheckpointException, match="step must be greater than 2"):
+        save(state_of(1), tmp_path / "run/1")
+    assert_same(loaded(state_of(1), tmp_path / "run/1"), state_of(1))
+
+
 class Unknown:
     pass
 

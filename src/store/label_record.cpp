@@ -1,0 +1,164 @@
+#include "store/label_record.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "container/json_fields.hpp"
+#include "container/json_text.hpp"
+#include "store/sealed_json.hpp"
+
+namespace bitsnap::store {
+
+using container::json_field;
+using container::JsonNeed;
+using container::JsonReader;
+
+static constexpr auto json_fields(std::type_identity<LabelEntry::Pending>) {
+  return std::array{json_field<&LabelEntry::Pending::id>("id"),
+                    json_field<&LabelEntry::Pending::before>("before", JsonNeed::optional)};
+}
+
+static constexpr auto json_fields(std::type_identity<LabelEntry>) {
+  return std::array{
+      json_field<&LabelEntry::label>("label").must("1 to 255 bytes without control characters",
+                                                   [](const LabelEntry& entry) { return is_label(entry.label); }),
+      json_field<&LabelEntry::step>("step"), json_field<&LabelEntry::pending>("pending", JsonNeed::optional)};
+}
+
+namespace {
+
+constexpr std::string_view kLabelsKey = "labels";
+constexpr std::size_t kSimilarLabels = 3;
+// With more labels, only those that contain the text or are part of it count as similar.
+constexpr std::size_t kCompared = 1000;
+
+struct LabelFormat {
+  std::uint64_t format = kStoreFormat;
+  LabelRecord record;
+};
+
+struct LabelList {
+  static Result<void> read(JsonReader& in, LabelRecord& to) {
+    const container::JsonListRules rules{.item = "label", .items = "labels", .most = kMaxLabels};
+    BITSNAP_TRY(container::read_json_list(in, to.labels, container::read_json<LabelEntry>, rules));
+    const auto is_above = [](const LabelEntry& a, const LabelEntry& b) { return a.label >= b.label; };
+    const auto wrong = std::ranges::adjacent_find(to.labels, is_above);
+    if (wrong == to.labels.end()) return {};
+    return fail(ErrorKind::corrupt,
+                fmt::format("label {} is repeated or not in order", container::quote_name(std::next(wrong)->label)));
+  }
+  static void write(container::JsonWriter& out, const LabelRecord& from) { container::write_json(out, from.labels); }
+};
+
+constexpr auto json_fields(std::type_identity<LabelFormat>) {
+  return std::array{json_field<&LabelFormat::format>("format"), json_field<&LabelFormat::record, LabelList>("labels")};
+}
+
+// Levenshtein distance.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.at(b.size());
+}
+
+}  // namespace
+
+const LabelEntry* LabelRecord::find(std::string_view label) const noexcept {
+  const auto found = std::ranges::lower_bound(labels, label, {}, &LabelEntry::label);
+  return found == labels.end() || found->label != label ? nullptr : &*found;
+}
+
+void LabelRecord::set(LabelEntry entry) {
+  const auto place = std::ranges::lower_bound(labels, entry.label, {}, &LabelEntry::label);
+  if (place != labels.end() && place->label == entry.label) {
+    *place = std::move(entry);
+  } else {
+    labels.insert(place, std::move(entry));
+  }
+}
+
+bool LabelRecord::mentions(std::uint64_t step) const noexcept {
+  return std::ranges::any_of(labels, [&](const LabelEntry& entry) {
+    return entry.step == step || (entry.pending && entry.pending->before == step);
+  });
+}
+
+// Also excludes U+0080 to U+009F, whose first byte in UTF-8 is 0xC2.
+bool is_label(std::string_view label) noexcept {
+  if (label.empty() || label.size() > kMaxLabelBytes || !container::is_utf8(label)) return false;
+  for (std::size_t i = 0; i < label.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(label[i]);
+    if (byte < 0x20 || byte == 0x7F) return false;
+    if (byte == 0xC2 && static_cast<unsigned char>(label[i + 1]) < 0xA0) return false;
+  }
+  return true;
+}
+
+Result<void> check_labels(const std::vector<std::string>& labels) {
+  for (const std::string& label : labels) {
+    if (is_label(label)) continue;
+    const std::string found =
+        label.size() > kMaxLabelBytes ? fmt::format("{} bytes", label.size()) : container::quote_name(label);
+    return tl::unexpected(
+        Error(ErrorKind::invalid_argument,
+              fmt::format("a label must have 1 to {} bytes of UTF-8 without control characters, got {}", kMaxLabelBytes,
+                          found))
+            .about("labels"));
+  }
+  return {};
+}
+
+Result<LabelRecord> read_label_record(os::FileSystem& file_system, const RunLayout& layout) {
+  LabelFormat labels;
+  const auto read = [&](JsonReader& in) { return container::read_json(in, labels); };
+  Result<void> done = read_sealed_json(file_system, layout.labels(), kLabelsKey, read);
+  if (!done && done.error().kind() != ErrorKind::not_found) return tl::unexpected(std::move(done).error());
+  return std::move(labels.record);
+}
+
+Result<bool> write_label_record(os::FileSystem& file_system, const RunLayout& layout, const LabelRecord& record) {
+  if (record.labels.size() > kMaxLabels) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: a store has at most {} labels, got {}", layout.root(),
+                                                         kMaxLabels, record.labels.size()));
+  }
+  return write_sealed_json(file_system, layout.labels(), kLabelsKey,
+                           container::serialize_json(LabelFormat{.record = record}), true);
+}
+
+std::string similar_labels(const std::vector<std::string>& labels, std::string_view label) {
+  std::vector<std::pair<std::size_t, std::string_view>> similar;
+  for (const std::string& other : labels) {
+    const bool is_part = other.find(label) != std::string::npos || label.find(other) != std::string_view::npos;
+    if (!is_part && labels.size() > kCompared) continue;
+    const std::size_t far = edit_distance(other, label);
+    if (is_part || far <= std::max(other.size(), label.size()) / 3) similar.emplace_back(far, other);
+  }
+  std::ranges::sort(similar);
+  similar.resize(std::min(similar.size(), kSimilarLabels));
+  std::string text;
+  for (std::size_t i = 0; i < similar.size(); ++i) {
+    text += fmt::format("{}{}",
+                        i == 0                    ? ""
+                        : i + 1 == similar.size() ? " and "
+                                                  : ", ",
+                        container::quote_name(similar[i].second));
+  }
+  if (text.empty()) return "";
+  return fmt::format("; {} {}", similar.size() == 1 ? "a similar label is" : "similar labels are", text);
+}
+
+}  // namespace bitsnap::store
