@@ -45,6 +45,7 @@ from bitsnap._bitsnap import (
 )
 from bitsnap._engine_saves import Save as Save
 from bitsnap._job_options import AgentOptions as AgentOptions, JobOptions as JobOptions, MemoryOptions as MemoryOptions
+from bitsnap._registry import register_value as register_value
 from bitsnap._restoring import Restored as Restored
 from bitsnap.agents import agent_status as agent_status, stop_agent as stop_agent
 from bitsnap.checkpointer import Checkpointer as Checkpointer

@@ -15,6 +15,7 @@ from bitsnap._arrays import AnyTensor, Data, is_tensor, named_source_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorTable, ValueTree
 from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role, native_target
+from bitsnap._registry import changes
 from bitsnap._state_plan import StatePlan, StructureChangedError
 from bitsnap._tree import Entries, Entry, check_text, flatten
 from bitsnap.errors import InvalidArgumentError
@@ -49,7 +50,7 @@ class Packer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._plan: StatePlan | None = None
-        self._names: tuple[dict[str, str] | None, dict[str, Any] | None] = (None, None)  # roles and masters of the plan
+        self._planned_for: tuple[Any, ...] = ()  # what the plan holds for: roles, masters and registered types
 
     @without_collection()
     def pack(
@@ -69,14 +70,15 @@ class Packer:
             numbers = AdamOfState(settings, adam)
             plan, self._plan = self._plan, None
             filled = None
-            if plan is not None and self._names == (roles, masters):
+            registered = changes()
+            if plan is not None and self._planned_for == (roles, masters, registered):
                 with suppress(StructureChangedError):
                     filled = plan.fill(state)
             if plan is None or filled is None:
                 entries, tree = flatten(state, roles, masters)
                 entries.check_all_used()
                 plan, filled = StatePlan(state, entries, tree), (entries.data, entries.owners)
-                self._names = (_copy_of(roles), _copy_of(masters))
+                self._planned_for = (_copy_of(roles), _copy_of(masters), registered)
             self._plan = plan
             data, owners = filled
             native = NativeState(plan.tensors, data, plan.tree, _metadata_of(metadata))

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from bitsnap._arrays import Data, NotStorableTensorError, Source, source_maker, source_of
 from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree, value_text
-from bitsnap._tree import Entries, encoded_value, is_container
+from bitsnap._registry import REGISTERED, Registration, packed
+from bitsnap._tree import Content, Entries, Entry, encoded_value, is_container
 from bitsnap._typed_values import is_mapping, items_of, metadata_of
 from bitsnap.errors import InvalidArgumentError
 
@@ -39,7 +40,8 @@ class StatePlan:
         self.tensors = TensorTable(self.entries)
         self.tree = ValueTree(tree)
         self._encoded = [tree]
-        self._root = _node_of(state, tree, entries, _setter(self._encoded, 0))
+        planned = _Planned(entries.items, iter(entries.contents))
+        self._root = _node_of(state, tree, planned, _setter(self._encoded, 0))
         self._data: list[Data] = []
         self._owners: list[object] = []
         self._first: dict[Hashable, int] = {}  # the tensor of each memory
@@ -81,6 +83,14 @@ class StatePlan:
     def _is_other_view(self, tensor: int, dtype: str, shape: tuple[int, ...]) -> bool:
         entry = self.entries[tensor]
         return (entry.dtype, entry.shape) != (dtype, shape)
+
+
+class _Planned(NamedTuple):
+    """Of the state that is planned: its tensors, and the contents of its registered values, which the functions below
+    take in the order of the state."""
+
+    items: list[Entry]
+    contents: Iterator[Content]
 
 
 class _Node(Protocol):
@@ -204,11 +214,29 @@ class _Mapping:
                 self._metadata.match(metadata, plan)
 
 
-def _node_of(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Node:
+class _Registered:
+    """A registered value that holds tensors."""
+
+    __slots__ = ("_content", "_kind", "_registration")
+
+    def __init__(self, kind: Any, registration: Registration, content: _Node) -> None:
+        self._kind, self._registration, self._content = kind, registration, content
+
+    def match(self, value: Any, plan: StatePlan) -> None:
+        if type(value) is not self._kind:
+            raise StructureChangedError
+        try:
+            content = packed(value, self._registration, str)
+        except InvalidArgumentError:
+            raise StructureChangedError from None
+        self._content.match(content, plan)
+
+
+def _node_of(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Node:
     return _node_with_tensors(value, encoded, entries, replace) or _Values(encoded, replace)
 
 
-def _node_with_tensors(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Node | None:
+def _node_with_tensors(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Node | None:
     """None if there is no tensor in the value."""
     if isinstance(encoded, TensorRef):
         entry = entries.items[encoded.index]
@@ -218,6 +246,8 @@ def _node_with_tensors(value: Any, encoded: Any, entries: Entries, replace: Repl
         entry = entries.items[encoded.content.index]
         holder = encoded.content.index if entry.alias_of is None else entry.alias_of
         return _LongValue(type(value), entry.size_bytes, holder)
+    if isinstance(encoded, TypedValue) and encoded.type == REGISTERED:
+        return _registered_node(value, encoded.content, entries, replace)
     if not is_container(value):
         return None
     return (
@@ -227,7 +257,22 @@ def _node_with_tensors(value: Any, encoded: Any, entries: Entries, replace: Repl
     )
 
 
-def _sequence_node(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Sequence | None:
+def _registered_node(
+    value: Any, encoded: tuple[str, Any], entries: _Planned, replace: Replace | None
+) -> _Registered | None:
+    tag, encoded_content = encoded
+    _, content, registration = next(entries.contents)
+
+    def replace_content(other: Any) -> None:
+        assert replace is not None
+        replace(TypedValue(REGISTERED, (tag, other)))
+
+    setter = None if replace is None else replace_content
+    node = _node_with_tensors(content, encoded_content, entries, setter)
+    return None if node is None else _Registered(type(value), registration, node)
+
+
+def _sequence_node(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Sequence | None:
     items = encoded if isinstance(encoded, list) else list(encoded)
 
     def setter(position: int) -> Replace | None:
@@ -239,7 +284,7 @@ def _sequence_node(value: Any, encoded: Any, entries: Entries, replace: Replace 
     return _Sequence(type(value), [node or _Values(items[i], setter(i)) for i, node in enumerate(nodes)])
 
 
-def _mapping_node(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Mapping | None:
+def _mapping_node(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Mapping | None:
     kind, metadata = type(value), None
     content = encoded.content if isinstance(encoded, TypedValue) else encoded
     if kind is defaultdict:

@@ -20,6 +20,7 @@ from bitsnap._arguments import number_of
 from bitsnap._arrays import Data, NotStorableTensorError, Source, is_tensor, source_of, usual_sources
 from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
 from bitsnap._options import Masters
+from bitsnap._registry import REGISTERED, PackedValue, Registration, packed, registration_of, unpacked
 from bitsnap._typed_values import (
     NotStorableError,
     StoredValue,
@@ -65,6 +66,14 @@ class Entry(NamedTuple):
     alias_of: int | None
 
 
+class Content(NamedTuple):
+    """What a registered value of a state is stored as."""
+
+    path: Path
+    value: Any
+    registration: Registration
+
+
 class Entries:
     """The tensors of a state in their order. Tensors that are the same memory are stored once."""
 
@@ -72,6 +81,7 @@ class Entries:
         self.items: list[Entry] = []
         self.data: list[Data] = []  # of each
         self.owners: list[object] = []  # keep the data alive
+        self.contents: list[Content] = []  # of its registered values, in the order of the state
         if roles is not None and not isinstance(roles, Mapping):
             raise TypeError(f"roles must be a dict of names to roles, got {roles!r}")
         if masters is not None and not isinstance(masters, Mapping):
@@ -190,7 +200,7 @@ def _advice(value: object) -> str:
     for method in ("state_dict", "get_state"):
         if hasattr(value, method):
             return f"pass its {method}()"
-    return "bitsnap.save() lists the types that a state may hold"
+    return "bitsnap.save() lists the types that a state may hold, and bitsnap.register_value() adds others"
 
 
 class _Flattener:
@@ -250,6 +260,21 @@ class _Flattener:
         finally:
             self._open.discard(id(value))
 
+    def _registered(self, value: Any, registration: Registration, path: Path, name: str) -> TypedValue:
+        if self._max_value_bytes == math.inf:
+            raise self._refusal(value, path, "the attribute _metadata of a dict holds no registered values")
+        if id(value) in self._open:
+            raise InvalidArgumentError(f"{place_of(path, 'state')} contains itself")
+        if len(self._open) >= MAX_DEPTH:
+            raise InvalidArgumentError(f"{place_of(path, 'state')} is nested deeper than {MAX_DEPTH} levels")
+        content = packed(value, registration, lambda: place_of(path, "state"))
+        self._entries.contents.append(Content(path, content, registration))
+        self._open.add(id(value))
+        try:
+            return TypedValue(REGISTERED, (registration.tag, self.value(content, path, name)))
+        finally:
+            self._open.discard(id(value))
+
     def _metadata(self, value: Any, path: Path, name: str) -> Any:
         metadata = metadata_of(value)
         if metadata is None:
@@ -294,6 +319,9 @@ class _Flattener:
         return encoded
 
     def _leaf(self, value: Any, path: Path, name: str) -> Any:
+        registration = registration_of(type(value))
+        if registration is not None:
+            return self._registered(value, registration, path, name)
         if is_tensor(value):
             return self._tensor(value, path, name, "tensor")
         if isinstance(value, np.generic):
@@ -352,14 +380,27 @@ def references(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Reference]]:
     """All references of a loaded tree with their paths, in order."""
     if isinstance(tree, Reference):
         yield path, tree
+    elif isinstance(tree, PackedValue):
+        yield from references(tree.content, path)
     for key, item in items_of(tree):
         yield from references(item, (*path, key))
 
 
+def packed_values(tree: Any, path: Path = ()) -> Iterator[tuple[Path, PackedValue]]:
+    """All registered values of a loaded tree with their paths."""
+    if isinstance(tree, PackedValue):
+        yield path, tree
+        yield from packed_values(tree.content, path)
+    for key, item in items_of(tree):
+        yield from packed_values(item, (*path, key))
+
+
 def rebuild(tree: Any, give: Callable[[Reference, Path], Any], path: Path = ()) -> Any:
-    """The loaded tree with what `give` returns in the place of each reference."""
+    """The loaded tree with what `give` returns in the place of each reference, and with registered values made."""
     if isinstance(tree, Reference):
         return give(tree, path)
+    if isinstance(tree, PackedValue):
+        return unpacked(tree.tag, rebuild(tree.content, give, path), lambda: place_of(path, "state"))
     if type(tree) not in _CONTAINERS:
         return tree
     return like(tree, [(key, rebuild(item, give, (*path, key))) for key, item in items_of(tree)])
@@ -372,8 +413,11 @@ Question: TypeAlias = Callable[[str, Path], bool]
 def places(tree: Any, leads_on: Question, path: Path = (), name: str = "") -> Iterator[tuple[str, Path]]:
     """The dotted name and the path of every value inside a loaded tree. Several values may have one name.
 
-    Of what lies below a value, only if `leads_on` is true of it.
+    Of what lies below a value, only if `leads_on` is true of it. What lies in a registered value has the names that it
+    has in the content of that value.
     """
+    while isinstance(tree, PackedValue):
+        tree = tree.content
     for key, item in items_of(tree):
         own, at = join(path, name, key), (*path, key)
         yield own, at
@@ -386,7 +430,7 @@ def prune(tree: Any, selected: Question, leads_on: Question) -> Any:
 
     If `selected` is true of a value, all that lies below is selected. Nothing is below a value of which neither that
     nor `leads_on` is true. Lists and tuples of which any part is selected stay whole, so that positions keep their
-    meaning.
+    meaning, and so do registered values.
     """
 
     def visit(value: Any, path: Path, name: str) -> Any:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._bitsnap import TensorRef, TypedValue
+from bitsnap._registry import REGISTERED, PackedValue, packed_value
 from bitsnap.errors import BitsnapError, CorruptError, InvalidArgumentError, UnsupportedError
 
 _FACTORIES = {
@@ -122,8 +123,17 @@ def _ordered_dict(content: Any) -> OrderedDict[Any, Any]:
     items, metadata = content if isinstance(content, tuple) else (content, None)
     result = OrderedDict(_dict(items))
     if metadata is not None:
+        _check_plain(metadata)
         result._metadata = metadata  # type: ignore[attr-defined]
     return result
+
+
+def _check_plain(metadata: Any) -> None:
+    """Raises TypeError if it holds what loading would have to replace, which it does in containers only."""
+    if isinstance(metadata, TensorRef | StoredValue | PackedValue):
+        raise TypeError
+    for _, item in items_of(metadata):
+        _check_plain(item)
 
 
 def _default_dict(content: Any) -> defaultdict[Any, Any]:
@@ -306,6 +316,8 @@ def decode(name: str, content: Any) -> Any:
             return _enum_member(content)
         if name in _STORED_KINDS:
             return _stored_value(name, content)
+        if name == REGISTERED:
+            return packed_value(content)
         if name == _FOLDER:
             raise InvalidArgumentError(
                 "the snapshot holds a folder or file that was stored as it is, and no state: open_folder() of bitsnap "

@@ -18,7 +18,8 @@ from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._overlaps import Filled, check_apart
 from bitsnap._packing import pack, write
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
-from bitsnap._tree import Path, Question, Reference, place_of, places, prune, rebuild, references
+from bitsnap._registry import check_registered, packed, registration_of
+from bitsnap._tree import Path, Question, Reference, packed_values, place_of, places, prune, rebuild, references
 from bitsnap._typed_values import StoredValue, decode, items_of
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of
@@ -54,12 +55,12 @@ def save(
     A state may hold torch tensors, numpy arrays and numpy scalars, int of any size, float, complex, bool, str, bytes
     and None; OrderedDict, Counter, defaultdict with a builtin type as factory, argparse.Namespace, set and frozenset;
     torch.Size, torch.dtype, torch.device, pathlib paths, date, time, datetime, timedelta, time zones with a fixed
-    offset, and members of enum classes. Keys of dicts and items of sets may be str, int, float, bool, bytes, None,
-    tuples and frozensets of those, enum members, dtypes, devices, paths and times. ``state_dict()`` of modules,
-    optimizers and schedulers, ``torch.get_rng_state()``, numpy generators' ``bit_generator.state`` and
-    ``random.getstate()`` can be saved as they are. Every value comes back with its type and, without loss, its bits;
-    only torch's version string comes back as a str. The file does not store devices of tensors, nor whether a tensor
-    is a parameter or requires a gradient.
+    offset, and members of enum classes; and values of the types that register_value() was called for. Keys of dicts and
+    items of sets may be str, int, float, bool, bytes, None, tuples and frozensets of those, enum members, dtypes,
+    devices, paths and times. ``state_dict()`` of modules, optimizers and schedulers, ``torch.get_rng_state()``, numpy
+    generators' ``bit_generator.state`` and ``random.getstate()`` can be saved as they are. Every value comes back with
+    its type and, without loss, its bits; only torch's version string comes back as a str. The file does not store
+    devices of tensors, nor whether a tensor is a parameter or requires a gradient.
 
     The name of a tensor is its place, as in ``optimizer.state.0.exp_avg``. Tensors of a base are found by name.
 
@@ -111,7 +112,8 @@ def load(
         keys: the part of the state to load: dotted names, each with all that is below it, such as "model" or
             "optimizer.state"; or a function of such a name. If two places have the same name, as in
             ``{"a.b": 1, "a": {"b": 2}}``, give the path of one as a tuple in the list: ``keys=[("a", "b")]``. Dicts are
-            reduced to what is selected; lists and tuples are loaded completely if any part of them is selected.
+            reduced to what is selected; lists, tuples and registered values are loaded completely if any part of them
+            is selected.
         strict: with `into`, raise an error if the tensors of `into` and of the file (after `keys`) are not the same.
             False leaves additional tensors of `into` unchanged and loads additional tensors of the file as new ones.
         map_location: the device of new torch tensors; None for the CPU. The file does not store devices.
@@ -125,7 +127,8 @@ def load(
     Raises:
         NotFoundError: the file or one of its bases does not exist, or nothing of `keys`.
         InvalidArgumentError: `into` does not fit; the message names the keys. Or two places have a name of `keys`. Or
-            the snapshot holds a folder, which open_folder() opens.
+            the tag of a value is not registered (see register_value()). Or the snapshot holds a folder, which
+            open_folder() opens.
         CorruptError, TruncatedError: the file is damaged.
     """
     native = native_snapshot(path, bases)
@@ -135,6 +138,8 @@ def load(
         tree = {name: TensorRef(i, "tensor") for i, name in enumerate(names_of(native))}
     if keys is not None:
         tree = _select(tree, keys)
+    for place, value in packed_values(tree):
+        check_registered(value, place_of(place, "state"))
 
     tensors: _dtypes.Framework = "pt" if _dtypes.has_torch() else "np"
     device = device_of(map_location, tensors)
@@ -284,6 +289,10 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
 
 
 def _tensors_of(value: Any, path: Path) -> Iterable[tuple[Path, torch.Tensor | Any]]:
+    registration = registration_of(type(value))
+    if registration is not None:
+        yield from _tensors_of(packed(value, registration, lambda: place_of(path, "into")), path)
+        return
     if is_tensor(value) or isinstance(value, np.ndarray):
         yield path, value
     for key, item in items_of(value):
