@@ -15,8 +15,9 @@ import numpy as np
 
 from bitsnap._arrays import Data, NotStorableTensorError, Source, source_maker, source_of
 from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree, value_text
+from bitsnap._pickled_values import PICKLED
 from bitsnap._registry import REGISTERED, Registration, packed
-from bitsnap._tree import Content, Entries, Entry, encoded_value, is_container
+from bitsnap._tree import Content, Entries, Entry, encoded_value, flatten, is_container
 from bitsnap._typed_values import is_mapping, items_of, metadata_of
 from bitsnap.errors import InvalidArgumentError
 
@@ -35,7 +36,8 @@ class StructureChangedError(Exception):
 class StatePlan:
     """Made of a state and what flatten() made of it. After an error of fill() it is of no more use."""
 
-    def __init__(self, state: Any, entries: Entries, tree: Any) -> None:
+    def __init__(self, state: Any, entries: Entries, tree: Any, may_pickle: bool = False) -> None:
+        self.may_pickle = may_pickle
         self.entries = entries.items
         self.tensors = TensorTable(self.entries)
         self.tree = ValueTree(tree)
@@ -161,7 +163,7 @@ class _Values:
 
     def match(self, value: Any, plan: StatePlan) -> None:
         try:
-            encoded = value if type(value) in _NUMBERS else encoded_value(value)
+            encoded = value if type(value) in _NUMBERS else encoded_value(value, plan.may_pickle)
         except InvalidArgumentError:
             raise StructureChangedError from None
         # The text has all bits of the value, and its types.
@@ -232,6 +234,28 @@ class _Registered:
         self._content.match(content, plan)
 
 
+class _Pickled:
+    """A value whose pickle is stored as a tensor."""
+
+    __slots__ = ("_holder", "_size", "_type_name")
+
+    def __init__(self, type_name: str, size: int, holder: int) -> None:
+        self._type_name, self._size, self._holder = type_name, size, holder
+
+    def match(self, value: Any, plan: StatePlan) -> None:
+        try:
+            entries, encoded = flatten(value, None, None, plan.may_pickle)
+        except InvalidArgumentError:
+            raise StructureChangedError from None
+        # A value of the same type may need no pickle, such as a tensor that is not sparse any more.
+        is_pickled = isinstance(encoded, TypedValue) and encoded.type == PICKLED and len(entries.items) == 1
+        if not is_pickled or encoded.content[0] != self._type_name:
+            raise StructureChangedError
+        dtype, shape, size_bytes = entries.items[0][1:4]
+        source = Source(dtype, shape, size_bytes, entries.data[0], None, entries.owners[0])
+        plan.add(source, "U8", (self._size,), self._holder)
+
+
 def _node_of(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Node:
     return _node_with_tensors(value, encoded, entries, replace) or _Values(encoded, replace)
 
@@ -248,6 +272,11 @@ def _node_with_tensors(value: Any, encoded: Any, entries: _Planned, replace: Rep
         return _LongValue(type(value), entry.size_bytes, holder)
     if isinstance(encoded, TypedValue) and encoded.type == REGISTERED:
         return _registered_node(value, encoded.content, entries, replace)
+    if isinstance(encoded, TypedValue) and encoded.type == PICKLED:
+        type_name, content = encoded.content
+        if not isinstance(content, TypedValue):
+            return None
+        return _Pickled(type_name, entries.items[content.content.index].size_bytes, content.content.index)
     if not is_container(value):
         return None
     return (

@@ -14,8 +14,9 @@ class BitsnapError(Exception):
     """Any error that bitsnap reports.
 
     Attributes:
-        code: for programs: ``"adam_needed"``; ``"no_space"`` or ``"read_only"`` if the disk is full or mounted
-            read-only; or the name of the kind, such as ``"corrupt"``.
+        code: for programs: ``"adam_needed"``; ``"not_storable"`` if a value of a state cannot be stored;
+            ``"no_space"`` or ``"read_only"`` if the disk is full or mounted read-only; or the name of the kind, such
+            as ``"corrupt"``.
         field: the argument, setting or tensor that is wrong; None if the error is about something else.
     """
 

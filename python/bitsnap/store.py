@@ -23,6 +23,7 @@ from bitsnap._bitsnap import (
 )
 from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, native_path
 from bitsnap._packing import PackedState, Packer
+from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._reading import Device
 from bitsnap._store_folders import StoreFolders
 from bitsnap.errors import InvalidArgumentError, NotFoundError
@@ -202,6 +203,7 @@ class Store(StoreFolders):
         *,
         strict: bool = True,
         map_location: Device | None = None,
+        opaque: Opaque = "refuse",
         shard: SupportsIndex | None = None,
         progress: Progress | None = None,
     ) -> Any:
@@ -209,7 +211,7 @@ class Store(StoreFolders):
 
         Args:
             step: None for the newest.
-            into, keys, strict, map_location, progress: as in bitsnap.load().
+            into, keys, strict, map_location, opaque, progress: as in bitsnap.load().
             shard: which shard, if several processes saved the checkpoint together.
 
         Returns:
@@ -217,8 +219,9 @@ class Store(StoreFolders):
 
         Raises:
             NotFoundError: there is no such checkpoint or shard, or nothing of `keys`.
-            InvalidArgumentError: `into` does not fit; the message names the keys. Or the checkpoint has several shards,
-                and `shard` is None. Or it is of add_folder(), and has no state.
+            InvalidArgumentError: `into` does not fit, a tag is not registered, or a value is pickled and `opaque` is
+                "refuse"; the message names the place. Or the checkpoint has several shards, and `shard` is None. Or it
+                is of add_folder(), and has no state.
             CorruptError, TruncatedError: a file is damaged.
         """
         return load(
@@ -227,6 +230,7 @@ class Store(StoreFolders):
             keys=keys,
             strict=strict,
             map_location=map_location,
+            opaque=opaque,
             threads=self._threads,
             progress=progress,
         )
@@ -239,6 +243,7 @@ class Store(StoreFolders):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        opaque: Opaque = "refuse",
         progress: Progress | None = None,
     ) -> Checkpoint:
         """Saves a state as the checkpoint of a step, which is complete and synced when this returns.
@@ -250,6 +255,7 @@ class Store(StoreFolders):
             step: above all others. To continue from an earlier step, call rollback() first.
             state: the state, as in bitsnap.save(). Its tensors must not change before the function returns.
             roles, masters, metadata, progress: as in bitsnap.save_file().
+            opaque: as in bitsnap.save().
 
         Returns:
             the checkpoint. If its base turned out to be damaged, it is a keyframe, and `damage` has the error.
@@ -265,7 +271,7 @@ class Store(StoreFolders):
             If removing older checkpoints fails, the message says that the new one is saved.
         """
         number = number_of(step, "step")
-        packed = self._packed(state, roles, masters, metadata)
+        packed = self._packed(state, roles, masters, metadata, opaque)
         warn_of_idle_rules(self._settings, packed.names(), stacklevel=2)
         with packed.adam.explained():
             return self._native.save(number, *packed.native, threads=self._threads, progress=progress)
@@ -281,6 +287,7 @@ class Store(StoreFolders):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        opaque: Opaque = "refuse",
         progress: Progress | None = None,
     ) -> SaveSummary:
         """Saves the part of a checkpoint that this process holds. The checkpoint exists after commit().
@@ -295,7 +302,7 @@ class Store(StoreFolders):
             attempt: names this try to save the step, the same in all processes and different from any other: shards of
                 two attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and "-", such as a random word that one
                 process broadcasts.
-            roles, masters, metadata, progress: as in save(). Masters are tensors of the same part.
+            roles, masters, metadata, opaque, progress: as in save(). Masters are tensors of the same part.
 
         Returns:
             id, raw_bytes, stored_bytes and chunks of the file.
@@ -303,7 +310,7 @@ class Store(StoreFolders):
         Raises:
             as save() does.
         """
-        packed = self._packed(state, roles, masters, metadata)
+        packed = self._packed(state, roles, masters, metadata, opaque)
         with packed.adam.explained():
             return self._native.save_shard(
                 number_of(step, "step"),
@@ -442,8 +449,12 @@ class Store(StoreFolders):
         roles: Mapping[str, Role] | None,
         masters: Masters | None,
         metadata: Mapping[str, str] | None,
+        opaque: Opaque,
     ) -> PackedState:
-        return self._packer.pack(state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata)
+        consent = may_pickle(opaque)
+        return self._packer.pack(
+            state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata, may_pickle=consent
+        )
 
     def _only_shard(self, step: int | None) -> _bitsnap.Snapshot:
         attempt = 1
