@@ -74,7 +74,8 @@ class InternalError(BitsnapError, RuntimeError):
 
 
 class BackgroundSaveWarning(UserWarning):
-    """A save of a Checkpointer, or its `on_progress`, failed; or not all ranks saved a step, so it was skipped."""
+    """A save of a Checkpointer, its `on_progress` or a done callback failed; or not all ranks saved a step, so it was
+    skipped."""
 
 
 class MemoryWarning(UserWarning):
