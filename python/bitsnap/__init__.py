@@ -43,6 +43,7 @@ from bitsnap._bitsnap import (
     max_cost as max_cost,
     set_max_cost as set_max_cost,
 )
+from bitsnap._committed import wait_committed as wait_committed
 from bitsnap._engine_saves import Save as Save
 from bitsnap._job_options import AgentOptions as AgentOptions, JobOptions as JobOptions, MemoryOptions as MemoryOptions
 from bitsnap._registry import register_value as register_value
