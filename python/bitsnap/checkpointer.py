@@ -23,6 +23,7 @@ from bitsnap._packing import PackedState, Packer
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._ranks import Ranks
 from bitsnap._reading import Device
+from bitsnap._registry import registration_of
 from bitsnap._restoring import Restored, Restoring
 from bitsnap.agents import agent_status
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, InvalidArgumentError, MemoryWarning
@@ -377,8 +378,9 @@ class Checkpointer:
         metadata: Mapping[str, str] | None = None,
         may_pickle: bool = False,
     ) -> PackedState:
-        # Modules can be called, too, with another meaning.
-        made = state() if callable(state) and not hasattr(state, "state_dict") else state
+        # Modules and registered values can be called, too, with another meaning.
+        is_function = callable(state) and not hasattr(state, "state_dict") and registration_of(type(state)) is None
+        made = state() if is_function else state
         settings = self._settings
         if not may_lose(settings):
             self._stored_settings = self._stored_settings or self._settings_of_store()

@@ -317,6 +317,19 @@ def test_a_checkpointer_restores_values_and_takes_no_earlier_step_for_a_missing_
         assert_same(restored.state, state_of(1))
 
 
+def test_a_checkpointer_does_not_call_a_registered_value(jobs: Jobs) -> None:
+    class Called(Scale):
+        def __call__(self) -> dict[str, int]:
+            return {"called": 1}
+
+    bitsnap.register_value("test.Called", Called, vars, lambda content: Called(**content))
+    with jobs() as checkpointer:
+        saved(checkpointer, 1, Called(2.0)).result()
+        restored = checkpointer.restore()
+    assert restored is not None
+    assert restored.state == Called(2.0)
+
+
 def test_adam_is_found_in_values_when_moments_are_rounded(tmp_path: Path) -> None:
     parameter = torch.nn.Parameter(torch.randn(64, 64))
     optimizer = torch.optim.AdamW([parameter])
