@@ -19,6 +19,7 @@
 #include "cli/file_paths.hpp"
 #include "cli/folder_listing.hpp"
 #include "cli/losses.hpp"
+#include "cli/program_values.hpp"
 #include "cli/run_path.hpp"
 #include "cli/stored_sizes.hpp"
 #include "cli/table.hpp"
@@ -175,6 +176,17 @@ void add_checkpoint(std::string& out, const OpenCheckpoint& checkpoint) {
   add_line(out, "against", info.base ? fmt::format("step {}", *info.base) : "nothing: a keyframe");
 }
 
+// A damaged tree is reported by the readers of its values.
+void add_program_values(std::string& out, const Snapshot& snapshot) {
+  const Result<std::optional<Value>> tree = snapshot.tree();
+  if (!tree || !*tree) return;
+  const ProgramValues values = program_values(**tree);
+  if (!values.registered.empty()) add_line(out, "registered", counted_names(values.registered));
+  if (!values.pickled.empty()) {
+    add_line(out, "pickled", counted_names(values.pickled) + "; loading these runs code that the file chooses");
+  }
+}
+
 std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, bool verbose) {
   std::string out;
   add_line(out, "file", fmt::format("{} ({})", printable(snapshot.name()), format_size(snapshot.file_bytes())));
@@ -194,6 +206,7 @@ std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, 
   add_line(out, "depth", fmt::format("{}{}", sizes.depth, snapshot.bases().empty() ? " (needs no base)" : ""));
   if (snapshot.has_tree() && !is_folder(snapshot)) {
     add_line(out, "tree", "values that are stored with the tensors; --json shows them");
+    add_program_values(out, snapshot);
   }
   add_metadata(out, snapshot.metadata(), verbose);
   return out;

@@ -122,6 +122,14 @@ class ValuePickler {
       out_.global("torch", "device");
       return call_with(content);
     }
+    const auto* name =
+        tuple == nullptr || tuple->items.empty() ? nullptr : std::get_if<std::string>(&tuple->items[0].get());
+    if (name != nullptr && value.type == "registered") {
+      return refuse(fmt::format("a value with the registered tag {}", container::quote_name(*name)));
+    }
+    if (name != nullptr && value.type == "pickle") {
+      return refuse(fmt::format("a pickled value of the type {}", container::quote_name(*name)));
+    }
     return refuse(fmt::format("a value of the type {}", value.type));
   }
 

@@ -46,8 +46,10 @@ from bitsnap._bitsnap import (
     set_max_cost as set_max_cost,
 )
 from bitsnap._boxes import Box as Box
+from bitsnap._committed import wait_committed as wait_committed
 from bitsnap._engine_saves import Save as Save
 from bitsnap._job_options import AgentOptions as AgentOptions, JobOptions as JobOptions, MemoryOptions as MemoryOptions
+from bitsnap._registry import register_value as register_value
 from bitsnap._restoring import Restored as Restored
 from bitsnap.agents import agent_status as agent_status, stop_agent as stop_agent
 from bitsnap.checkpointer import Checkpointer as Checkpointer

@@ -160,8 +160,9 @@ class AdamOfState:
         self._ask_caller()
         own = self._ask_optimizer(entries)
         in_tree: dict[int, _Numbers] = {}
-        for index, numbers in _moments(entries, state):
-            in_tree.setdefault(index, numbers)
+        for path, value in [((), state), *(content[:2] for content in entries.contents)]:
+            for index, numbers in _moments(entries, value, path):
+                in_tree.setdefault(index, numbers)
         self._others = self._said if own else self._said.or_else(self._for_all)
         native_of_others = self._others.native()
         for index, entry in enumerate(entries.items):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, TypeAlias
@@ -17,10 +18,11 @@ from bitsnap import _bitsnap
 from bitsnap._adam import AdamOfState
 from bitsnap._arguments import milliseconds_of
 from bitsnap._bitsnap import SaveState
-from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError, NotFoundError
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 
 Stage: TypeAlias = Literal["skipped", "staged", "memory", "persisted", "failed"]
 OnProgress: TypeAlias = Callable[["Save"], object]
+DoneCallback: TypeAlias = Callable[["Save"], object]
 
 # The thread that reports progress looks at all saves this often while it waits for the oldest one.
 _WATCH_MS = 100
@@ -37,6 +39,7 @@ class Save:
         self._adam = adam
         self._stall_seconds = stall_seconds
         self._was_staged = state.ticket != 0 and state.stage != "skipped"
+        self._callbacks: list[DoneCallback] = []  # guarded by the lock of `saves`
 
     def __repr__(self) -> str:
         return f"Save(step={self.step}, {self.stage})"
@@ -71,6 +74,21 @@ class Save:
     def done(self) -> bool:
         """Whether it makes no further progress. Does not wait."""
         return self.state().is_over
+
+    def add_done_callback(self, function: DoneCallback) -> None:
+        """Calls ``function(save)`` once when the save makes no further progress: persisted, failed, skipped, or in
+        memory if it is for memory only. At once if that is so already.
+
+        It is called on the thread that calls `on_progress`, or, at once, on this one. Its exceptions become
+        BackgroundSaveWarnings. close() waits for it, up to 5 seconds. If the process leaves its Checkpointer before the
+        save has ended, as by an exception in the `with` block, it is not called.
+        """
+        if not callable(function):
+            raise TypeError(f"function must be a function, got {function!r}")
+        if not self._saves.call_when_over(self, function):
+            text = _error_in(function, self, kinds=Exception)
+            if text is not None:
+                warnings.warn(text, BackgroundSaveWarning, stacklevel=2)
 
     def staged(self) -> bool:
         """Whether the state was copied. False if no slot was free or nothing could be copied. Does not wait."""
@@ -240,10 +258,23 @@ class Saves:
         self._unraised.append(save)
         self._unwarned.append(f"step {save.step} was not saved: {save.error}")
 
-    def _watch(self, save: Save) -> None:
-        if self._on_progress is None or self._is_ending:
+    def call_when_over(self, save: Save, function: DoneCallback) -> bool:
+        """Has the thread that reports progress call the function. False if the save is over: the caller calls it."""
+        if self.is_forked:
+            raise InvalidArgumentError(f"{save!r} belongs to the process that this one was forked from")
+        with self._changed:
+            # Those that were added before it come first, if they still wait.
+            if save.done() and (not save._callbacks or self._is_ending):
+                return False
+            save._callbacks.append(function)
+            if all(each is not save for each, _ in self._watched):
+                self._watch(save, save.stage)
+            return True
+
+    def _watch(self, save: Save, told: str = "staged") -> None:
+        if (self._on_progress is None and not save._callbacks) or self._is_ending:
             return
-        self._watched.append((save, "staged"))
+        self._watched.append((save, told))
         if self._watcher is None:
             # A daemon, which must not keep a finished process alive; let_go() ends it at exit.
             self._watcher = threading.Thread(target=self._tell_all, name="bitsnap-progress", daemon=True)
@@ -278,11 +309,29 @@ class Saves:
                 for each, last in self._watched
                 if each is not save or not is_over
             ]
-        if stage == told or self._on_progress is None:
-            return
-        try:
-            self._on_progress(save)
-        except BaseException as error:
-            # Even of sys.exit(), which must not end this thread: reporting goes on.
-            with self._changed:
-                self._unwarned.append(f"on_progress failed for step {save.step}: {type(error).__name__}: {error}")
+            callbacks: list[DoneCallback] = []
+            if is_over:
+                callbacks, save._callbacks = save._callbacks, []
+        failures = []
+        if stage != told and self._on_progress is not None:
+            failures.append(_error_in(self._on_progress, save, "on_progress"))
+        failures += [_error_in(callback, save) for callback in callbacks]
+        with self._changed:
+            self._unwarned += filter(None, failures)
+
+
+def _error_in(
+    function: Callable[[Save], object],
+    save: Save,
+    name: str = "a done callback",
+    kinds: type[BaseException] = BaseException,
+) -> str | None:
+    """Calls a function of the caller; returns what to warn of.
+
+    On the thread that reports progress, that is even sys.exit(), which must not end the thread: reporting goes on.
+    """
+    try:
+        function(save)
+    except kinds as error:
+        return f"{name} failed for step {save.step}: {type(error).__name__}: {error}"
+    return None

@@ -16,6 +16,7 @@ from bitsnap._bitsnap import SaveSummary, Settings, TensorTable, ValueTree
 from bitsnap._boxes import Box, tensor_of
 from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role, native_target
+from bitsnap._registry import changes
 from bitsnap._state_plan import StatePlan, StructureChangedError
 from bitsnap._tree import Entries, Entry, check_text, flatten
 from bitsnap.errors import InvalidArgumentError
@@ -50,7 +51,7 @@ class Packer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._plan: StatePlan | None = None
-        self._names: tuple[dict[str, str] | None, dict[str, Any] | None] = (None, None)  # roles and masters of the plan
+        self._planned_for: tuple[Any, ...] = ()  # what the plan holds for: roles, masters, opaque, registered types
 
     @without_collection()
     def pack(
@@ -62,22 +63,24 @@ class Packer:
         roles: Mapping[str, Role] | None,
         masters: Masters | None,
         metadata: Mapping[str, str] | None,
+        may_pickle: bool = False,
     ) -> PackedState:
         # The numbers of Adam are found anew for each state. And a signal handler may save while this thread does.
         if may_lose(settings) or not self._lock.acquire(blocking=False):
-            return pack(state, settings, adam, roles=roles, masters=masters, metadata=metadata)
+            return pack(state, settings, adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle)
         try:
             numbers = AdamOfState(settings, adam)
             plan, self._plan = self._plan, None
             filled = None
-            if plan is not None and self._names == (roles, masters):
+            others = may_pickle, changes()
+            if plan is not None and self._planned_for == (roles, masters, *others):
                 with suppress(StructureChangedError):
                     filled = plan.fill(state)
             if plan is None or filled is None:
-                entries, tree = flatten(state, roles, masters)
+                entries, tree = flatten(state, roles, masters, may_pickle)
                 entries.check_all_used()
-                plan, filled = StatePlan(state, entries, tree), (entries.data, entries.owners)
-                self._names = (_copy_of(roles), _copy_of(masters))
+                plan, filled = StatePlan(state, entries, tree, may_pickle), (entries.data, entries.owners)
+                self._planned_for = (_copy_of(roles), _copy_of(masters), *others)
             self._plan = plan
             data, owners = filled
             native = NativeState(plan.tensors, data, plan.tree, metadata_of(metadata))
@@ -99,9 +102,10 @@ def pack(
     roles: Mapping[str, Role] | None,
     masters: Masters | None,
     metadata: Mapping[str, str] | None,
+    may_pickle: bool = False,
 ) -> PackedState:
     """A state of any structure."""
-    entries, tree = flatten(state, roles, masters)
+    entries, tree = flatten(state, roles, masters, may_pickle)
     numbers = AdamOfState(settings, adam)
     numbers.tell(entries, state)
     return _packed(numbers, entries, ValueTree(tree), metadata)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import argparse
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from bitsnap._arrays import Data, NotStorableTensorError, Source, source_maker, source_of
 from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree, value_text
 from bitsnap._boxes import Box, tensor_of
-from bitsnap._tree import Entries, encoded_value, is_container
+from bitsnap._pickled_values import PICKLED
+from bitsnap._registry import REGISTERED, Registration, packed
+from bitsnap._tree import Content, Entries, Entry, encoded_value, flatten, is_container
 from bitsnap._typed_values import is_mapping, items_of, metadata_of
 from bitsnap.errors import InvalidArgumentError
 
@@ -35,12 +37,14 @@ class StructureChangedError(Exception):
 class StatePlan:
     """Made of a state and what flatten() made of it. After an error of fill() it is of no more use."""
 
-    def __init__(self, state: Any, entries: Entries, tree: Any) -> None:
+    def __init__(self, state: Any, entries: Entries, tree: Any, may_pickle: bool = False) -> None:
+        self.may_pickle = may_pickle
         self.entries = entries.items
         self.tensors = TensorTable(self.entries)
         self.tree = ValueTree(tree)
         self._encoded = [tree]
-        self._root = _node_of(state, tree, entries, _setter(self._encoded, 0))
+        planned = _Planned(entries.items, iter(entries.contents))
+        self._root = _node_of(state, tree, planned, _setter(self._encoded, 0))
         self._data: list[Data] = []
         self._owners: list[object] = []
         self._first: dict[Hashable, int] = {}  # the tensor of each memory
@@ -82,6 +86,14 @@ class StatePlan:
     def _is_other_view(self, tensor: int, dtype: str, shape: tuple[int, ...]) -> bool:
         entry = self.entries[tensor]
         return (entry.dtype, entry.shape) != (dtype, shape)
+
+
+class _Planned(NamedTuple):
+    """Of the state that is planned: its tensors, and the contents of its registered values, which the functions below
+    take in the order of the state."""
+
+    items: list[Entry]
+    contents: Iterator[Content]
 
 
 class _Node(Protocol):
@@ -164,7 +176,7 @@ class _Values:
 
     def match(self, value: Any, plan: StatePlan) -> None:
         try:
-            encoded = value if type(value) in _NUMBERS else encoded_value(value)
+            encoded = value if type(value) in _NUMBERS else encoded_value(value, plan.may_pickle)
         except InvalidArgumentError:
             raise StructureChangedError from None
         # The text has all bits of the value, and its types.
@@ -217,11 +229,51 @@ class _Mapping:
                 self._metadata.match(metadata, plan)
 
 
-def _node_of(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Node:
+class _Registered:
+    """A registered value that holds tensors."""
+
+    __slots__ = ("_content", "_kind", "_registration")
+
+    def __init__(self, kind: Any, registration: Registration, content: _Node) -> None:
+        self._kind, self._registration, self._content = kind, registration, content
+
+    def match(self, value: Any, plan: StatePlan) -> None:
+        if type(value) is not self._kind:
+            raise StructureChangedError
+        try:
+            content = packed(value, self._registration, str)
+        except InvalidArgumentError:
+            raise StructureChangedError from None
+        self._content.match(content, plan)
+
+
+class _Pickled:
+    """A value whose pickle is stored as a tensor."""
+
+    __slots__ = ("_holder", "_size", "_type_name")
+
+    def __init__(self, type_name: str, size: int, holder: int) -> None:
+        self._type_name, self._size, self._holder = type_name, size, holder
+
+    def match(self, value: Any, plan: StatePlan) -> None:
+        try:
+            entries, encoded = flatten(value, None, None, plan.may_pickle)
+        except InvalidArgumentError:
+            raise StructureChangedError from None
+        # A value of the same type may need no pickle, such as a tensor that is not sparse any more.
+        is_pickled = isinstance(encoded, TypedValue) and encoded.type == PICKLED and len(entries.items) == 1
+        if not is_pickled or encoded.content[0] != self._type_name:
+            raise StructureChangedError
+        dtype, shape, size_bytes = entries.items[0][1:4]
+        source = Source(dtype, shape, size_bytes, entries.data[0], None, entries.owners[0])
+        plan.add(source, "U8", (self._size,), self._holder)
+
+
+def _node_of(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Node:
     return _node_with_tensors(value, encoded, entries, replace) or _Values(encoded, replace)
 
 
-def _node_with_tensors(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Node | None:
+def _node_with_tensors(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Node | None:
     """None if there is no tensor in the value."""
     if isinstance(encoded, TensorRef):
         entry = entries.items[encoded.index]
@@ -232,6 +284,13 @@ def _node_with_tensors(value: Any, encoded: Any, entries: Entries, replace: Repl
         entry = entries.items[encoded.content.index]
         holder = encoded.content.index if entry.alias_of is None else entry.alias_of
         return _LongValue(type(value), entry.size_bytes, holder)
+    if isinstance(encoded, TypedValue) and encoded.type == REGISTERED:
+        return _registered_node(value, encoded.content, entries, replace)
+    if isinstance(encoded, TypedValue) and encoded.type == PICKLED:
+        type_name, content = encoded.content
+        if not isinstance(content, TypedValue):
+            return None
+        return _Pickled(type_name, entries.items[content.content.index].size_bytes, content.content.index)
     if not is_container(value):
         return None
     return (
@@ -241,7 +300,22 @@ def _node_with_tensors(value: Any, encoded: Any, entries: Entries, replace: Repl
     )
 
 
-def _sequence_node(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Sequence | None:
+def _registered_node(
+    value: Any, encoded: tuple[str, Any], entries: _Planned, replace: Replace | None
+) -> _Registered | None:
+    tag, encoded_content = encoded
+    _, content, registration = next(entries.contents)
+
+    def replace_content(other: Any) -> None:
+        assert replace is not None
+        replace(TypedValue(REGISTERED, (tag, other)))
+
+    setter = None if replace is None else replace_content
+    node = _node_with_tensors(content, encoded_content, entries, setter)
+    return None if node is None else _Registered(type(value), registration, node)
+
+
+def _sequence_node(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Sequence | None:
     items = encoded if isinstance(encoded, list) else list(encoded)
 
     def setter(position: int) -> Replace | None:
@@ -253,7 +327,7 @@ def _sequence_node(value: Any, encoded: Any, entries: Entries, replace: Replace 
     return _Sequence(type(value), [node or _Values(items[i], setter(i)) for i, node in enumerate(nodes)])
 
 
-def _mapping_node(value: Any, encoded: Any, entries: Entries, replace: Replace | None) -> _Mapping | None:
+def _mapping_node(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Mapping | None:
     kind, metadata = type(value), None
     content = encoded.content if isinstance(encoded, TypedValue) else encoded
     if kind is defaultdict:

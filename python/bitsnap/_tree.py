@@ -1,8 +1,8 @@
 """Takes states apart into named tensors and a tree of other values, and puts them together again.
 
 Every value comes back with the type that it had; only torch's version string comes back as a str. What would come back
-as something else, such as an instance of another subclass, is refused. bitsnap/_typed_values.py knows the types that
-are neither containers nor plain values.
+as something else, such as an instance of another subclass, is refused, or pickled if the caller asks for it.
+bitsnap/_typed_values.py knows the types that are neither containers nor plain values.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from bitsnap._arrays import Data, NotStorableTensorError, Source, is_tensor, sou
 from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
 from bitsnap._boxes import Box
 from bitsnap._options import Masters
+from bitsnap._pickled_values import PICKLED, PickledValue, pickled, type_name, unpickled
+from bitsnap._places import Path as Path, join, place_of as place_of
+from bitsnap._registry import REGISTERED, PackedValue, Registration, packed, registration_of, unpacked
 from bitsnap._typed_values import (
     NotStorableError,
     StoredValue,
     encode_container,
     encode_leaf,
     encode_set,
+    factory_name,
     is_mapping,
     items_of,
     like,
@@ -34,8 +38,6 @@ from bitsnap._typed_values import (
 )
 from bitsnap.errors import InvalidArgumentError
 
-# The keys that lead from the state to a value.
-Path: TypeAlias = tuple[object, ...]
 # In a loaded tree, what stands for a tensor, or for a value that is stored as one.
 Reference: TypeAlias = TensorRef | StoredValue
 
@@ -44,8 +46,8 @@ Reference: TypeAlias = TensorRef | StoredValue
 MAX_VALUE_BYTES = 65_536
 # As deep as the format allows values to nest, one level left for the value itself.
 MAX_DEPTH = 127
-# Longer paths are cut in messages.
-_SHOWN_PATH = 400
+# The code of errors of values that no way of storing takes.
+_NOT_STORABLE = "not_storable"
 
 # Are their own encoding. Most lists hold nothing else.
 _NUMBERS = frozenset((type(None), bool, int, float, complex))
@@ -71,6 +73,14 @@ class Entry(NamedTuple):
 NativeBox: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
+class Content(NamedTuple):
+    """What a registered value of a state is stored as."""
+
+    path: Path
+    value: Any
+    registration: Registration
+
+
 class Entries:
     """The tensors of a state in their order. Tensors that are the same memory are stored once."""
 
@@ -78,6 +88,7 @@ class Entries:
         self.items: list[Entry] = []
         self.data: list[Data] = []  # of each
         self.owners: list[object] = []  # keep the data alive
+        self.contents: list[Content] = []  # of its registered values, in the order of the state
         if roles is not None and not isinstance(roles, Mapping):
             raise TypeError(f"roles must be a dict of names to roles, got {roles!r}")
         if masters is not None and not isinstance(masters, Mapping):
@@ -144,41 +155,19 @@ def _master_of(master: object, where: str) -> tuple[str, int]:
     return check_text(name, where), number_of(element, f"the element of {where}")
 
 
-def component(key: object) -> str:
-    """A key as part of the name of a tensor: ``optimizer.state.0.exp_avg``."""
-    if isinstance(key, str):
-        return key
-    try:
-        return str(key) if isinstance(key, int | None) else repr(key)
-    except ValueError:
-        return _printed(key)
-
-
-def _printed(key: object) -> str:
-    """A key as its repr(); an integer of more decimal digits than Python prints is hexadecimal."""
-    try:
-        return repr(key)
-    except ValueError:
-        if isinstance(key, int):
-            return hex(key)
-        if not isinstance(key, tuple | frozenset):
-            raise
-        return f"{type(key).__name__}({', '.join(map(_printed, key))})"
-
-
-def place_of(path: Path, root: str) -> str:
-    """A place as messages name it: ``state['optimizer']['state'][0]``."""
-    text = root + "".join(f"[{_printed(key)}]" for key in path)
-    return text if len(text) <= _SHOWN_PATH else f"{text[:_SHOWN_PATH]}..."
-
-
 def check_text(text: str, where: str) -> str:
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidArgumentError(f"{where} is a string that is not valid Unicode: {error.reason}") from None
+            raise _not_storable(f"{where} is a string that is not valid Unicode: {error.reason}") from None
     return text
+
+
+def _not_storable(message: str) -> InvalidArgumentError:
+    error = InvalidArgumentError(message)
+    error.code = _NOT_STORABLE
+    return error
 
 
 # What to store instead, by type; the first that fits counts.
@@ -201,7 +190,7 @@ def _advice(value: object) -> str:
     for method in ("state_dict", "get_state"):
         if hasattr(value, method):
             return f"pass its {method}()"
-    return "bitsnap.save() lists the types that a state may hold"
+    return 'bitsnap.register_value() adds its type to those that a state may hold, and opaque="pickle" pickles it'
 
 
 class _Flattener:
@@ -247,17 +236,32 @@ class _Flattener:
                         for i, item in items_of(value)
                     ]
                 )
+            # All that may be refused comes before the first tensor is added.
+            factory_name(value)
+            metadata = self._metadata(value, path, name)
+            keys = [self._key(key, path, "the key") for key, _ in items_of(value)]
             encoded = {
-                self._key(key, path, "the key"): item
-                if type(item) in _NUMBERS
-                else self.value(item, (*path, key), join(path, name, key))
-                for key, item in items_of(value)
+                encoded_key: item if type(item) in _NUMBERS else self.value(item, (*path, key), join(path, name, key))
+                for encoded_key, (key, item) in zip(keys, items_of(value), strict=True)
             }
-            if type(value) is dict:
-                return encoded
-            return encode_container(value, encoded, self._metadata(value, path, name))
+            return encode_container(value, encoded, metadata)
         except NotStorableError as error:
             raise self._refusal(value, path, str(error)) from None
+        finally:
+            self._open.discard(id(value))
+
+    def _registered(self, value: Any, registration: Registration, path: Path, name: str) -> TypedValue:
+        if self._max_value_bytes == math.inf:
+            raise self._refusal(value, path, "the attribute _metadata of a dict holds no registered values")
+        if id(value) in self._open:
+            raise InvalidArgumentError(f"{place_of(path, 'state')} contains itself")
+        if len(self._open) >= MAX_DEPTH:
+            raise InvalidArgumentError(f"{place_of(path, 'state')} is nested deeper than {MAX_DEPTH} levels")
+        content = packed(value, registration, lambda: place_of(path, "state"))
+        self._entries.contents.append(Content(path, content, registration))
+        self._open.add(id(value))
+        try:
+            return TypedValue(REGISTERED, (registration.tag, self.value(content, path, name)))
         finally:
             self._open.discard(id(value))
 
@@ -267,8 +271,10 @@ class _Flattener:
             return None
         tensors = len(self._entries.items)
         before, self._max_value_bytes = self._max_value_bytes, math.inf
-        encoded = self.value(metadata, (*path, "_metadata"), join(path, name, "_metadata"))
-        self._max_value_bytes = before
+        try:
+            encoded = self.value(metadata, (*path, "_metadata"), join(path, name, "_metadata"))
+        finally:
+            self._max_value_bytes = before
         if len(self._entries.items) > tensors:
             raise InvalidArgumentError(f"{place_of(path, 'state')}._metadata holds a tensor and cannot be stored")
         return encoded
@@ -286,8 +292,8 @@ class _Flattener:
         encoded = self._typed(key, path)
         if encoded is not None:
             return encoded
-        raise InvalidArgumentError(
-            f"{place_of(path, 'state')} has {what} {key!r} of type {_type_name(kind)}; keys and the items of sets are "
+        raise _not_storable(
+            f"{place_of(path, 'state')} has {what} {key!r} of type {type_name(kind)}; keys and the items of sets are "
             "str, int, float, bool, bytes, None, tuples and frozensets of those, enum members, dtypes, devices, paths "
             "and times"
         )
@@ -305,6 +311,9 @@ class _Flattener:
         return encoded
 
     def _leaf(self, value: Any, path: Path, name: str) -> Any:
+        registration = registration_of(type(value))
+        if registration is not None:
+            return self._registered(value, registration, path, name)
         if is_tensor(value):
             return self._tensor(value, path, name, "tensor")
         if isinstance(value, Box):
@@ -327,7 +336,7 @@ class _Flattener:
         try:
             source = self._sources.get(type(value), source_of)(value)
         except NotStorableTensorError as error:
-            raise InvalidArgumentError(f"{place_of(path, 'state')} {error}") from None
+            raise _not_storable(f"{place_of(path, 'state')} {error}") from None
         return TensorRef(self._entries.add(name or "tensor", source, path, role, box), kind)
 
     def _box(self, box: Box, path: Path, name: str) -> TensorRef:
@@ -345,18 +354,30 @@ class _Flattener:
     @staticmethod
     def _refusal(value: object, path: Path, why: str) -> InvalidArgumentError:
         where = place_of(path, "state")
-        return InvalidArgumentError(f"{where} is of type {_type_name(type(value))} and cannot be stored: {why}")
+        return _not_storable(f"{where} is of type {type_name(type(value))} and cannot be stored: {why}")
 
 
-def _type_name(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+class _OpaqueFlattener(_Flattener):
+    """Pickles the innermost values that no other way can store."""
+
+    def value(self, value: Any, path: Path, name: str) -> Any:
+        try:
+            return super().value(value, path, name)
+        except InvalidArgumentError as error:
+            # What lies in metadata stays plain: the dict that has them is pickled.
+            if error.code != _NOT_STORABLE or self._max_value_bytes == math.inf:
+                raise
+        content = pickled(value, lambda: place_of(path, "state"))
+        return TypedValue(PICKLED, (type_name(type(value)), super().value(content, path, name)))
 
 
-def flatten(state: Any, roles: Mapping[str, str] | None, masters: Masters | None) -> tuple[Entries, Any]:
+def flatten(
+    state: Any, roles: Mapping[str, str] | None, masters: Masters | None, may_pickle: bool = False
+) -> tuple[Entries, Any]:
     """The tensors of a state, and its tree as the extension takes it, with a TensorRef in the place of each tensor."""
     entries = Entries(roles, masters)
-    tree = _Flattener(entries).value(state, (), "")
-    return entries, tree
+    flattener = _OpaqueFlattener(entries) if may_pickle else _Flattener(entries)
+    return entries, flattener.value(state, (), "")
 
 
 def is_container(value: object) -> bool:
@@ -364,9 +385,9 @@ def is_container(value: object) -> bool:
     return type(value) in _CONTAINERS
 
 
-def encoded_value(value: Any) -> Any:
+def encoded_value(value: Any, may_pickle: bool) -> Any:
     """A value without tensors, encoded. Raises InvalidArgumentError for a tensor, or what cannot be stored."""
-    entries, encoded = flatten(value, None, None)
+    entries, encoded = flatten(value, None, None, may_pickle)
     if entries.items:
         raise InvalidArgumentError("the value holds a tensor")
     return encoded
@@ -376,14 +397,32 @@ def references(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Reference]]:
     """All references of a loaded tree with their paths, in order."""
     if isinstance(tree, Reference):
         yield path, tree
+    elif isinstance(tree, PackedValue | PickledValue):
+        yield from references(tree.content, path)
     for key, item in items_of(tree):
         yield from references(item, (*path, key))
 
 
+def program_values(tree: Any, path: Path = ()) -> Iterator[tuple[Path, PackedValue | PickledValue]]:
+    """All values of a loaded tree that code of the program or of the file makes, with their paths."""
+    if isinstance(tree, PackedValue | PickledValue):
+        yield path, tree
+        yield from program_values(tree.content, path)
+    for key, item in items_of(tree):
+        yield from program_values(item, (*path, key))
+
+
 def rebuild(tree: Any, give: Callable[[Reference, Path], Any], path: Path = ()) -> Any:
-    """The loaded tree with what `give` returns in the place of each reference."""
+    """The loaded tree with what `give` returns in the place of each reference, and with the values of programs made.
+
+    Runs the pickles of the tree.
+    """
     if isinstance(tree, Reference):
         return give(tree, path)
+    if isinstance(tree, PackedValue):
+        return unpacked(tree.tag, rebuild(tree.content, give, path), lambda: place_of(path, "state"))
+    if isinstance(tree, PickledValue):
+        return unpickled(tree.type_name, rebuild(tree.content, give, path), lambda: place_of(path, "state"))
     if type(tree) not in _CONTAINERS:
         return tree
     return like(tree, [(key, rebuild(item, give, (*path, key))) for key, item in items_of(tree)])
@@ -396,8 +435,11 @@ Question: TypeAlias = Callable[[str, Path], bool]
 def places(tree: Any, leads_on: Question, path: Path = (), name: str = "") -> Iterator[tuple[str, Path]]:
     """The dotted name and the path of every value inside a loaded tree. Several values may have one name.
 
-    Of what lies below a value, only if `leads_on` is true of it.
+    Of what lies below a value, only if `leads_on` is true of it. What lies in a registered value has the names that it
+    has in the content of that value.
     """
+    while isinstance(tree, PackedValue):
+        tree = tree.content
     for key, item in items_of(tree):
         own, at = join(path, name, key), (*path, key)
         yield own, at
@@ -410,7 +452,7 @@ def prune(tree: Any, selected: Question, leads_on: Question) -> Any:
 
     If `selected` is true of a value, all that lies below is selected. Nothing is below a value of which neither that
     nor `leads_on` is true. Lists and tuples of which any part is selected stay whole, so that positions keep their
-    meaning.
+    meaning, and so do registered values.
     """
 
     def visit(value: Any, path: Path, name: str) -> Any:
@@ -425,8 +467,3 @@ def prune(tree: Any, selected: Question, leads_on: Question) -> Any:
         return value if any(selected(*place) for place in places(value, leads_on, path, name)) else ...
 
     return visit(tree, (), "")
-
-
-def join(path: Path, name: str, key: object) -> str:
-    """The dotted name of an item in the container at `path` with the name `name`."""
-    return f"{name}.{component(key)}" if path else component(key)

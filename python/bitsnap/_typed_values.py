@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._bitsnap import TensorRef, TypedValue
+from bitsnap._pickled_values import PICKLED, PickledValue
+from bitsnap._registry import REGISTERED, PackedValue, packed_value
 from bitsnap.errors import BitsnapError, CorruptError, InvalidArgumentError, UnsupportedError
 
 _FACTORIES = {
@@ -52,6 +54,14 @@ def _stored_value(kind: str, content: Any) -> StoredValue:
     if not isinstance(content, TensorRef) or content.kind != "tensor":
         raise TypeError
     return StoredValue(content.index, kind)
+
+
+def _pickled_value(content: Any) -> PickledValue:
+    name, stored = content
+    is_bytes = isinstance(stored, bytes) or (isinstance(stored, StoredValue) and stored.kind == "bytes")
+    if type(content) is not tuple or not isinstance(name, str) or not is_bytes:
+        raise TypeError
+    return PickledValue(name, stored)
 
 
 # --- containers
@@ -106,11 +116,16 @@ def encode_container(container: Any, items: dict[Any, Any], metadata: Any) -> An
         return TypedValue("collections.Counter", items)
     if kind is argparse.Namespace:
         return TypedValue("argparse.Namespace", items)
-    factory = container.default_factory
-    name = None if factory is None else getattr(factory, "__name__", "")
-    if factory is not None and _FACTORIES.get(str(name)) is not factory:
+    return TypedValue("collections.defaultdict", (factory_name(container), items))
+
+
+def factory_name(container: Any) -> str | None:
+    """Of a defaultdict; None for any other container. Raises NotStorableError."""
+    factory = container.default_factory if type(container) is defaultdict else None
+    name = None if factory is None else str(getattr(factory, "__name__", ""))
+    if name is not None and _FACTORIES.get(name) is not factory:
         raise NotStorableError("its default_factory is not a builtin type; pass dict(...) of it")
-    return TypedValue("collections.defaultdict", (name, items))
+    return name
 
 
 def encode_set(kind: type, items: Iterable[Any]) -> TypedValue:
@@ -122,8 +137,17 @@ def _ordered_dict(content: Any) -> OrderedDict[Any, Any]:
     items, metadata = content if isinstance(content, tuple) else (content, None)
     result = OrderedDict(_dict(items))
     if metadata is not None:
+        _check_plain(metadata)
         result._metadata = metadata  # type: ignore[attr-defined]
     return result
+
+
+def _check_plain(metadata: Any) -> None:
+    """Raises TypeError if it holds what loading would have to replace, which it does in containers only."""
+    if isinstance(metadata, TensorRef | StoredValue | PackedValue | PickledValue):
+        raise TypeError
+    for _, item in items_of(metadata):
+        _check_plain(item)
 
 
 def _default_dict(content: Any) -> defaultdict[Any, Any]:
@@ -306,6 +330,10 @@ def decode(name: str, content: Any) -> Any:
             return _enum_member(content)
         if name in _STORED_KINDS:
             return _stored_value(name, content)
+        if name == REGISTERED:
+            return packed_value(content)
+        if name == PICKLED:
+            return _pickled_value(content)
         if name == _FOLDER:
             raise InvalidArgumentError(
                 "the snapshot holds a folder or file that was stored as it is, and no state: open_folder() of bitsnap "

@@ -20,8 +20,10 @@ from bitsnap._flush import Flush
 from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
 from bitsnap._options import Masters, PathLike, Role, absolute_path, native_path
 from bitsnap._packing import PackedState, Packer
+from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._ranks import Ranks
 from bitsnap._reading import Device
+from bitsnap._registry import registration_of
 from bitsnap._restoring import Restored, Restoring
 from bitsnap.agents import agent_status
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, InvalidArgumentError, MemoryWarning
@@ -189,6 +191,7 @@ class Checkpointer:
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        opaque: Opaque = "refuse",
     ) -> Save | None:
         """Copies the state of a step and returns; then its tensors may change.
 
@@ -199,6 +202,7 @@ class Checkpointer:
             state: the state, as in bitsnap.save(); or a function that returns it, which is called only for steps that
                 are saved.
             roles, masters, metadata: as in bitsnap.save_file().
+            opaque: as in bitsnap.save().
 
         Returns:
             a handle that says what becomes of the save; None immediately if this step is not due. If there was no
@@ -212,14 +216,14 @@ class Checkpointer:
             TypeError: an argument has the wrong type.
             And what `state` raises. Nothing else: a training continues without a checkpoint.
         """
-        number = number_of(step, "step")
+        number, consent = number_of(step, "step"), may_pickle(opaque)
         self._check_usable()
         persist = number % self._every == 0
         if not persist and (self._every_memory is None or number % self._every_memory != 0):
             return None
         self._warn_of_failures()
         begin = time.perf_counter()
-        packed = self._packed(state, roles, masters, metadata)
+        packed = self._packed(state, roles, masters, metadata, consent)
         staged = self._saves.native.save(number, *packed.native, persist)
         save = self._saves.add(staged, packed.adam, time.perf_counter() - begin)
         if staged.error is not None:
@@ -227,20 +231,22 @@ class Checkpointer:
         self._warn_of_memory()
         return save
 
-    def reserve(self, state: Any) -> None:
+    def reserve(self, state: Any, *, opaque: Opaque = "refuse") -> None:
         """Allocates the memory for states of this size, so that the first save is as fast as all others.
 
         Waits up to the `timeout` of the Checkpointer if no agent runs yet.
 
         Args:
             state: a state of the size that will be saved, or a function that returns it. Its values do not matter.
+            opaque: as in save().
 
         Raises:
             ResourceExhaustedError: the budget or the machine has too little memory.
             BusyError, IoError: there is no agent, and none could be started.
         """
+        consent = may_pickle(opaque)
         self._check_usable()
-        packed = self._packed(state)
+        packed = self._packed(state, may_pickle=consent)
         self._saves.native.reserve(*packed.native)
         self._warn_of_memory()
 
@@ -268,6 +274,7 @@ class Checkpointer:
         keys: Keys | None = None,
         strict: bool = True,
         map_location: Device | None = None,
+        opaque: Opaque = "refuse",
         fallback: bool = True,
     ) -> Restored | None:
         """Restores the state of this rank: from the agent's memory if it is there, otherwise from the store.
@@ -279,7 +286,7 @@ class Checkpointer:
 
         Args:
             step: None for the newest that every rank has.
-            into, keys, strict, map_location: as in bitsnap.load(). A second attempt fills `into` again.
+            into, keys, strict, map_location, opaque: as in bitsnap.load(). A second attempt fills `into` again.
             fallback: False raises the first error.
 
         Returns:
@@ -287,11 +294,13 @@ class Checkpointer:
 
         Raises:
             NotFoundError: there is no such step, or nothing of `keys`.
-            InvalidArgumentError: `into` does not fit. The message names the keys.
+            InvalidArgumentError: `into` does not fit, a tag is not registered, or a value is pickled and `opaque` is
+                "refuse". The message names the place. No earlier step is tried.
             BusyError: another rank of torch.distributed did not call this within `timeout`.
             CorruptError, TruncatedError, ...: all states are damaged; the error is that of the newest.
             IoError: the store cannot be read, for example because too many files are open. No earlier step is tried.
         """
+        may_pickle(opaque)  # checks it
         self._check_usable()
         if keys is not None and not isinstance(keys, str) and not callable(keys):
             keys = list(keys)  # which several attempts may go through
@@ -300,6 +309,7 @@ class Checkpointer:
             "keys": keys,
             "strict": strict,
             "map_location": map_location,
+            "opaque": opaque,
             "threads": self._threads,
         }
         if step is not None:
@@ -366,14 +376,18 @@ class Checkpointer:
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        may_pickle: bool = False,
     ) -> PackedState:
-        # Modules can be called, too, with another meaning.
-        made = state() if callable(state) and not hasattr(state, "state_dict") else state
+        # Modules and registered values can be called, too, with another meaning.
+        is_function = callable(state) and not hasattr(state, "state_dict") and registration_of(type(state)) is None
+        made = state() if is_function else state
         settings = self._settings
         if not may_lose(settings):
             self._stored_settings = self._stored_settings or self._settings_of_store()
             settings = self._stored_settings or settings
-        return self._packer.pack(made, settings, self._adam, roles=roles, masters=masters, metadata=metadata)
+        return self._packer.pack(
+            made, settings, self._adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle
+        )
 
     def _settings_of_store(self) -> Settings | None:
         try:

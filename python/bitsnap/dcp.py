@@ -28,7 +28,6 @@ from torch.distributed.checkpoint.planner import (
     LoadItemType,
     LoadPlan,
     LoadPlanner,
-    ReadItem,
     SavePlan,
     SavePlanner,
     WriteItem,
@@ -43,26 +42,19 @@ from torch.futures import Future
 
 from bitsnap._adam import Adam
 from bitsnap._arguments import LARGEST_COUNT, number_of, positive_of
-from bitsnap._bitsnap import GlobalTensor, Settings, is_store
+from bitsnap._bitsnap import Settings, is_store
 from bitsnap._boxes import Box
-from bitsnap._dtypes import torch_dtype
+from bitsnap._dcp_checkpoint import KEY, OpenCheckpoint
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, Role, native_path
+from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap.errors import (
     BusyError,
-    CorruptError,
     ExistsError,
     InvalidArgumentError,
-    NotFoundError,
 )
 from bitsnap.settings import settings_of
-from bitsnap.state import load
 from bitsnap.store import Store
-
-# The key of the commit's metadata, and of the state of each shard, that has what is no tensor.
-_KEY = "torch.distributed.checkpoint"
-# The tensors of values have names below this one.
-_VALUES = f"{_KEY}.values."
 
 Roles: TypeAlias = Mapping[str, Role] | Callable[[str], Role | None]
 
@@ -82,7 +74,7 @@ class StorageWriter(TorchStorageWriter):
     step does not exist; saving it again is possible. Tensors are coded against the step before.
 
     What is neither a tensor nor a dict or list of them is stored with its type, without pickle, if bitsnap can store it
-    (see bitsnap.save()); otherwise save() fails, and the error names it.
+    (see bitsnap.save()); otherwise save() fails, and the error names it, unless `opaque` allows a pickle.
 
     Args:
         path: a checkpoint id for all saves that are given none.
@@ -95,6 +87,7 @@ class StorageWriter(TorchStorageWriter):
         keep_every: those of steps that are multiples of this.
         overwrite: saving the newest step of the run again replaces it: until the new checkpoint is committed, the old
             one exists. False raises ExistsError, before anything is written, if the run has the step or a later one.
+        opaque: "pickle" pickles values that cannot be stored otherwise. StorageReader then needs the same consent.
         timeout: the longest wait for another process that writes to the store, in seconds.
         threads: for compressing; 0 for all that the process may use.
 
@@ -112,6 +105,7 @@ class StorageWriter(TorchStorageWriter):
         keep_last: int | None = None,
         keep_every: int | None = None,
         overwrite: bool = True,
+        opaque: Opaque = "refuse",
         timeout: float = 600.0,
         threads: int = 0,
     ) -> None:
@@ -123,6 +117,8 @@ class StorageWriter(TorchStorageWriter):
         self._keep_last = positive_of(keep_last, "keep_last")
         self._keep_every = positive_of(keep_every, "keep_every")
         self._overwrite = bool(overwrite)
+        may_pickle(opaque)  # checks it
+        self._opaque: Opaque = opaque
         self._timeout = timeout
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
         self._store: Store | None = None
@@ -207,7 +203,7 @@ class StorageWriter(TorchStorageWriter):
             if role is not None:
                 roles[key] = role
             results.append(WriteResult(item.index, tensor.nbytes, place.shard))
-        state[_KEY] = {"values": values, "paths": _paths_of(plan.planner_data)}
+        state[KEY] = {"values": values, "paths": _paths_of(plan.planner_data)}
         store.save_shard(
             step,
             state,
@@ -215,6 +211,7 @@ class StorageWriter(TorchStorageWriter):
             shards=place.shards,
             attempt=self._attempt(),
             roles=roles,
+            opaque=self._opaque,
             replace=bool(self._replaced),
         )
         if not self._use_collectives:
@@ -239,7 +236,7 @@ class StorageWriter(TorchStorageWriter):
             step,
             len(results),
             self._attempt(),
-            metadata={_KEY: json.dumps(described)},
+            metadata={KEY: json.dumps(described)},
             replace=bool(self._replaced),
         )
         if not outcome:
@@ -282,15 +279,19 @@ class StorageReader(TorchStorageReader):
 
     Args:
         path: a checkpoint id for all loads that are given none. If it names no step, it stands for the newest one.
+        opaque: "pickle" unpickles values that were saved with the same argument, which runs code that the checkpoint
+            names: for checkpoints that you trust.
         threads: for decoding; 0 for all that the process may use.
     """
 
-    def __init__(self, path: PathLike | None = None, *, threads: int = 0) -> None:
+    def __init__(self, path: PathLike | None = None, *, opaque: Opaque = "refuse", threads: int = 0) -> None:
         super().__init__()
         self._path = path
+        may_pickle(opaque)  # checks it
+        self._opaque: Opaque = opaque
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
         self.checkpoint_id: PathLike | None = path
-        self._opened: _OpenCheckpoint | None = None
+        self._opened: OpenCheckpoint | None = None
         self._load_id = ""
 
     def reset(self, checkpoint_id: PathLike | None = None) -> None:
@@ -336,117 +337,15 @@ class StorageReader(TorchStorageReader):
         """Whether the id leads to a store."""
         return is_store(native_path(checkpoint_id_of(checkpoint_id).run))
 
-    def _checkpoint(self) -> _OpenCheckpoint:
+    def _checkpoint(self) -> OpenCheckpoint:
         if self._opened is None:
             if self.checkpoint_id is None:
                 raise InvalidArgumentError(
                     "StorageReader needs a checkpoint id: pass checkpoint_id='run/step-100' to dcp.load(), or a path "
                     "here"
                 )
-            self._opened = _OpenCheckpoint(self.checkpoint_id, self._threads)
+            self._opened = OpenCheckpoint(self.checkpoint_id, self._opaque, self._threads)
         return self._opened
-
-
-class _OpenCheckpoint:
-    """One step of a store, as DCP sees it."""
-
-    def __init__(self, checkpoint_id: PathLike, threads: int) -> None:
-        run, step = checkpoint_id_of(checkpoint_id)
-        self._id = checkpoint_id
-        self._store = Store(run, read_only=True, threads=threads)
-        newest = self._store.latest() if step is None else step
-        if newest is None:
-            raise NotFoundError(f"{run}: the store has no checkpoints")
-        self._step: int = newest
-        info = self._store.checkpoint(self._step)
-        self._tensors: dict[str, GlobalTensor] = {
-            name: tensor for name, tensor in self._store.tensors(self._step).items() if not name.startswith(_VALUES)
-        }
-        self._save_id: str | None = None
-        self._values: dict[str, int] = {}  # the shard of each
-        self._paths: dict[str, tuple[str | int, ...]] = {}
-        self._read: dict[int, dict[str, Any]] = {}  # values of the shards that were opened
-        described = info.metadata.get(_KEY)
-        if described is not None:
-            self._describe(described, info.shards)
-        else:
-            for shard in range(info.shards):
-                part = self._part(shard)
-                for name in part["values"]:
-                    self._values.setdefault(name, shard)
-                self._paths.update((name, tuple(path)) for name, path in part["paths"].items())
-
-    def metadata(self) -> Metadata:
-        entries: dict[str, Any] = {name: dcp_metadata.BytesStorageMetadata() for name in self._values}
-        for name, tensor in self._tensors.items():
-            entries[name] = dcp_metadata.TensorStorageMetadata(
-                properties=dcp_metadata.TensorProperties(dtype=torch_dtype(tensor.dtype, name)),
-                size=torch.Size(tensor.shape),
-                chunks=[
-                    dcp_metadata.ChunkStorageMetadata(torch.Size(part.offset), torch.Size(part.shape))
-                    for part in tensor.parts
-                ],
-            )
-        return Metadata(
-            state_dict_metadata=entries,
-            planner_data=dict(self._paths),
-            storage_meta=StorageMeta(checkpoint_id=self._id, save_id=self._save_id),
-        )
-
-    def value(self, name: str) -> Any:
-        shard = self._values.get(name)
-        if shard is None:
-            raise NotFoundError(f"{self._store.path}: step {self._step} has no value {name!r}")
-        return self._part(shard)["values"][name]
-
-    def read_tensors(self, items: list[ReadItem], planner: LoadPlanner) -> None:
-        targets = [(item, planner.resolve_tensor(item)) for item in items]
-        requests = []
-        converted: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for item, target in targets:
-            tensor = self._tensors.get(item.storage_index.fqn)
-            if tensor is None:
-                raise NotFoundError(f"{self._store.path}: step {self._step} has no tensor {item.storage_index.fqn!r}")
-            begin = item.storage_index.offset or torch.Size([0] * len(item.storage_offsets))
-            offset = tuple(a + b for a, b in zip(begin, item.storage_offsets, strict=True))
-            if tuple(target.shape) != tuple(item.lengths):
-                raise InvalidArgumentError(
-                    f"tensor {item.storage_index.fqn!r}: the tensor to fill has shape {list(target.shape)}, expected "
-                    f"{list(item.lengths)}"
-                )
-            place = target.detach()
-            dtype = torch_dtype(tensor.dtype, item.storage_index.fqn)
-            if place.dtype != dtype:
-                staged = torch.empty(place.shape, dtype=dtype)
-                converted.append((place, staged))
-                place = staged
-            requests.append((item.storage_index.fqn, offset, place))
-        self._store._read_into(self._step, requests, may_share=True)
-        for place, staged in converted:
-            place.copy_(staged)
-        for item, target in targets:
-            planner.commit_tensor(item, target)
-
-    def _describe(self, text: str, shards: int) -> None:
-        try:
-            described = json.loads(text)
-            self._save_id = described["save_id"]
-            self._values = {str(name): int(shard) for name, shard in described["values"].items()}
-            self._paths = {name: tuple(path) for name, path in described["paths"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptError(
-                f"{self._store.path}: step {self._step}: metadata {_KEY!r} is damaged: {error}"
-            ) from None
-        if any(not 0 <= shard < shards for shard in self._values.values()):
-            raise CorruptError(
-                f"{self._store.path}: step {self._step}: metadata {_KEY!r} names shards that do not exist"
-            )
-
-    def _part(self, shard: int) -> dict[str, Any]:
-        if shard not in self._read:
-            state = load(self._store.snapshot(self._step, shard), keys=[(_KEY,)])
-            self._read[shard] = state[_KEY]
-        return self._read[shard]
 
 
 def _value_of(item: WriteItem, planner: SavePlanner) -> Any:

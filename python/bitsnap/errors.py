@@ -14,8 +14,9 @@ class BitsnapError(Exception):
     """Any error that bitsnap reports.
 
     Attributes:
-        code: for programs: ``"adam_needed"``; ``"no_space"`` or ``"read_only"`` if the disk is full or mounted
-            read-only; or the name of the kind, such as ``"corrupt"``.
+        code: for programs: ``"adam_needed"``; ``"not_storable"`` if a value of a state cannot be stored;
+            ``"no_space"`` or ``"read_only"`` if the disk is full or mounted read-only; or the name of the kind, such
+            as ``"corrupt"``.
         field: the argument, setting or tensor that is wrong; None if the error is about something else.
     """
 
@@ -73,7 +74,8 @@ class InternalError(BitsnapError, RuntimeError):
 
 
 class BackgroundSaveWarning(UserWarning):
-    """A save of a Checkpointer, or its `on_progress`, failed; or not all ranks saved a step, so it was skipped."""
+    """A save of a Checkpointer, its `on_progress` or a done callback failed; or not all ranks saved a step, so it was
+    skipped."""
 
 
 class MemoryWarning(UserWarning):

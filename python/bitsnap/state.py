@@ -1,4 +1,5 @@
-"""Whole training states in files: any nesting of containers, tensors and values, without pickle."""
+"""Whole training states in files: any nesting of containers, tensors and values, without pickle unless the caller
+asks for it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from bitsnap import _dtypes
+from bitsnap import _bitsnap, _dtypes
 from bitsnap._adam import Adam
 from bitsnap._arguments import invalid
 from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
@@ -18,8 +19,10 @@ from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._overlaps import Filled, check_apart
 from bitsnap._packing import pack, write
+from bitsnap._pickled_values import Opaque, PickledValue, check_consent, may_pickle
 from bitsnap._reading import Device, Job, Loader, box_around, canonical, device_of
-from bitsnap._tree import Path, Question, Reference, place_of, places, prune, rebuild, references
+from bitsnap._registry import check_registered, packed, registration_of
+from bitsnap._tree import Path, Question, Reference, place_of, places, program_values, prune, rebuild, references
 from bitsnap._typed_values import StoredValue, decode, items_of
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of
@@ -46,6 +49,7 @@ def save(
     metadata: Mapping[str, str] | None = None,
     roles: Mapping[str, Role] | None = None,
     masters: Masters | None = None,
+    opaque: Opaque = "refuse",
     overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
@@ -55,13 +59,13 @@ def save(
     A state may hold torch tensors, numpy arrays and numpy scalars, int of any size, float, complex, bool, str, bytes
     and None; OrderedDict, Counter, defaultdict with a builtin type as factory, argparse.Namespace, set and frozenset;
     torch.Size, torch.dtype, torch.device, pathlib paths, date, time, datetime, timedelta, time zones with a fixed
-    offset, and members of enum classes; and a Box, which holds a part of a sharded tensor. Keys of dicts and items of
-    sets may be str, int, float, bool, bytes, None, tuples and frozensets of those, enum members, dtypes, devices, paths
-    and times. ``state_dict()`` of modules, optimizers and schedulers, ``torch.get_rng_state()``, numpy generators'
-    ``bit_generator.state`` and
-    ``random.getstate()`` can be saved as they are. Every value comes back with its type and, without loss, its bits;
-    only torch's version string comes back as a str. The file does not store devices of tensors, nor whether a tensor
-    is a parameter or requires a gradient.
+    offset, and members of enum classes; a Box, which holds a part of a sharded tensor; and values of the types that
+    register_value() was called for. Keys of dicts and items of sets may be str, int, float, bool, bytes, None, tuples
+    and frozensets of those, enum members, dtypes, devices, paths and times. ``state_dict()`` of modules, optimizers and
+    schedulers, ``torch.get_rng_state()``, numpy generators' ``bit_generator.state`` and ``random.getstate()`` can be
+    saved as they are. Every value comes back with its type and, without loss, its bits; only torch's version string
+    comes back as a str. The file does not store devices of tensors, nor whether a tensor is a parameter or requires a
+    gradient.
 
     The name of a tensor is its place, as in ``optimizer.state.0.exp_avg``. Tensors of a base are found by name.
 
@@ -69,6 +73,8 @@ def save(
         path: the file to write. It appears completely or not at all.
         state: the state. Its tensors must not change before the function returns.
         metadata: strings to keep with the state.
+        opaque: what to do with values that cannot be stored otherwise: "refuse" them, or "pickle" the innermost ones,
+            each with all that it holds. Loading the state then needs the same consent, because unpickling runs code.
         base, bases, settings, adam, roles, masters, overwrite, threads, progress: as in save_file().
 
     Returns:
@@ -83,7 +89,7 @@ def save(
         CancelledError: `progress` returned False.
     """
     chosen = settings_of(settings)
-    packed = pack(state, chosen, adam, roles=roles, masters=masters, metadata=metadata)
+    packed = pack(state, chosen, adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle(opaque))
     return write(path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress)
 
 
@@ -95,6 +101,7 @@ def load(
     keys: Keys | None = None,
     strict: bool = True,
     map_location: Device | None = None,
+    opaque: Opaque = "refuse",
     bases: Bases = (),
     threads: int = 0,
     progress: Progress | None = None,
@@ -113,10 +120,13 @@ def load(
         keys: the part of the state to load: dotted names, each with all that is below it, such as "model" or
             "optimizer.state"; or a function of such a name. If two places have the same name, as in
             ``{"a.b": 1, "a": {"b": 2}}``, give the path of one as a tuple in the list: ``keys=[("a", "b")]``. Dicts are
-            reduced to what is selected; lists and tuples are loaded completely if any part of them is selected.
+            reduced to what is selected; lists, tuples and registered values are loaded completely if any part of them
+            is selected.
         strict: with `into`, raise an error if the tensors of `into` and of the file (after `keys`) are not the same.
             False leaves additional tensors of `into` unchanged and loads additional tensors of the file as new ones.
         map_location: the device of new torch tensors; None for the CPU. The file does not store devices.
+        opaque: "pickle" unpickles values that were saved with ``opaque="pickle"``, which runs code that the file
+            chooses: only for files that you trust. "refuse" raises an error if there are any, and runs nothing.
         bases: files or directories that are searched for the bases of the snapshot, besides its directory.
         threads: 0 for all that the process may use.
         progress: called with (done bytes, total bytes); returning False cancels.
@@ -127,17 +137,14 @@ def load(
     Raises:
         NotFoundError: the file or one of its bases does not exist, or nothing of `keys`.
         InvalidArgumentError: `into` does not fit; the message names the keys. Or two places have a name of `keys`. Or
-            the snapshot holds a folder, which open_folder() opens.
+            the tag of a value is not registered (see register_value()), or a value is pickled and `opaque` is
+            "refuse"; the message names the place. Or the snapshot holds a folder, which
+            open_folder() opens.
         CorruptError, TruncatedError: the file is damaged.
     """
+    may_unpickle = may_pickle(opaque)
     native = native_snapshot(path, bases)
-    if native.has_tree:
-        tree = native.tree(decode)
-    else:
-        tree = {name: TensorRef(i, "tensor") for i, name in enumerate(names_of(native))}
-    if keys is not None:
-        tree = _select(tree, keys)
-
+    tree = _tree_of(native, keys, may_unpickle)
     tensors: _dtypes.Framework = "pt" if _dtypes.has_torch() else "np"
     device = device_of(map_location, tensors)
     loader = Loader(native)
@@ -167,6 +174,22 @@ def load(
     for value in filled.values():
         note_filled(tensor_of(value))
     return rebuild(tree, give)
+
+
+def _tree_of(native: _bitsnap.Snapshot, keys: Keys | None, may_unpickle: bool) -> Any:
+    """The part of the tree to load, which can be loaded by this process and its caller."""
+    if native.has_tree:
+        tree = native.tree(decode)
+    else:
+        tree = {name: TensorRef(i, "tensor") for i, name in enumerate(names_of(native))}
+    if keys is not None:
+        tree = _select(tree, keys)
+    for place, value in program_values(tree):
+        if isinstance(value, PickledValue):
+            check_consent(value, may_unpickle, place_of(place, "state"))
+        else:
+            check_registered(value, place_of(place, "state"))
+    return tree
 
 
 def _check_stored(reference: StoredValue, info: TensorInfo, place: Path) -> None:
@@ -249,7 +272,9 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
     """Matches the tensors of a file with those of `into`: checks every dtype and shape, then adds the tensors to fill
     to the loader; returns them by path."""
     filled: dict[Path, Any] = {}
-    targets = dict(_tensors_of(into, ()))
+    # What a pickled value holds is in its pickle.
+    pickled = {path for path, value in program_values(tree) if isinstance(value, PickledValue)}
+    targets = dict(_tensors_of(into, (), pickled))
     found = {path: reference for path, reference in references(tree) if reference.kind in ("tensor", "array")}
     missing = [path for path in targets if path not in found]
     unexpected = [path for path in found if path not in targets]
@@ -296,11 +321,17 @@ def _check_box(target: Any, info: TensorInfo, where: str) -> None:
         )
 
 
-def _tensors_of(value: Any, path: Path) -> Iterable[tuple[Path, torch.Tensor | Any]]:
+def _tensors_of(value: Any, path: Path, left_out: set[Path]) -> Iterable[tuple[Path, torch.Tensor | Any]]:
+    if path in left_out:
+        return
+    registration = registration_of(type(value))
+    if registration is not None:
+        yield from _tensors_of(packed(value, registration, lambda: place_of(path, "into")), path, left_out)
+        return
     if is_tensor(value) or isinstance(value, np.ndarray | Box):
         yield path, value
     for key, item in items_of(value):
-        yield from _tensors_of(item, (*path, key))
+        yield from _tensors_of(item, (*path, key), left_out)
 
 
 def _describe(missing: list[Path], unexpected: list[Path]) -> str:

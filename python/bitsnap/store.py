@@ -21,6 +21,7 @@ from bitsnap._bitsnap import (
 )
 from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, native_path
 from bitsnap._packing import PackedState, Packer, metadata_of
+from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._reading import Device
 from bitsnap._store_folders import StoreFolders
 from bitsnap._store_labels import StoreLabels, labels_of
@@ -204,6 +205,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
         *,
         strict: bool = True,
         map_location: Device | None = None,
+        opaque: Opaque = "refuse",
         shard: SupportsIndex | None = None,
         progress: Progress | None = None,
     ) -> Any:
@@ -211,7 +213,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
 
         Args:
             step: None for the newest.
-            into, keys, strict, map_location, progress: as in bitsnap.load().
+            into, keys, strict, map_location, opaque, progress: as in bitsnap.load().
             shard: which shard, if several processes saved the checkpoint together.
 
         Returns:
@@ -219,8 +221,9 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
 
         Raises:
             NotFoundError: there is no such checkpoint or shard, or nothing of `keys`.
-            InvalidArgumentError: `into` does not fit; the message names the keys. Or the checkpoint has several shards,
-                and `shard` is None. Or it is of add_folder(), and has no state.
+            InvalidArgumentError: `into` does not fit, a tag is not registered, or a value is pickled and `opaque` is
+                "refuse"; the message names the place. Or the checkpoint has several shards, and `shard` is None. Or it
+                is of add_folder(), and has no state.
             CorruptError, TruncatedError: a file is damaged.
         """
         return load(
@@ -229,6 +232,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
             keys=keys,
             strict=strict,
             map_location=map_location,
+            opaque=opaque,
             threads=self._threads,
             progress=progress,
         )
@@ -241,6 +245,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        opaque: Opaque = "refuse",
         labels: str | Iterable[str] = (),
         replace: bool = False,
         progress: Progress | None = None,
@@ -255,6 +260,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
                 first.
             state: the state, as in bitsnap.save(). Its tensors must not change before the function returns.
             roles, masters, metadata, progress: as in bitsnap.save_file().
+            opaque: as in bitsnap.save().
             labels: labels that the checkpoint gets, as by label(). It exists with all of them, or not at all.
             replace: if the step is the newest checkpoint, replace that: a reader finds the old one or the new one, also
                 after a crash. The new one keeps the labels, and is coded against the checkpoint before.
@@ -273,7 +279,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
             If removing older checkpoints fails, the message says that the new one is saved.
         """
         number = number_of(step, "step")
-        packed = self._packed(state, roles, masters, metadata)
+        packed = self._packed(state, roles, masters, metadata, opaque)
         warn_of_idle_rules(self._settings, packed.names(), stacklevel=2)
         with packed.adam.explained():
             return self._native.save(
@@ -296,6 +302,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        opaque: Opaque = "refuse",
         replace: bool = False,
         progress: Progress | None = None,
     ) -> SaveSummary:
@@ -311,7 +318,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
             attempt: names this try to save the step, the same in all processes and different from any other: shards of
                 two attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and "-", such as a random word that one
                 process broadcasts.
-            roles, masters, metadata, progress: as in save(). Masters are tensors of the same part.
+            roles, masters, metadata, opaque, progress: as in save(). Masters are tensors of the same part.
             replace: as in save(), and then also in commit(). The attempt must be another one than that of the
                 checkpoint, which stays until commit() finds all parts.
 
@@ -321,7 +328,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
         Raises:
             as save() does.
         """
-        packed = self._packed(state, roles, masters, metadata)
+        packed = self._packed(state, roles, masters, metadata, opaque)
         with packed.adam.explained():
             return self._native.save_shard(
                 number_of(step, "step"),
@@ -433,8 +440,12 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
         roles: Mapping[str, Role] | None,
         masters: Masters | None,
         metadata: Mapping[str, str] | None,
+        opaque: Opaque,
     ) -> PackedState:
-        return self._packer.pack(state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata)
+        consent = may_pickle(opaque)
+        return self._packer.pack(
+            state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata, may_pickle=consent
+        )
 
     def _only_shard(self, step: int | None) -> _bitsnap.Snapshot:
         attempt = 1

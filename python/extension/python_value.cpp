@@ -88,6 +88,14 @@ ValueList list_from_python(nb::handle sequence) {
   return items;
 }
 
+// Of the error of hashing it, which is a TypeError for values such as sets.
+[[noreturn]] void raise_unhashable(const nb::object& key) {
+  nb::python_error error;
+  if (!error.matches(PyExc_TypeError)) throw error;
+  raise(Error(ErrorKind::unsupported,
+              "the tree holds a dict with a key that is none in Python: " + nb::cast<std::string>(nb::repr(key))));
+}
+
 struct ToPython {
   nb::handle decode;
 
@@ -126,7 +134,7 @@ struct ToPython {
     for (const auto& [key, item] : value.entries) {
       const nb::object python_key = convert(key);
       const int present = PyDict_Contains(result.ptr(), python_key.ptr());
-      if (present < 0) throw nb::python_error();
+      if (present < 0) raise_unhashable(python_key);
       if (present == 1) {
         raise(Error(ErrorKind::unsupported, "the tree holds a dict with two keys that are the same in Python: " +
                                                 nb::cast<std::string>(nb::repr(python_key))));

@@ -49,7 +49,7 @@ void AgentRank::publish(Publication& publication) {
   const Uncommitted oldest = std::move(uncommitted_.front());
   uncommitted_.pop_front();
   fail_save_locked(
-      oldest.event.ticket,
+      oldest.event.ticket, oldest.step,
       Error(ErrorKind::busy,
             fmt::format("step {} was not committed: shards of other ranks are missing, and {} later steps are waiting",
                         oldest.step, kMaxUncommitted)));
@@ -95,8 +95,8 @@ void AgentRank::commit_complete_attempts() {
                     : other_job ? *std::move(other_job)
                                 : std::move(outcome).error();
       const std::lock_guard lock(mutex_);
-      fail_save_locked(shard.event.ticket, std::move(error).within(fmt::format("committing step {}", shard.step)),
-                       is_skip);
+      fail_save_locked(shard.event.ticket, shard.step,
+                       std::move(error).within(fmt::format("committing step {}", shard.step)), is_skip);
       continue;
     }
     ProgressEvent event = shard.event;
@@ -144,6 +144,7 @@ void AgentRank::finish(const ProgressEvent& event, std::uint64_t step) {
     ++totals_.persisted;
     totals_.write_us += event.write_us;
     totals_.last_persisted_step = step;
+    note_ended_locked(step, "persisted", nullptr);
     ProgressEvent told = event;
     told.stage = Stage::persisted;
     tell(std::move(told));

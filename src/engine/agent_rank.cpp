@@ -19,6 +19,8 @@ constexpr std::size_t kMaxWork = 64;
 // What the agent leaves free of the system's memory when it keeps snapshots: a training needs more at some times.
 constexpr std::uint64_t kFreeBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kFreeShare = 16;  // and this part of a state
+// How many of the saves that ended are reported.
+constexpr std::size_t kMaxEnded = 64;
 constexpr auto kFirstCommitWait = std::chrono::milliseconds(20);
 constexpr auto kLongestCommitWait = std::chrono::milliseconds(2000);
 
@@ -50,6 +52,7 @@ AgentRank::ArenaView AgentRank::renew(const Hello& hello) {
   cache_->set_limits(memory_limits());
   ArenaView view;
   view.trainer = ++trainer_;
+  totals_.ended.clear();
   auto descriptor = arena_ ? arena_->memory.duplicate() : Result<os::Descriptor>(os::Descriptor());
   if (!arena_ || !descriptor) return view;
   view.descriptor = std::move(*descriptor);
@@ -118,6 +121,7 @@ Result<void> AgentRank::stage(const Staged& staged) {
     // join() must be called once per accepted save, in order, so it comes after the checks.
     std::string attempt;
     if (job_.world_size > 1) attempt = job_.attempts.join(staged.step, rank_);
+    std::erase_if(totals_.ended, [&](const EndedSave& each) { return each.step == staged.step; });
     slot = {.state = SlotState::queued, .step = staged.step, .id = {}};
     const ConstByteSpan bytes =
         arena_->mapping->bytes().subspan(static_cast<std::size_t>(kSlotUnit + staged.slot * arena_->slot_bytes),
@@ -318,10 +322,23 @@ void AgentRank::set_last_error(const Error& error) {
 void AgentRank::fail_save(const QueuedSave& queued, Error error) {
   const std::lock_guard lock(mutex_);
   if (!queued.attempt.empty()) job_.attempts.note_failed(queued.staged.step, rank_, queued.attempt);
-  fail_save_locked(queued.staged.ticket, std::move(error));
+  fail_save_locked(queued.staged.ticket, queued.staged.step, std::move(error), false, queued.staged.persist);
 }
 
-void AgentRank::fail_save_locked(std::uint64_t ticket, Error error, bool is_skip) {
+void AgentRank::note_ended_locked(std::uint64_t step, std::string_view stage, const Error* error) {
+  EndedSave ended{.step = step, .stage = std::string(stage), .kind = {}, .code = {}, .message = {}};
+  if (error != nullptr) {
+    ended.kind = error_kind_name(error->kind());
+    ended.code = error_code_name(*error);
+    ended.message = error->message();
+  }
+  if (totals_.ended.size() >= kMaxEnded) totals_.ended.erase(totals_.ended.begin());
+  totals_.ended.push_back(std::move(ended));
+}
+
+void AgentRank::fail_save_locked(std::uint64_t ticket, std::uint64_t step, Error error, bool is_skip,
+                                 bool is_for_store) {
+  if (is_for_store) note_ended_locked(step, is_skip ? "skipped" : "failed", &error);
   if (is_skip) {
     ++totals_.skipped;
   } else {

@@ -80,6 +80,21 @@ struct Job {
 
 [[nodiscard]] inline std::uint64_t elapsed_us(const os::Stopwatch& stopwatch) { return stopwatch.elapsed_ns() / 1000; }
 
+// A save to the store that has ended. `kind`, `code` and `message` are those of its error; empty if it was persisted.
+struct EndedSave {
+  std::uint64_t step = 0;
+  std::string stage;  // "persisted", "failed" or "skipped"
+  std::string kind;
+  std::string code;
+  std::string message;
+};
+
+constexpr auto json_fields(std::type_identity<EndedSave>) {
+  return std::array{json_field<&EndedSave::step>("step"), json_field<&EndedSave::stage>("stage"),
+                    json_field<&EndedSave::kind>("kind"), json_field<&EndedSave::code>("code"),
+                    json_field<&EndedSave::message>("message")};
+}
+
 // For status output and monitoring.
 struct RankReport {
   std::uint64_t arena_bytes = 0;
@@ -101,6 +116,7 @@ struct RankReport {
   std::uint64_t write_us = 0;
   std::optional<std::uint64_t> last_persisted_step;
   std::string last_error;
+  std::vector<EndedSave> ended;  // since the present trainer said hello, oldest first; only the newest ones
 };
 
 class AgentRank {
@@ -208,13 +224,15 @@ class AgentRank {
   // agent_rank.cpp
   void run_encoder();
   void run_writer();
-  // Precondition of the next four functions: `mutex_` is held.
+  // Precondition of the next six functions: `mutex_` is held.
   [[nodiscard]] store::BaseCache::Limits memory_limits() const;
   void free_slot_locked(std::uint32_t slot);
   // Without telling the trainer.
   void empty_slot_locked(std::uint32_t slot);
-  void fail_save_locked(std::uint64_t ticket, Error error, bool is_skip = false);
+  void fail_save_locked(std::uint64_t ticket, std::uint64_t step, Error error, bool is_skip = false,
+                        bool is_for_store = true);
   void tell(ProgressEvent event);
+  void note_ended_locked(std::uint64_t step, std::string_view stage, const Error* error);
   // Precondition of the next two functions: the slot's save is being encoded. Later, the slot may belong to another
   // arena.
   [[nodiscard]] std::size_t slot_count() const;

@@ -338,6 +338,7 @@ std::string Agent::report() const {
     put("write_seconds", static_cast<double>(report.write_us) * 1e-6);
     put("last_persisted_step", report.last_persisted_step);
     put("last_error", report.last_error.empty() ? std::nullopt : std::optional(report.last_error));
+    put("ended", report.ended);
     out.end_object();
   }
   out.end_array();

@@ -156,6 +156,33 @@ def test_what_cannot_be_stored_is_named(tmp_path: Path) -> None:
     assert_same(loaded(state_of(2), tmp_path / "run/2"), state_of(2))
 
 
+class Planted:
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path(PLANTED),)
+
+
+PLANTED = ""
+
+
+def test_a_planted_pickle_runs_only_with_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "PLANTED", str(tmp_path / "planted"))
+    state = {"w": torch.ones(3), "planted": Planted()}
+    save(state, tmp_path / "run/1", opaque="pickle")
+    assert not (tmp_path / "planted").exists()
+    with pytest.raises(dcp.api.CheckpointException, match="planted"):
+        loaded(state, tmp_path / "run/1")
+    reader = StorageReader(tmp_path / "run/1")
+    assert "planted" in reader.read_metadata().state_dict_metadata
+    only_tensors = {"w": torch.zeros(3)}
+    dcp.load(only_tensors, checkpoint_id=tmp_path / "run/1", storage_reader=reader, no_dist=True)
+    assert torch.equal(only_tensors["w"], torch.ones(3))
+    assert not (tmp_path / "planted").exists()
+    into = {"w": torch.zeros(3), "planted": None}
+    consenting = StorageReader(opaque="pickle")
+    dcp.load(into, checkpoint_id=tmp_path / "run/1", storage_reader=consenting, no_dist=True)
+    assert (tmp_path / "planted").exists()
+
+
 def test_wrong_uses_are_explained(tmp_path: Path) -> None:
     save(state_of(5), tmp_path / "run/5")
     with pytest.raises(dcp.api.CheckpointException, match="cannot be saved with overwrite=False: the newest is 5"):

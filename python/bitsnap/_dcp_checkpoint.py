@@ -1,0 +1,126 @@
+"""A checkpoint of torch.distributed.checkpoint in a store, opened for reading."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import metadata as dcp_metadata
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import LoadPlanner, ReadItem
+
+from bitsnap._bitsnap import GlobalTensor
+from bitsnap._dtypes import torch_dtype
+from bitsnap._naming import checkpoint_id_of
+from bitsnap._options import PathLike
+from bitsnap._pickled_values import Opaque
+from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
+from bitsnap.state import load
+from bitsnap.store import Store
+
+# The key of the commit's metadata, and of the state of each shard, that has what is no tensor.
+KEY = "torch.distributed.checkpoint"
+# The tensors of values have names below this one.
+_VALUES = f"{KEY}.values."
+
+
+class OpenCheckpoint:
+    """One step of a store, as DCP sees it."""
+
+    def __init__(self, checkpoint_id: PathLike, opaque: Opaque, threads: int) -> None:
+        run, step = checkpoint_id_of(checkpoint_id)
+        self._opaque: Opaque = opaque
+        self._id = checkpoint_id
+        self._store = Store(run, read_only=True, threads=threads)
+        newest = self._store.latest() if step is None else step
+        if newest is None:
+            raise NotFoundError(f"{run}: the store has no checkpoints")
+        self._step: int = newest
+        info = self._store.checkpoint(self._step)
+        self._tensors: dict[str, GlobalTensor] = {
+            name: tensor for name, tensor in self._store.tensors(self._step).items() if not name.startswith(_VALUES)
+        }
+        self._save_id: str | None = None
+        self._values: dict[str, int] = {}  # the shard of each
+        self._paths: dict[str, tuple[str | int, ...]] = {}
+        self._read: dict[int, dict[str, Any]] = {}  # values of the shards that were opened
+        described = info.metadata.get(KEY)
+        if described is not None:
+            self._describe(described, info.shards)
+        else:
+            for shard in range(info.shards):
+                part = self._part(shard)
+                for name in part["values"]:
+                    self._values.setdefault(name, shard)
+                self._paths.update((name, tuple(path)) for name, path in part["paths"].items())
+
+    def metadata(self) -> Metadata:
+        entries: dict[str, Any] = {name: dcp_metadata.BytesStorageMetadata() for name in self._values}
+        for name, tensor in self._tensors.items():
+            entries[name] = dcp_metadata.TensorStorageMetadata(
+                properties=dcp_metadata.TensorProperties(dtype=torch_dtype(tensor.dtype, name)),
+                size=torch.Size(tensor.shape),
+                chunks=[
+                    dcp_metadata.ChunkStorageMetadata(torch.Size(part.offset), torch.Size(part.shape))
+                    for part in tensor.parts
+                ],
+            )
+        return Metadata(
+            state_dict_metadata=entries,
+            planner_data=dict(self._paths),
+            storage_meta=StorageMeta(checkpoint_id=self._id, save_id=self._save_id),
+        )
+
+    def value(self, name: str) -> Any:
+        shard = self._values.get(name)
+        if shard is None:
+            raise NotFoundError(f"{self._store.path}: step {self._step} has no value {name!r}")
+        return self._part(shard)["values"][name]
+
+    def read_tensors(self, items: list[ReadItem], planner: LoadPlanner) -> None:
+        targets = [(item, planner.resolve_tensor(item)) for item in items]
+        requests = []
+        converted: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for item, target in targets:
+            tensor = self._tensors.get(item.storage_index.fqn)
+            if tensor is None:
+                raise NotFoundError(f"{self._store.path}: step {self._step} has no tensor {item.storage_index.fqn!r}")
+            begin = item.storage_index.offset or torch.Size([0] * len(item.storage_offsets))
+            offset = tuple(a + b for a, b in zip(begin, item.storage_offsets, strict=True))
+            if tuple(target.shape) != tuple(item.lengths):
+                raise InvalidArgumentError(
+                    f"tensor {item.storage_index.fqn!r}: the tensor to fill has shape {list(target.shape)}, expected "
+                    f"{list(item.lengths)}"
+                )
+            place = target.detach()
+            dtype = torch_dtype(tensor.dtype, item.storage_index.fqn)
+            if place.dtype != dtype:
+                staged = torch.empty(place.shape, dtype=dtype)
+                converted.append((place, staged))
+                place = staged
+            requests.append((item.storage_index.fqn, offset, place))
+        self._store._read_into(self._step, requests, may_share=True)
+        for place, staged in converted:
+            place.copy_(staged)
+        for item, target in targets:
+            planner.commit_tensor(item, target)
+
+    def _describe(self, text: str, shards: int) -> None:
+        try:
+            described = json.loads(text)
+            self._save_id = described["save_id"]
+            self._values = {str(name): int(shard) for name, shard in described["values"].items()}
+            self._paths = {name: tuple(path) for name, path in described["paths"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptError(f"{self._store.path}: step {self._step}: metadata {KEY!r} is damaged: {error}") from None
+        if any(not 0 <= shard < shards for shard in self._values.values()):
+            raise CorruptError(
+                f"{self._store.path}: step {self._step}: metadata {KEY!r} names shards that do not exist"
+            )
+
+    def _part(self, shard: int) -> dict[str, Any]:
+        if shard not in self._read:
+            state = load(self._store.snapshot(self._step, shard), keys=[(KEY,)], opaque=self._opaque)
+            self._read[shard] = state[KEY]
+        return self._read[shard]

@@ -1,0 +1,72 @@
+"""Values that only pickle can store: saved and loaded with the caller's consent, `opaque="pickle"`.
+
+A file holds the name of the type as text and the pickle as bytes. Reading the file without consent leaves the bytes
+alone: only unpickled() runs them, and only load() with consent calls it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from bitsnap._arguments import invalid, text_of
+from bitsnap.errors import InvalidArgumentError
+
+# What becomes of values that no other way can store.
+Opaque: TypeAlias = Literal["refuse", "pickle"]
+
+# The name of a pickled value in the typed tree. docs/spec/typed_tree.md.
+PICKLED = "pickle"
+# Of every version of Python that this package supports: the same value gives the same bytes.
+_PROTOCOL = 5
+
+
+@dataclass
+class PickledValue:
+    """In a loaded tree: a value that has not been unpickled. Not hashable, as no key is."""
+
+    type_name: str
+    content: Any  # bytes, or what stands for bytes that are stored as a tensor
+
+
+def may_pickle(opaque: Opaque) -> bool:
+    if text_of(opaque, "opaque") not in ("refuse", "pickle"):
+        raise invalid("opaque", f'must be "refuse" or "pickle", got {opaque!r}')
+    return opaque == "pickle"
+
+
+def type_name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def pickled(value: Any, where: Callable[[], str]) -> bytes:
+    """Raises InvalidArgumentError if pickle cannot store the value either."""
+    try:
+        return pickle.dumps(value, _PROTOCOL)
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"{where()} is of type {type_name(type(value))} and cannot be stored, not even pickled: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def check_consent(value: PickledValue, may_unpickle: bool, where: str) -> None:
+    """Raises InvalidArgumentError if the caller did not consent to run what the file says."""
+    if not may_unpickle:
+        raise InvalidArgumentError(
+            f'{where} is a pickled value of type {value.type_name!r}: pass opaque="pickle" to load it if you trust the '
+            "file, because unpickling runs code that the file chooses; or load other parts with keys="
+        )
+
+
+def unpickled(type_name: str, content: bytes, where: Callable[[], str]) -> Any:
+    """Runs the pickle. Only for callers who have consented."""
+    try:
+        return pickle.loads(content)
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"{where()} is a pickled value of type {type_name!r} and cannot be unpickled: "
+            f"{type(error).__name__}: {error}"
+        ) from error
