@@ -272,6 +272,10 @@ class Store::Impl {
   store::RunRecord run_;
   CodingSettings settings_;  // of options_, then of run_
   const std::shared_ptr<store::CheckpointReader> reader_;
+  // The tensors that were listed last: a rank lists them to plan, and then reads.
+  mutable std::mutex tensors_mutex_;
+  mutable std::optional<store::CommitRecord> last_record_;
+  mutable Tensors last_tensors_;
 
   store::WriteTurn turn_;
   store::StepDirectories directories_;

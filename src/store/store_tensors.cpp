@@ -123,11 +123,23 @@ Result<std::pair<store::CommitRecord, Store::Impl::Tensors>> Store::Impl::record
     auto record = store::read_commit_record(file_system_, layout_, step);
     if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(step_not_found(step));
     if (!record) return tl::unexpected(std::move(record).error());
-    if (auto read = store::read_tensor_index(file_system_, layout_, *record)) {
-      return std::pair(*std::move(record), std::make_shared<const std::vector<GlobalTensor>>(*std::move(read)));
+    {
+      const std::lock_guard lock(tensors_mutex_);
+      if (last_record_ && *last_record_ == *record) return std::pair(*std::move(record), last_tensors_);
     }
-    auto made = store::index_tensors(file_system_, layout_, *reader_, *record, options_.limits, threads);
-    if (made) return std::pair(*std::move(record), std::make_shared<const std::vector<GlobalTensor>>(*std::move(made)));
+    Result<std::vector<GlobalTensor>> made = tl::unexpected(Error(ErrorKind::not_found, ""));
+    if (auto read = store::read_tensor_index(file_system_, layout_, *record)) {
+      made = *std::move(read);
+    } else {
+      made = store::index_tensors(file_system_, layout_, *reader_, *record, options_.limits, threads);
+    }
+    if (made) {
+      auto tensors = std::make_shared<const std::vector<GlobalTensor>>(*std::move(made));
+      const std::lock_guard lock(tensors_mutex_);
+      last_record_ = *record;
+      last_tensors_ = tensors;
+      return std::pair(*std::move(record), std::move(tensors));
+    }
     // A writer may have removed or rewritten the step since its record was read.
     if (attempt == kReadAttempts || !store::is_damage(made.error())) return tl::unexpected(std::move(made).error());
   }

@@ -52,8 +52,10 @@ struct PartsFormat {
   static Result<void> read(JsonReader& in, std::vector<TensorPart>& to) {
     std::vector<std::uint64_t> numbers;
     return in.read_array([&]() -> Result<void> {
-      numbers.clear();
-      BITSNAP_TRY(read_json_list(in, numbers, container::read_json<std::uint64_t>, {.most = 2 + 2 * kMaxDimensions}));
+      if (!read_plain(in, numbers)) {
+        numbers.clear();
+        BITSNAP_TRY(read_json_list(in, numbers, container::read_json<std::uint64_t>, {.most = 2 + 2 * kMaxDimensions}));
+      }
       if (numbers.size() < 2 || numbers.size() % 2 != 0 || numbers[0] >= kMaxShards) {
         return fail(ErrorKind::corrupt, "expected a shard, a tensor, an offset and an extent");
       }
@@ -65,6 +67,19 @@ struct PartsFormat {
       part.extent.assign(middle, numbers.end());
       return {};
     });
+  }
+  // The numbers as write() writes them, several times as fast. False, with nothing read, for anything else.
+  static bool read_plain(JsonReader& in, std::vector<std::uint64_t>& numbers) {
+    const std::size_t begin = in.position();
+    numbers.clear();
+    bool is_plain = in.accept_literal("[");
+    while (is_plain && numbers.size() < 2 + 2 * kMaxDimensions) {
+      is_plain = in.accept_plain_unsigned(numbers.emplace_back());
+      if (is_plain && in.accept_literal("]")) return true;
+      is_plain = is_plain && in.accept_literal(",");
+    }
+    in.return_to(begin);
+    return false;
   }
   static void write(JsonWriter& out, const std::vector<TensorPart>& from) {
     out.begin_array();
