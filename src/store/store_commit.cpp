@@ -161,6 +161,7 @@ Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t ste
 
 // A cache: if it cannot be written, reading opens all shards.
 void Store::Impl::write_tensors(const store::CommitRecord& record) {
+  if (record.shards.size() == 1) return;
   const auto tensors = store::index_tensors(file_system_, layout_, *reader_, record, options_.limits, 0);
   if (tensors) static_cast<void>(store::write_tensor_index(file_system_, layout_, record, *tensors));
 }
@@ -274,7 +275,6 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
   store::settle_links(record);
   BITSNAP_ASSIGN(const bool changes_labels, concerns_labels(step, options.labels));
   if ((changes_labels || replaces) && !is_alone) return std::optional<CommitOutcome>();
-  if (shards > 1) write_tensors(record);
 
   BITSNAP_TRY(directories_.sync_step(step));
   BITSNAP_TRY(directories_.sync_checkpoints());
@@ -285,6 +285,7 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
   if (replaces) {
     CommitOutcome outcome;
     BITSNAP_ASSIGN(outcome.checkpoint, replace_record(record));
+    write_tensors(record);
     outcome.checkpoint->labels = std::move(labels);
     return outcome;
   }
@@ -299,6 +300,7 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
   }
   directories_.note_sync(*written);
   remove_leftovers(record);
+  write_tensors(record);
   CommitOutcome outcome{note_committed(record), {}};
   outcome.checkpoint->labels = std::move(labels);
   return outcome;
