@@ -176,17 +176,17 @@ std::vector<CrashScenario> replica_scenarios() {
   return scenarios;
 }
 
-OnStore saves_as(std::uint64_t step, std::vector<std::string> labels, std::uint64_t seed = 0) {
+OnStore saves_as(std::uint64_t step, const std::vector<std::string>& labels, std::uint64_t seed = 0) {
   return [=](Store& store, Journal& journal) {
     return save_step(store, journal, step, seed, Destination::disk, {.labels = labels});
   };
 }
 
-OnStore labels(std::uint64_t step, std::string label) {
+OnStore labels(std::uint64_t step, const std::string& label) {
   return [=](Store& store, Journal& journal) { return label_step(store, journal, step, label); };
 }
 
-OnStore unlabels(std::string label) {
+OnStore unlabels(const std::string& label) {
   return [=](Store& store, Journal& journal) { return remove_label(store, journal, label); };
 }
 
@@ -220,6 +220,8 @@ std::vector<CrashScenario> label_scenarios() {
                        with_store(depth_2, one_after_another({saves(1, 3), labels(3, "best"), labels(2, "old")})),
                        with_store(depth_2, one_after_another({labels(1, "best"), unlabels("old"), labels(2, "best")})),
                        with_store(depth_2, one_after_another({labels(3, "best"), rolls_back(1)}))});
+  scenarios.push_back({"LabellingAgain", depth_2, with_store(depth_2, saves(1, 2)),
+                       with_store(depth_2, labels(1, "best")), with_store(depth_2, labels(1, "best"))});
   scenarios.push_back(
       {"PruningLabelledSteps", depth_2,
        with_store(depth_2, one_after_another({saves_as(1, {"best"}), saves(2, 3), saves_as(4, {"best"}), saves(5, 5)})),
@@ -269,9 +271,9 @@ std::vector<CrashScenario> replacing_scenarios() {
       {"ReplacingTheOnlyStep", in_memory, with_store(in_memory, saves(1, 1)),
        with_store(in_memory, one_after_another({replaces(1, 5), replaces(1, 6, Destination::memory), saves(2, 2)})),
        with_store(in_memory, one_after_another({save_next, prunes(keep(1), Reencode::always)}))});
-  scenarios.push_back({"TwoRanksReplace", depth_2, two_ranks(2, 1, 2), ranks_replace(5, "b1"), ranks_replace(6, "b2")});
+  scenarios.push_back({"TwoRanksReplace", depth_2, two_ranks(2, 1, 2), ranks_replace(5, "a5"), ranks_replace(6, "a6")});
   scenarios.push_back(
-      {"TwoRanksReplaceAndOnePrunes", depth_2, two_ranks(2, 1, 2), ranks_replace(5, "b1"), rank_prunes(2, keep(1))});
+      {"TwoRanksReplaceAndOnePrunes", depth_2, two_ranks(2, 1, 2), ranks_replace(5, "a5"), rank_prunes(2, keep(1))});
   return scenarios;
 }
 

@@ -249,6 +249,7 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
   BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already(step, attempt, replaces));
   if (earlier) return CommitOutcome{std::move(earlier), {}};
   if (!replaces) BITSNAP_TRY(check_not_too_late(step, attempt));
+  BITSNAP_ASSIGN(const bool changes_labels, concerns_labels(step, options.labels));
 
   store::CommitRecord record;
   record.step = step;
@@ -273,7 +274,6 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
   }
 
   store::settle_links(record);
-  BITSNAP_ASSIGN(const bool changes_labels, concerns_labels(step, options.labels));
   if ((changes_labels || replaces) && !is_alone) return std::optional<CommitOutcome>();
 
   BITSNAP_TRY(directories_.sync_step(step));

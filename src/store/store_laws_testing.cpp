@@ -146,7 +146,7 @@ TestRun without_labels(TestRun run, const std::set<std::string>& labels) {
 }
 
 // A step that is replaced keeps its labels.
-Journal::Change adding(std::uint64_t step, TestStep content) {
+Journal::Change adding(std::uint64_t step, const TestStep& content) {
   return [=](const TestRun& run) {
     TestRun after = without_labels(run, content.labels);
     std::set<std::string> kept = after[step].labels;

@@ -28,8 +28,8 @@ bool refers_to(const store::StepNode& node, const std::set<std::uint64_t>& steps
 class Store::Impl::Pruner {
  public:
   // Keeps what the retention says.
-  Pruner(Impl& store, const Retention& retention, const PruneOptions& options)
-      : store_(store), retention_(retention), options_(options) {}
+  Pruner(Impl& store, Retention retention, const PruneOptions& options)
+      : store_(store), retention_(std::move(retention)), options_(options) {}
   // Keeps all checkpoints but `removed`, which are ascending.
   Pruner(Impl& store, const std::vector<std::uint64_t>& removed, const PruneOptions& options)
       : store_(store), removed_(&removed), options_(options) {}
