@@ -92,8 +92,8 @@ void Store::Impl::note_labels(std::vector<CheckpointInfo>& checkpoints,
 }
 
 Result<void> Store::Impl::change_labels(const store::LabelRecord& current, const store::LabelRecord& next) {
-  // A writer that was killed may not have synced the current record.
-  if (next == current) return current.labels.empty() ? Result<void>() : directories_.sync(layout_.root());
+  // A record that stays as it is is written again: a writer that was killed may not have synced it.
+  if (next == current && current.labels.empty()) return {};
   const auto written = store::write_label_record(file_system_, layout_, next);
   if (!written) return tl::unexpected(written.error());
   directories_.note_sync(*written);

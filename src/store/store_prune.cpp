@@ -384,11 +384,11 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
     }
     const Result<store::CommitRecord>& record = record_of(step, known);
     BITSNAP_ASSIGN(std::vector<std::string> strays, directories_.strays(step, record ? &*record : nullptr));
-    if (step == last && record) BITSNAP_TRY(spare_waiting(step, *record, strays));
     // A writer that was killed while it retired or rewrote this step may not have synced the record. A crash could
     // then bring the previous record back, which refers to strays. So the record is synced before strays are removed.
     const bool may_come_back = known.state == store::StepState::retired || !strays.empty();
     if (!dry_run && may_come_back) BITSNAP_TRY(directories_.sync_step(step));
+    if (step == last && record) BITSNAP_TRY(spare_waiting(step, *record, strays));
     for (const std::string& name : strays) {
       found.push_back(store::RunLayout::relative_file(step, name));
       if (!dry_run) BITSNAP_TRY(directories_.remove_file(step, name));
