@@ -120,7 +120,9 @@ class ContentReader {
       if (in.accept_literal(R"(,"pool":)") && !in.accept_plain_unsigned(pool.emplace())) return false;
       if (in.accept_literal(R"(,"global_shape":[)")) {
         if (!global_shape.read(in) || !in.accept_literal(R"(,"offset":[)") || !offset.read(in)) return false;
-        if (in.accept_literal(R"(,"global_name":)") && !in.accept_plain_string(global_name)) return false;
+        if (in.accept_literal(R"(,"global_name":)") && (!in.accept_plain_string(global_name) || global_name.empty())) {
+          return false;
+        }
         info.shard = ShardBox{global_shape.vector(), offset.vector(), std::string(global_name)};
       }
       return in.accept_literal("}");
