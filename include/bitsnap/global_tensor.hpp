@@ -38,6 +38,7 @@ struct GlobalTensor {
 // A box of a global tensor, and the memory that it is read into.
 struct TensorBox {
   std::string name;
+  std::string dtype_name;             // of the memory; must be that of the tensor
   std::vector<std::uint64_t> offset;  // elements in each dimension
   std::vector<std::uint64_t> extent;  // elements in each dimension
   std::byte* out = nullptr;           // of the first element of the box

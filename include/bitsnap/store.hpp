@@ -248,7 +248,7 @@ class Store {
   // Reads boxes of tensors from the shards that hold them, in parallel; decodes each chunk once. Opens only the shards
   // that are needed. After an error, the content of the memory is unspecified. not_found if there is no such step or
   // tensor, or if the shards do not hold all elements of a box; invalid_argument for a box that does not lie in its
-  // tensor; corrupt if shards hold different values of the same elements.
+  // tensor or has another dtype; corrupt if shards hold different values of the same elements.
   [[nodiscard]] Result<void> read_boxes(std::uint64_t step, std::span<const TensorBox> boxes,
                                         const RunOptions& options = {}) const;
 

@@ -55,6 +55,11 @@ struct TensorInfo {
     return shard && !shard->global_name.empty() ? shard->global_name : name;
   }
 
+  // The shape of that tensor.
+  [[nodiscard]] const std::vector<std::uint64_t>& global_shape() const noexcept {
+    return shard ? shard->global_shape : shape;
+  }
+
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
 

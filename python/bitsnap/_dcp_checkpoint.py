@@ -122,5 +122,8 @@ class OpenCheckpoint:
     def _part(self, shard: int) -> dict[str, Any]:
         if shard not in self._read:
             state = load(self._store.snapshot(self._step, shard), keys=[(KEY,)], opaque=self._opaque)
-            self._read[shard] = state[KEY]
+            part = state[KEY]
+            if not isinstance(part, dict) or not all(isinstance(part.get(key), dict) for key in ("values", "paths")):
+                raise CorruptError(f"{self._store.path}: step {self._step}, shard {shard}: {KEY!r} is damaged")
+            self._read[shard] = part
         return self._read[shard]

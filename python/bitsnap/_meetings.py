@@ -6,6 +6,7 @@ count themselves in the store, and begin a collective only when all are there.
 
 from __future__ import annotations
 
+import secrets
 import time
 import weakref
 from typing import Any
@@ -29,10 +30,7 @@ class Meetings:
     @staticmethod
     def of_group() -> Meetings | None:
         """Those of the present group; None if it has no store."""
-        from torch.distributed import distributed_c10d
-
-        find_store = getattr(distributed_c10d, "_get_default_store", None)
-        store = None if find_store is None else find_store()
+        store = _store_of_group()
         if store is None:
             return None
         present = Meetings._present
@@ -65,6 +63,19 @@ class Meetings:
             store.add(arrived, 1)
         self._held += 1
         store.delete_key(_chair(place, rank))
+
+
+def _store_of_group() -> Any:
+    from torch.distributed import distributed_c10d
+
+    find_store = getattr(distributed_c10d, "_get_default_store", None)
+    return None if find_store is None else find_store()
+
+
+def word_of_start() -> str:
+    """A word that differs at each start of the job and is the same on all ranks, without a collective."""
+    store = _store_of_group()
+    return "" if store is None else bytes(store.compare_set("bitsnap/start", "", secrets.token_hex(8))).decode()
 
 
 def _chair(place: str, rank: int) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._arguments import check_callable
@@ -22,6 +22,7 @@ else:
 
 # Tensors for other devices use at most this much memory on the CPU at a time, or the size of the largest one.
 _STAGED_BYTES = 256 << 20
+T = TypeVar("T")
 
 
 class Job(NamedTuple):
@@ -38,15 +39,16 @@ def _new(info: TensorInfo, framework: _dtypes.Framework) -> tuple[Any, Place]:
     return new_tensor(info, info.shape, info.size_bytes, framework)
 
 
-def _batches(jobs: list[Job]) -> list[list[Job]]:
-    batches: list[list[Job]] = []
+def staged_batches(items: Iterable[T], size_of: Callable[[T], int]) -> list[list[T]]:
+    """The items in order, in batches of as many bytes as may be on the CPU at a time."""
+    batches: list[list[T]] = []
     size = 0
-    for job in jobs:
-        if not batches or size + job.info.size_bytes > _STAGED_BYTES:
+    for item in items:
+        if not batches or size + size_of(item) > _STAGED_BYTES:
             batches.append([])
             size = 0
-        batches[-1].append(job)
-        size += job.info.size_bytes
+        batches[-1].append(item)
+        size += size_of(item)
     return batches
 
 
@@ -130,7 +132,8 @@ class Loader:
             done += sum(request[2] for request in requests)
 
         read([(job.tensor, job.place.address, job.place.size_bytes) for job in self._jobs if job.place is not None])
-        for batch in _batches([job for job in self._jobs if job.place is None]):
+        staged = [job for job in self._jobs if job.place is None]
+        for batch in staged_batches(staged, lambda job: job.info.size_bytes):
             made = [(job, *_new(job.info, job.framework)) for job in batch]
             read([(job.tensor, place.address, place.size_bytes) for job, _, place in made])
             for job, tensor, _ in made:

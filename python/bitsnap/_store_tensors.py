@@ -13,15 +13,13 @@ from bitsnap._arrays import AnyTensor, Source, Strided, Target, copy_into, filla
 from bitsnap._bitsnap import GlobalTensor
 from bitsnap._options import Progress
 from bitsnap._overlaps import Filled, check_apart
+from bitsnap._reading import staged_batches
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.snapshot import alike
 
 # The name of a tensor, the offset of a box, and the tensor that it is read into.
 BoxRequest: TypeAlias = tuple[str, Sequence[SupportsIndex], AnyTensor]
-NativeBox: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]
-
-# Tensors of other devices are read through at most this much memory on the CPU at a time, or the largest of them.
-_STAGED_BYTES = 256 << 20
+NativeBox: TypeAlias = tuple[str, str, tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]
 
 
 class StoreTensors:
@@ -104,6 +102,7 @@ class StoreTensors:
 
 class _Wanted(NamedTuple):
     name: str
+    dtype: str
     offset: tuple[int, ...]
     extent: tuple[int, ...]
     target: Target
@@ -123,7 +122,7 @@ class _Wanted(NamedTuple):
 
     def native(self, memory: Strided) -> NativeBox:
         address, _, strides, _ = memory
-        return self.name, self.offset, self.extent, address, strides
+        return self.name, self.dtype, self.offset, self.extent, address, strides
 
 
 def _report(progress: Progress, start: int, total: int, part: int, _: int) -> object:
@@ -157,7 +156,9 @@ def _checked(tensors: dict[str, GlobalTensor], path: str, step: int, requests: I
                 f"shape {list(tensor.shape)}"
             )
         if source.size_bytes > 0:
-            wanted.append(_Wanted(name, at, shape, target, _memory_of(target, source), source.size_bytes, where))
+            wanted.append(
+                _Wanted(name, source.dtype, at, shape, target, _memory_of(target, source), source.size_bytes, where)
+            )
     return wanted
 
 
@@ -173,14 +174,5 @@ def _memory_of(target: Target, source: Source) -> Strided | None:
 def _batches(wanted: list[_Wanted]) -> list[list[_Wanted]]:
     """All tensors that are filled directly, and then batches of the others."""
     direct = [each for each in wanted if each.memory is not None]
-    batches = [direct] if direct else []
-    size = _STAGED_BYTES
-    for each in wanted:
-        if each.memory is not None:
-            continue
-        if size + each.size_bytes > _STAGED_BYTES:
-            batches.append([])
-            size = 0
-        batches[-1].append(each)
-        size += each.size_bytes
-    return batches
+    staged = [each for each in wanted if each.memory is None]
+    return ([direct] if direct else []) + staged_batches(staged, lambda each: each.size_bytes)

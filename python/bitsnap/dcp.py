@@ -45,6 +45,7 @@ from bitsnap._arguments import LARGEST_COUNT, number_of, positive_of
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._boxes import Box
 from bitsnap._dcp_checkpoint import KEY, OpenCheckpoint
+from bitsnap._meetings import word_of_start
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, Role, native_path
 from bitsnap._pickled_values import Opaque, may_pickle
@@ -124,6 +125,7 @@ class StorageWriter(TorchStorageWriter):
         self._store: Store | None = None
         self._step: int | None = None
         self._save_id = ""
+        self._saves = 0  # of this writer so far, the same on all ranks
         self._rank, self._use_collectives = 0, True
         self._replaced = ""  # when the checkpoint that this save replaces was committed; empty: there is none
         self.checkpoint_id: PathLike | None = path
@@ -137,6 +139,7 @@ class StorageWriter(TorchStorageWriter):
         self.checkpoint_id = self._path if checkpoint_id is None else checkpoint_id
         self._save_id = str(uuid.uuid4())
         self._step = None
+        self._saves += 1
 
     def storage_meta(self) -> StorageMeta | None:
         """The checkpoint id, and an id of this save."""
@@ -255,14 +258,16 @@ class StorageWriter(TorchStorageWriter):
         return self._store, self._step
 
     def _attempt(self) -> str:
-        """The same word on all ranks of this start of the job.
+        """The same word on all ranks of this try.
 
-        Plans may come from a cache, so that no word of this save can be sent with them. It need not differ from that of
-        an earlier try of the same step: the coordinator commits after all ranks have replaced their shards. It does
-        differ from that of the checkpoint that this one replaces.
+        Plans may come from a cache, so that no word of this save can be sent with them. If a coordinator commits, after
+        all ranks have replaced their shards, the word need only differ from that of the checkpoint that is replaced.
+        Without a coordinator, a rank must not commit together with shards of an earlier try.
         """
-        start = [os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT")]
-        return f"dcp-{hashlib.sha256(':'.join([*start, self._replaced]).encode()).hexdigest()[:16]}"
+        parts = [self._replaced]
+        if not self._use_collectives:
+            parts += [word_of_start() if _is_distributed() else self._save_id, str(self._saves)]
+        return f"dcp-{hashlib.sha256(':'.join(parts).encode()).hexdigest()[:16]}"
 
     def _role_of(self, name: str) -> Role | None:
         if self._roles is None:
@@ -383,7 +388,9 @@ def _pickled(value: Any) -> io.BytesIO:
     return content
 
 
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _world_size() -> int:
-    distributed = torch.distributed
-    is_there = distributed.is_available() and distributed.is_initialized()
-    return distributed.get_world_size() if is_there else 1
+    return torch.distributed.get_world_size() if _is_distributed() else 1

@@ -211,16 +211,16 @@ nb::typed<nb::dict, nb::str, PyGlobalTensor> tensors(const PyStore& self, std::u
   return result;
 }
 
-// Name, offset, extent, address, strides in bytes.
-using BoxItem = std::tuple<std::string, std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::uintptr_t,
-                           std::vector<std::int64_t>>;
+// Name, dtype, offset, extent, address, strides in bytes.
+using BoxItem = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::vector<std::uint64_t>,
+                           std::uintptr_t, std::vector<std::int64_t>>;
 
 void read_boxes(const PyStore& self, std::uint64_t step, const std::vector<BoxItem>& boxes, unsigned threads,
                 nb::object progress) {
   std::vector<TensorBox> native;
   native.reserve(boxes.size());
-  for (const auto& [name, offset, extent, address, strides] : boxes) {
-    native.push_back({name, offset, extent, reinterpret_cast<std::byte*>(address), strides});
+  for (const auto& [name, dtype_name, offset, extent, address, strides] : boxes) {
+    native.push_back({name, dtype_name, offset, extent, reinterpret_cast<std::byte*>(address), strides});
   }
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};

@@ -21,8 +21,12 @@ namespace {
 // Attempts to read the shards of a checkpoint that a writer changes meanwhile.
 constexpr int kReadAttempts = 4;
 
-// What is read from each shard.
-using ShardRequests = std::map<std::uint32_t, std::vector<Snapshot::BoxRequest>>;
+// What is read from one shard.
+struct ShardRequests {
+  std::vector<Snapshot::BoxRequest> boxes;
+  // Of each box: what the tensor index says of the tensor in the shard.
+  std::vector<std::pair<const GlobalTensor*, const TensorPart*>> expected;
+};
 
 class BoxPlanner {
  public:
@@ -38,6 +42,11 @@ class BoxPlanner {
                   fmt::format("{}: there is no tensor {}", place_, container::quote_name(wanted.name)));
     }
     const GlobalTensor& tensor = *found->second;
+    if (wanted.dtype_name != tensor.dtype_name) {
+      return tl::unexpected(
+          error(ErrorKind::invalid_argument, tensor,
+                fmt::format("it is {}, the memory to read into is {}", tensor.dtype_name, wanted.dtype_name)));
+    }
     const tensor::Box box{wanted.offset, wanted.extent};
     if (!tensor::lies_in(box, tensor.shape) || wanted.strides.size() != tensor.shape.size()) {
       return tl::unexpected(
@@ -56,14 +65,17 @@ class BoxPlanner {
         request.out += static_cast<std::int64_t>(shared->offset[i] - box.offset[i]) * wanted.strides[i];
         request.offset[i] -= part.offset[i];
       }
-      requests_[part.shard].push_back(std::move(request));
+      ShardRequests& shard = requests_[part.shard];
+      shard.boxes.push_back(std::move(request));
+      shard.expected.emplace_back(&tensor, &part);
       common.push_back(*std::move(shared));
       shards.push_back(part.shard);
     }
     return check_coverage(tensor, box, common, shards);
   }
 
-  [[nodiscard]] const ShardRequests& requests() const noexcept { return requests_; }
+  // By shard. Refers to the tensors that the planner was made of.
+  [[nodiscard]] const std::map<std::uint32_t, ShardRequests>& requests() const noexcept { return requests_; }
 
  private:
   // Every element must come from one part, or it would be unknown which of several values it has.
@@ -102,8 +114,22 @@ class BoxPlanner {
 
   std::string place_;
   std::unordered_map<std::string_view, const GlobalTensor*> by_name_;
-  ShardRequests requests_;
+  std::map<std::uint32_t, ShardRequests> requests_;
 };
+
+// Whether the shard holds what the tensor index says: a file that says another dtype would be read over the end of the
+// caller's memory.
+Result<void> check_shard(const Snapshot& snapshot, const ShardRequests& requests) {
+  for (const auto& [tensor, part] : requests.expected) {
+    const bool is_there = part->tensor < snapshot.tensors().size();
+    const TensorInfo* const info = is_there ? &snapshot.tensors()[part->tensor] : nullptr;
+    if (info != nullptr && info->dtype_name == tensor->dtype_name && info->shape == part->extent) continue;
+    return fail(ErrorKind::corrupt,
+                fmt::format("{}: tensor {} is not the {} of shape [{}] that the tensor index names", snapshot.name(),
+                            part->tensor, tensor->dtype_name, fmt::join(part->extent, ", ")));
+  }
+  return {};
+}
 
 std::uint64_t bytes_of(const Snapshot& snapshot, const std::vector<Snapshot::BoxRequest>& requests) {
   std::uint64_t bytes = 0;
@@ -127,18 +153,12 @@ Result<std::pair<store::CommitRecord, Store::Impl::Tensors>> Store::Impl::record
       const std::lock_guard lock(tensors_mutex_);
       if (last_record_ && *last_record_ == *record) return std::pair(*std::move(record), last_tensors_);
     }
-    Result<std::vector<GlobalTensor>> made = tl::unexpected(Error(ErrorKind::not_found, ""));
-    if (auto read = store::read_tensor_index(file_system_, layout_, *record)) {
-      made = *std::move(read);
-    } else {
-      made = store::index_tensors(file_system_, layout_, *reader_, *record, options_.limits, threads);
-    }
+    auto made = store::list_tensors(file_system_, layout_, *reader_, *record, options_.limits, threads);
     if (made) {
-      auto tensors = std::make_shared<const std::vector<GlobalTensor>>(*std::move(made));
       const std::lock_guard lock(tensors_mutex_);
       last_record_ = *record;
-      last_tensors_ = tensors;
-      return std::pair(*std::move(record), std::move(tensors));
+      last_tensors_ = std::make_shared<const std::vector<GlobalTensor>>(*std::move(made));
+      return std::pair(*std::move(record), last_tensors_);
     }
     // A writer may have removed or rewritten the step since its record was read.
     if (attempt == kReadAttempts || !store::is_damage(made.error())) return tl::unexpected(std::move(made).error());
@@ -164,14 +184,9 @@ Result<void> Store::Impl::read_boxes(std::uint64_t step, std::span<const TensorB
       BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> opened, reader_->open(step, shard));
       has_changed = has_changed || opened->id() != found.first.shards[shard].id;
       if (has_changed) break;
-      const bool fits = std::ranges::all_of(
-          requests, [&](const Snapshot::BoxRequest& request) { return request.tensor < opened->tensors().size(); });
-      if (!fits) {
-        return fail(ErrorKind::corrupt,
-                    fmt::format("{}: the tensor index names tensors that the file lacks", opened->name()));
-      }
-      total += bytes_of(*opened, requests);
-      shards.emplace_back(std::move(opened), &requests);
+      BITSNAP_TRY(check_shard(*opened, requests));
+      total += bytes_of(*opened, requests.boxes);
+      shards.emplace_back(std::move(opened), &requests.boxes);
     }
     if (has_changed && attempt < kReadAttempts) continue;
     if (has_changed) {

@@ -71,6 +71,7 @@ class TensorsOfShards : public ::testing::Test {
   std::string read_rows(std::uint64_t step, std::vector<std::uint64_t> offset, std::vector<std::uint64_t> extent) {
     std::vector<float> out(extent[0] * extent[1], -1);
     const TensorBox box{"w",
+                        "F32",
                         offset,
                         extent,
                         std::as_writable_bytes(std::span(out)).data(),
@@ -129,6 +130,22 @@ TEST_F(TensorsOfShards, AnIndexOfOtherShardsIsIgnored) {
   EXPECT_EQ(store_->tensors(3).value()->front().parts.size(), 4U);
 }
 
+TEST_F(TensorsOfShards, AnIndexThatNamesAnotherTensorIsNotBelieved) {
+  save(1, 2);
+  const RunLayout layout("/run");
+  const CommitRecord record = read_commit_record(files_, layout, 1).value();
+  // "rng" is a tensor of bytes: with the dtype of the index, more than the caller's memory would be written.
+  std::vector<GlobalTensor> tensors = *store_->tensors(1).value();
+  tensors.front().parts.front().tensor = 2;
+  ASSERT_TRUE(write_tensor_index(files_, layout, record, tensors));
+  open_again();
+  EXPECT_THAT(read_rows(1, {0, 0}, {4, 64}), HasSubstr("tensor 2 is not the F32 of shape [48, 64]"));
+  tensors.front().parts.front().tensor = 99;
+  ASSERT_TRUE(write_tensor_index(files_, layout, record, tensors));
+  open_again();
+  EXPECT_THAT(read_rows(1, {0, 0}, {4, 64}), HasSubstr("tensor 99 is not the F32"));
+}
+
 TEST_F(TensorsOfShards, AnyBoxIsReadFromTheShardsThatHoldIt) {
   save(1, 4);
   std::mt19937 random(2);
@@ -165,8 +182,11 @@ TEST_F(TensorsOfShards, WhatNoShardHoldsIsAnError) {
               HasSubstr("/run: step 1: tensor 'w' of shape [96, 64]: the box of extent [7, 64] at [90, 0] with 2 "
                         "strides does not lie in it"));
   EXPECT_THAT(read_rows(9, {0, 0}, {1, 1}), HasSubstr("step 9 not found"));
-  const TensorBox unknown{"v", {}, {}, nullptr, {}};
+  const TensorBox unknown{"v", "F32", {}, {}, nullptr, {}};
   EXPECT_THAT(store_->read_boxes(1, {&unknown, 1}).error().message(), HasSubstr("there is no tensor 'v'"));
+  const TensorBox other{"w", "F16", {0, 0}, {0, 0}, nullptr, {2, 2}};
+  EXPECT_THAT(store_->read_boxes(1, {&other, 1}).error().message(),
+              HasSubstr("it is F32, the memory to read into is F16"));
 
   StoreOptions options;
   options.access = StoreAccess::shared;

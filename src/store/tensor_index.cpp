@@ -152,6 +152,13 @@ Result<void> check_tensor(GlobalTensor& tensor, std::size_t shards) {
   return {};
 }
 
+// What the tensor index needs of a tensor in one shard.
+struct ShardTensor {
+  TensorInfo info;
+  std::uint64_t content = 0;  // a hash: equal for equal bytes that are stored in the same way
+  bool is_in_pool = false;    // then tensors with other hashes may have the same bytes
+};
+
 struct Entry {
   std::uint32_t shard = 0;
   std::size_t number = 0;
@@ -159,10 +166,8 @@ struct Entry {
 };
 
 bool is_same_tensor(const TensorInfo& a, const TensorInfo& b) {
-  const auto shape_of = [](const TensorInfo& info) -> const std::vector<std::uint64_t>& {
-    return info.shard ? info.shard->global_shape : info.shape;
-  };
-  return a.dtype_name == b.dtype_name && a.shard.has_value() == b.shard.has_value() && shape_of(a) == shape_of(b);
+  return a.dtype_name == b.dtype_name && a.shard.has_value() == b.shard.has_value() &&
+         a.global_shape() == b.global_shape();
 }
 
 TensorPart part_of(const Entry& entry) {
@@ -207,7 +212,7 @@ class Merger {
     tensor.name = std::move(unique);
     tensor.dtype = info.dtype;
     tensor.dtype_name = info.dtype_name;
-    tensor.shape = info.shard ? info.shard->global_shape : info.shape;
+    tensor.shape = info.global_shape();
     tensor.role = info.role;
     // A box that several shards hold is listed once, unless they are known to differ: then reading it fails.
     std::map<std::pair<std::vector<std::uint64_t>, std::vector<std::uint64_t>>, const ShardTensor*> boxes;
@@ -259,8 +264,7 @@ Result<void> compare_small(CheckpointReader& reader, const CommitRecord& record,
   return {};
 }
 
-}  // namespace
-
+// The tensors of a shard, by their number.
 std::vector<ShardTensor> shard_tensors(const container::Index& index) {
   std::vector<ShardTensor> tensors(index.content.tensors.size());
   std::vector<std::uint64_t> hashes;
@@ -284,6 +288,7 @@ std::vector<ShardTensor> shard_tensors(const container::Index& index) {
   return tensors;
 }
 
+// In the order in which the names appear first.
 std::vector<GlobalTensor> merge_shards(std::span<const std::vector<ShardTensor>> shards) {
   std::map<std::string_view, std::vector<Entry>> by_name;
   std::vector<std::string_view> names;
@@ -299,6 +304,8 @@ std::vector<GlobalTensor> merge_shards(std::span<const std::vector<ShardTensor>>
   for (const std::string_view name : names) merger.add(std::string(name), by_name[name]);
   return merger.take();
 }
+
+}  // namespace
 
 Result<std::vector<GlobalTensor>> index_tensors(os::FileSystem& file_system, const RunLayout& layout,
                                                 CheckpointReader& reader, const CommitRecord& record,
@@ -320,6 +327,13 @@ Result<std::vector<GlobalTensor>> index_tensors(os::FileSystem& file_system, con
       }));
   BITSNAP_TRY(compare_small(reader, record, shards));
   return merge_shards(shards);
+}
+
+Result<std::vector<GlobalTensor>> list_tensors(os::FileSystem& file_system, const RunLayout& layout,
+                                               CheckpointReader& reader, const CommitRecord& record,
+                                               const DecodeLimits& limits, unsigned threads) {
+  if (auto read = read_tensor_index(file_system, layout, record)) return *std::move(read);
+  return index_tensors(file_system, layout, reader, record, limits, threads);
 }
 
 std::optional<std::vector<GlobalTensor>> read_tensor_index(os::FileSystem& file_system, const RunLayout& layout,

@@ -12,7 +12,6 @@
 #include <bitsnap/global_tensor.hpp>
 #include <bitsnap/snapshot.hpp>
 
-#include "container/index.hpp"
 #include "os/file_system.hpp"
 #include "store/checkpoint_reader.hpp"
 #include "store/commit_record.hpp"
@@ -20,24 +19,16 @@
 
 namespace bitsnap::store {
 
-// What the tensor index needs of a tensor in one shard.
-struct ShardTensor {
-  TensorInfo info;
-  std::uint64_t content = 0;  // a hash: equal for equal bytes that are stored in the same way
-  bool is_in_pool = false;    // then tensors with other hashes may have the same bytes
-};
-
-// The tensors of a shard that can be read by themselves, by their number.
-[[nodiscard]] std::vector<ShardTensor> shard_tensors(const container::Index& index);
-
-// By the names' first appearance, in the order of shards.
-[[nodiscard]] std::vector<GlobalTensor> merge_shards(std::span<const std::vector<ShardTensor>> shards);
-
 // Opens the files of a record. Decodes nothing, unless several shards hold small tensors of one name, which it
 // compares. `threads` as in RunOptions. Errors are those of reading a snapshot.
 [[nodiscard]] Result<std::vector<GlobalTensor>> index_tensors(os::FileSystem& file_system, const RunLayout& layout,
                                                               CheckpointReader& reader, const CommitRecord& record,
                                                               const DecodeLimits& limits, unsigned threads);
+
+// From the tensor index, or else from the files.
+[[nodiscard]] Result<std::vector<GlobalTensor>> list_tensors(os::FileSystem& file_system, const RunLayout& layout,
+                                                             CheckpointReader& reader, const CommitRecord& record,
+                                                             const DecodeLimits& limits, unsigned threads);
 
 // nullopt if there is no file, if it is damaged, or if it is of other shards than those of the record.
 [[nodiscard]] std::optional<std::vector<GlobalTensor>> read_tensor_index(os::FileSystem& file_system,

@@ -325,6 +325,35 @@ def without_a_coordinator(rank, mesh):
     assert torch.equal(into["w"].full_tensor(), WEIGHT)
     assert into["values"]["x"] == (1, 2)
 
+def tries_without_a_coordinator_never_mix(rank, mesh):
+    first, second = ({"w": distribute_tensor(WEIGHT + number, mesh, [Shard(0)])} for number in (1, 2))
+    writer = FailingWriter()
+    writer.fails_in = "before"  # rank 2, while the others write their shards
+    try:
+        dcp.save(first, checkpoint_id=f"{path}-tries/7", storage_writer=writer, use_collectives=False)
+    except OSError:
+        dist.barrier()  # the others wait in it
+    writer.fails_in = ""
+    dist.barrier()
+    # Rank 2 comes first: the shards of the others must not be those of the first try.
+    if rank != 2:
+        dist.barrier()
+        dcp.save(second, checkpoint_id=f"{path}-tries/7", storage_writer=writer, use_collectives=False)
+    else:
+        writer.reset(f"{path}-tries/7")
+        planner = dcp.DefaultSavePlanner()
+        planner.set_up_planner(second, is_coordinator=False)
+        writer.set_up_storage_writer(False, rank=rank, use_collectives=False)
+        plan, = writer.prepare_global_plan(planner.create_global_plan([planner.create_local_plan()])[0])
+        writer.write_data(planner.finish_plan(plan), planner)
+        from bitsnap import Store
+        assert 7 not in Store(f"{path}-tries", read_only=True)
+        dist.barrier()
+        dist.barrier()
+    into = {"w": distribute_tensor(torch.zeros_like(WEIGHT), mesh, [Replicate()])}
+    dcp.load(into, checkpoint_id=f"{path}-tries/7", storage_reader=StorageReader())
+    assert torch.equal(into["w"].full_tensor(), WEIGHT + 2)
+
 def run(rank):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{path}-meeting", rank=rank, world_size=RANKS)
@@ -332,6 +361,7 @@ def run(rank):
     every_layout_is_read_in_every_other(rank)
     a_failed_save_leaves_the_step_before(rank, mesh)
     without_a_coordinator(rank, mesh)
+    tries_without_a_coordinator_never_mix(rank, mesh)
     fsdp_is_resumed(rank, mesh)
     dist.destroy_process_group()
 
