@@ -27,6 +27,19 @@ inline std::unique_ptr<Store> open(os::FileSystem& files, const StoreOptions& op
   return store ? std::move(*store) : nullptr;
 }
 
+// Calls work(options) for each base rule, with the base in memory and on disk.
+template <typename Work>
+void for_each_base(const Work& work) {
+  for (const std::uint64_t base_memory : {0U, 1U << 20}) {
+    for (const BaseRule rule : {BaseRule::previous, BaseRule::keyframe}) {
+      StoreOptions options = writing();
+      options.base_memory_bytes = base_memory;
+      options.settings.base = rule;
+      work(options);
+    }
+  }
+}
+
 inline void save_steps(Store& store, std::uint64_t first, std::uint64_t last) {
   for (std::uint64_t step = first; step <= last; ++step) {
     const auto saved = store.save(step, TestState(step).state());

@@ -220,7 +220,7 @@ class Store::Impl {
   Result<std::vector<std::uint32_t>> missing_shards(std::uint64_t step, std::uint32_t shards,
                                                     const std::string& attempt, std::uint32_t first) const;
 
-  // Commits shards, if `is_alone` or nothing of it needs the exclusive lock. Otherwise returns nullopt.
+  // Commits the shards of an attempt. Returns nullopt if the commit needs the exclusive lock and `is_alone` is false.
   Result<std::optional<CommitOutcome>> commit_shards(std::uint64_t step, std::uint32_t shards,
                                                      const std::string& attempt, const CommitOptions& options,
                                                      bool is_alone);

@@ -45,22 +45,17 @@ TEST(StoreRemove, RewritesOthersIfAsked) {
 }
 
 TEST(StoreRemove, TheNextSaveIsCodedAgainstWhatIsTheNewestThen) {
-  for (const std::uint64_t base_memory : {0U, 1U << 20}) {
-    for (const BaseRule rule : {BaseRule::previous, BaseRule::keyframe}) {
-      os::FakeFileSystem files;
-      StoreOptions options = writing();
-      options.base_memory_bytes = base_memory;
-      options.settings.base = rule;
-      const auto store = open(files, options);
-      save_steps(*store, 1, 5);
-      ASSERT_TRUE(store->remove({1, 4, 5}));
-      const auto saved = store->save(4, TestState(4).state());
-      ASSERT_TRUE(saved) << saved.error().message();
-      EXPECT_EQ(saved->base, rule == BaseRule::previous ? 3U : 1U);
-      EXPECT_FALSE(saved->damage);
-      expect_steps(*store, {2, 3, 4});
-    }
-  }
+  for_each_base([](const StoreOptions& options) {
+    os::FakeFileSystem files;
+    const auto store = open(files, options);
+    save_steps(*store, 1, 5);
+    ASSERT_TRUE(store->remove({1, 4, 5}));
+    const auto saved = store->save(4, TestState(4).state());
+    ASSERT_TRUE(saved) << saved.error().message();
+    EXPECT_EQ(saved->base, options.settings.base == BaseRule::previous ? 3U : 1U);
+    EXPECT_FALSE(saved->damage);
+    expect_steps(*store, {2, 3, 4});
+  });
 }
 
 TEST(StoreRemove, NamesMissingStepsAndChangesNothing) {

@@ -22,32 +22,27 @@ std::vector<std::string> files_of_step(os::FakeFileSystem& files, std::uint64_t 
 }
 
 TEST(StoreReplace, TheNewCheckpointTakesThePlaceOfTheOldOne) {
-  for (const std::uint64_t base_memory : {0U, 1U << 20}) {
-    for (const BaseRule rule : {BaseRule::previous, BaseRule::keyframe}) {
-      os::FakeFileSystem files;
-      StoreOptions options = writing();
-      options.base_memory_bytes = base_memory;
-      options.settings.base = rule;
-      const auto store = open(files, options);
-      save_steps(*store, 1, 3);
-      for (const std::uint64_t seed : {7U, 8U}) {
-        const auto replaced = replace(*store, 3, seed);
-        ASSERT_TRUE(replaced) << replaced.error().message();
-        EXPECT_EQ(replaced->base, rule == BaseRule::previous ? 2U : 1U);
-        EXPECT_FALSE(replaced->damage);
-        EXPECT_EQ(check_step(*store, 3, TestState(3, seed)), "");
-        EXPECT_EQ(files_of_step(files, 3).size(), 2U);
-      }
-      const auto next = store->save(4, TestState(4, 8).state());
-      ASSERT_TRUE(next) << next.error().message();
-      EXPECT_EQ(next->base, rule == BaseRule::previous ? 3U : 1U);
-      EXPECT_FALSE(next->damage);
-      EXPECT_EQ(check_step(*store, 4, TestState(4, 8)), "");
-      EXPECT_EQ(store->steps().value(), (std::vector<std::uint64_t>{1, 2, 3, 4}));
-      EXPECT_TRUE(store->verify()->damages.empty());
-      EXPECT_TRUE(store->verify()->strays.empty());
+  for_each_base([](const StoreOptions& options) {
+    os::FakeFileSystem files;
+    const auto store = open(files, options);
+    save_steps(*store, 1, 3);
+    for (const std::uint64_t seed : {7U, 8U}) {
+      const auto replaced = replace(*store, 3, seed);
+      ASSERT_TRUE(replaced) << replaced.error().message();
+      EXPECT_EQ(replaced->base, options.settings.base == BaseRule::previous ? 2U : 1U);
+      EXPECT_FALSE(replaced->damage);
+      EXPECT_EQ(check_step(*store, 3, TestState(3, seed)), "");
+      EXPECT_EQ(files_of_step(files, 3).size(), 2U);
     }
-  }
+    const auto next = store->save(4, TestState(4, 8).state());
+    ASSERT_TRUE(next) << next.error().message();
+    EXPECT_EQ(next->base, options.settings.base == BaseRule::previous ? 3U : 1U);
+    EXPECT_FALSE(next->damage);
+    EXPECT_EQ(check_step(*store, 4, TestState(4, 8)), "");
+    EXPECT_EQ(store->steps().value(), (std::vector<std::uint64_t>{1, 2, 3, 4}));
+    EXPECT_TRUE(store->verify()->damages.empty());
+    EXPECT_TRUE(store->verify()->strays.empty());
+  });
 }
 
 TEST(StoreReplace, OnlyTheNewestStepAndOnlyIfAsked) {

@@ -66,7 +66,7 @@ class TensorsOfShards : public ::testing::Test {
     }
     ASSERT_TRUE(store_->commit(step, ranks, "a").value());
   }
-  // A handle that knows nothing of what was read before.
+  // Opens the store again: a handle caches the tensors that it listed last.
   void open_again() { store_ = open_store(files_, "/run", {.access = StoreAccess::shared}).value(); }
   std::string read_rows(std::uint64_t step, std::vector<std::uint64_t> offset, std::vector<std::uint64_t> extent) {
     std::vector<float> out(extent[0] * extent[1], -1);
