@@ -59,7 +59,7 @@ std::vector<std::uint16_t> box_of(const Extents& shape, const Extents& offset, c
 
 PartSource part_of(const Extents& shape, Extents offset, Extents extent) {
   ReadBytes read = reader_of(box_of(shape, offset, extent));
-  return {std::move(offset), std::move(extent), std::move(read)};
+  return {tensor::Box{std::move(offset), std::move(extent)}, std::move(read)};
 }
 
 // Divides a box at random places until it is in pieces.
