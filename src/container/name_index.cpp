@@ -2,7 +2,7 @@
 #include "container/name_index.hpp"
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <numeric>
 
 #include "base/bytes.hpp"
@@ -19,16 +19,17 @@ std::size_t tensor_of(std::uint64_t entry) noexcept { return static_cast<std::ui
 
 NameIndex::NameIndex(std::span<const TensorInfo> tensors) : entries_(tensors.size()) {
   // By the highest bits of the hash first, which leaves few entries to each sort.
-  constexpr int kShift = 64 - 12;
-  std::array<std::size_t, (std::size_t{1} << 12) + 1> ends{};
+  const int bits = std::clamp(static_cast<int>(std::bit_width(tensors.size())), 1, 12);
+  const int shift = 64 - bits;
+  std::vector<std::size_t> ends((std::size_t{1} << bits) + 1);
   std::vector<std::uint64_t> unsorted;
   unsorted.reserve(tensors.size());
   for (const TensorInfo& info : tensors) {
     unsorted.push_back(std::uint64_t{hash_of(info.name)} << 32 | unsorted.size());
-    ++ends[(unsorted.back() >> kShift) + 1];
+    ++ends[(unsorted.back() >> shift) + 1];
   }
   std::partial_sum(ends.begin(), ends.end(), ends.begin());
-  for (const std::uint64_t entry : unsorted) entries_[ends[entry >> kShift]++] = entry;
+  for (const std::uint64_t entry : unsorted) entries_[ends[entry >> shift]++] = entry;
   std::size_t first = 0;
   for (const std::size_t end : ends) {
     std::sort(entries_.begin() + static_cast<std::ptrdiff_t>(first),

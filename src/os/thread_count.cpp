@@ -32,7 +32,8 @@ unsigned affinity_cpus() {
 
 unsigned usable_threads() {
   const unsigned affinity = affinity_cpus();
-  const std::optional<unsigned> quota = cgroup_cpus(read_text_file);
+  // Once per process: the list of mounts takes longer to read than a small tensor.
+  static const std::optional<unsigned> quota = cgroup_cpus(read_text_file);
   return std::max(1u, quota ? std::min(affinity, *quota) : affinity);
 }
 

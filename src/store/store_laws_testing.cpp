@@ -11,6 +11,7 @@
 
 #include "base/hash.hpp"
 #include "base/try.hpp"
+#include "store/sealed_json.hpp"
 #include "store/store_impl.hpp"
 #include "store/tensor_index.hpp"
 
@@ -381,6 +382,8 @@ std::uint64_t fingerprint(os::FakeFileSystem& files) {
       if (path.find("bitsnap.json") != std::string::npos) mask(contents, "\"id\":\"", "0123456789abcdef");
     }
     if (path.ends_with(".tmp")) mask(path, ".json.", "0123456789abcdef");
+    // Whatever is left of a tensor index, its readers take only a whole one.
+    if (path.find(kTensorsName) != std::string::npos && !unseal_json("tensors", contents)) contents.clear();
     all.append(path).append("\n").append(std::to_string(contents.size())).append("\n").append(contents);
   }
   return hash64(as_byte_span(all));
