@@ -1,0 +1,106 @@
+"""What a process holds of the tensors of a training: whole ones, parts of DTensors, and replicas."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
+from torch.distributed.tensor import DTensor
+
+from bitsnap._boxes import Box
+from bitsnap._places import Path, place_of
+from bitsnap.errors import InvalidArgumentError, UnsupportedError
+
+# Every process saves its own replicas of smaller tensors: less than what tells which of them to leave out.
+_SMALL_BYTES = 65_536
+
+
+class Part(NamedTuple):
+    """What this process holds of a tensor."""
+
+    tensor: torch.Tensor  # its memory
+    global_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    replicated_in: tuple[Any, ...] = ()  # the process groups whose members hold the same
+    is_first_replica: bool = True
+
+    @property
+    def is_saved(self) -> bool:
+        return self.is_first_replica or self.tensor.nbytes <= _SMALL_BYTES
+
+    @property
+    def value(self) -> torch.Tensor | Box:
+        """As a value of a state."""
+        if tuple(self.tensor.shape) == self.global_shape:
+            return self.tensor
+        return Box(self.tensor, self.global_shape, self.offset)
+
+
+def part_of(tensor: torch.Tensor, place: Path, replicas: Any = None, *, shares_replicas: bool = True) -> Part:
+    """The part of a tensor in this process.
+
+    Args:
+        tensor: a DTensor, or a tensor of this process.
+        place: its place in the state, for errors.
+        replicas: the group whose processes hold the same, for tensors that are no DTensors.
+        shares_replicas: whether one process saves the replicas of all.
+    """
+    tensor = tensor.detach()
+    if isinstance(tensor, DTensor):
+        return _part_of_dtensor(tensor, place, shares_replicas)
+    shape = tuple(tensor.shape)
+    if replicas is None or not shares_replicas or distributed.get_world_size(replicas) == 1:
+        return Part(tensor, shape, (0,) * len(shape))
+    return Part(tensor, shape, (0,) * len(shape), (replicas,), distributed.get_rank(replicas) == 0)
+
+
+def _part_of_dtensor(tensor: DTensor, place: Path, shares_replicas: bool) -> Part:
+    mesh, placements = tensor.device_mesh, tensor.placements
+    if any(placement.is_partial() for placement in placements):
+        raise InvalidArgumentError(
+            f"{place_of(place, 'state')} is a DTensor of partial sums ({placements}): redistribute it first"
+        )
+    chunks = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]
+    local = tensor.to_local()
+    if len(chunks) != 1 or tuple(chunks[0].sizes) != tuple(local.shape):
+        raise UnsupportedError(f"{place_of(place, 'state')} is a DTensor whose part is no box: {placements} on {mesh}")
+    shape = tuple(tensor.shape)
+    # An empty part may begin behind the end.
+    offset = tuple(min(start, size) for start, size in zip(chunks[0].offsets, shape, strict=True))
+    if not shares_replicas:
+        return Part(local, shape, offset)
+    coordinate = mesh.get_coordinate()
+    replicated = [d for d, placement in enumerate(placements) if placement.is_replicate() and mesh.size(d) > 1]
+    is_first = coordinate is not None and all(coordinate[d] == 0 for d in replicated)
+    return Part(local, shape, offset, tuple(mesh.get_group(d) for d in replicated), is_first)
+
+
+def send_to_replicas(parts: list[Part]) -> None:
+    """Fills replicas that were not saved from the first of each. All processes must call it with the same parts."""
+    for part in parts:
+        if part.tensor.nbytes <= _SMALL_BYTES:
+            continue
+        # After the last group, all have what the first replica has, however the groups are nested.
+        for group in part.replicated_in:
+            _send(part.tensor, group)
+
+
+def _send(tensor: torch.Tensor, group: Any) -> None:
+    source = distributed.get_global_rank(group, 0)
+    if not _can_send(tensor, group):
+        held = [tensor]
+        distributed.broadcast_object_list(held, source, group)
+        tensor.copy_(held[0])
+        return
+    packed = tensor.contiguous()
+    # As bytes, because not every backend knows every dtype.
+    distributed.broadcast(packed.reshape(-1).view(torch.uint8), source, group)
+    if packed is not tensor:
+        tensor.copy_(packed)
+
+
+def _can_send(tensor: torch.Tensor, group: Any) -> bool:
+    """Whether the backend of the group takes tensors of this device; NCCL takes none of the CPU."""
+    backend = str(distributed.get_backend_config(group))
+    return f"{tensor.device.type}:" in backend

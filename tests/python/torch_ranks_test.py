@@ -1,0 +1,297 @@
+"""bitsnap.torch.Checkpointer with several real processes: DDP, FSDP2, tensor parallel, HSDP, and from each to each."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing as mp
+import secrets
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import bitsnap
+import bitsnap.torch
+
+# Weights larger than what each process saves itself, and not divisible by the number of processes.
+WIDTH, HIDDEN = 66, 1200
+
+
+class Net(nn.Module):
+    calls: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        result: torch.Tensor = self.down(torch.relu(self.up(x)))
+        return result.clone()
+
+
+Divide = Callable[[nn.Module], nn.Module]
+
+
+def alone(model: nn.Module) -> nn.Module:
+    return model
+
+
+def ddp(model: nn.Module) -> nn.Module:
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def sharded(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def fsdp(model: nn.Module) -> nn.Module:
+    return sharded(model, init_device_mesh("cpu", (dist.get_world_size(),)))
+
+
+def hsdp(model: nn.Module) -> nn.Module:
+    return sharded(model, init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
+
+
+def fsdp_and_tp(model: nn.Module) -> nn.Module:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    parallelize_module(model, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return sharded(model, mesh["dp"])
+
+
+class Run:
+    """A training on this rank, and its checkpointer."""
+
+    def __init__(self, path: Path, divide: Divide, job: str, **options: Any) -> None:
+        torch.manual_seed(1)
+        self.model = divide(Net())
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        self.extra = {"seen": 0}
+        torch.manual_seed(100 + (dist.get_rank() if dist.is_initialized() else 0))
+        self.checkpointer = bitsnap.torch.Checkpointer(
+            path,
+            model=self.model,
+            optimizer=self.optimizer,
+            extra=self.extra,
+            job=bitsnap.JobOptions(name=job),
+            agent=bitsnap.AgentOptions(threads=1, linger=20.0),
+            timeout=60,
+            **options,
+        )
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            self.optimizer.zero_grad()
+            x = torch.linspace(-1, 1, 8 * WIDTH).reshape(8, WIDTH)
+            (self.model(x) - x).square().mean().backward()
+            self.optimizer.step()
+            self.extra["seen"] += 1
+
+    def whole(self) -> dict[str, torch.Tensor]:
+        """All tensors with their elements of all ranks."""
+        tensors: dict[str, torch.Tensor] = {}
+        for name, parameter in self.model.named_parameters():
+            slots = self.optimizer.state[parameter]
+            name = name.removeprefix("module.")
+            for key, value in {"": parameter, **slots}.items():
+                local = value.detach()
+                tensors[f"{name}:{key}"] = (local.full_tensor() if isinstance(local, DTensor) else local).clone()
+        return tensors
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def saved_and_restored(path: Path, job: str, divide: Divide, rank: int) -> None:
+    """Saves on the ranks of the present group, and restores on them from memory and from the store."""
+    options: dict[str, Any] = {"every": 2, "every_memory": 1}
+    run = Run(path, divide, f"{job}a", **options)
+    assert run.checkpointer.restore() is None
+    run.train(2)
+    run.checkpointer.save(2)
+    run.train(1)
+    run.checkpointer.save(3)  # to memory alone
+    noise = torch.rand(2)
+    expected = run.whole()
+    run.train(1)
+    after = run.whole()
+    run.checkpointer.close()
+
+    alike = Run(path, divide, f"{job}a", **options)
+    before = {name: value.data_ptr() for name, value in alike.model.state_dict().items() if type(value) is torch.Tensor}
+    assert alike.checkpointer.restore() == 3
+    assert before == {
+        name: value.data_ptr() for name, value in alike.model.state_dict().items() if type(value) is torch.Tensor
+    }
+    assert same(alike.whole(), expected)
+    assert torch.equal(torch.rand(2), noise)
+    assert alike.extra == {"seen": 3}
+    alike.train(1)
+    assert same(alike.whole(), after)
+    assert alike.checkpointer.restore(2) == 2  # from the store
+    alike.train(2)
+    assert same(alike.whole(), after)
+    # The store has what another training needs.
+    alike.checkpointer.save(4)
+    alike.checkpointer.close()
+    dist.barrier()
+    if rank == 0:
+        bitsnap.stop_agent(job=f"{job}a", timeout=30)
+        torch.save(after, path.with_suffix(".pt"))
+    dist.barrier()
+
+
+def restored(path: Path, job: str, divide: Divide) -> None:
+    run = Run(path, divide, f"{job}b")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bitsnap.RestoreWarning)
+        assert run.checkpointer.restore() == 4
+    assert same(run.whole(), torch.load(path.with_suffix(".pt")))
+    assert run.extra == {"seen": 4}
+    assert int(run.model.state_dict()[next(name for name in run.model.state_dict() if name.endswith("calls"))]) == 4
+    run.checkpointer.close()
+    if dist.get_rank() == 0:
+        bitsnap.stop_agent(job=f"{job}b", timeout=30)
+
+
+def each_has_its_own(path: Path, job: str) -> None:
+    """Tensors with equal names and shapes that nothing says to be replicas are not."""
+    rank = dist.get_rank()
+    options: dict[str, Any] = {"rng": False, "job": bitsnap.JobOptions(name=job), "timeout": 60}
+    torch.manual_seed(rank)
+    model = nn.Linear(WIDTH, HIDDEN)
+    expected = model.weight.detach().clone()
+    with bitsnap.torch.Checkpointer(path, model=model, **options) as checkpointer:
+        checkpointer.save(1)
+        checkpointer.wait()
+    dist.barrier()
+    if rank == 0:
+        bitsnap.stop_agent(job=job, timeout=30)
+    dist.barrier()
+    model.weight.data.zero_()
+    with bitsnap.torch.Checkpointer(path, model=model, **options) as checkpointer:
+        assert checkpointer.restore() == 1
+        assert torch.equal(model.weight, expected)
+        # One rank has another model, and all of them hear of it.
+        checkpointer._training._model = nn.Linear(WIDTH + rank, HIDDEN)
+        try:
+            checkpointer.restore()
+        except bitsnap.InvalidArgumentError as error:
+            assert "weight" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError("restored a model that does not fit")
+    dist.barrier()
+    if rank == 0:
+        bitsnap.stop_agent(job=job, timeout=30)
+
+
+class NetWithUnused(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Parameter(torch.ones(300, 300))
+
+
+def unused_parameters_have_no_state(path: Path, job: str) -> None:
+    def make() -> tuple[nn.Module, torch.optim.Optimizer, bitsnap.torch.Checkpointer]:
+        model = nn.parallel.DistributedDataParallel(NetWithUnused(), find_unused_parameters=True)
+        optimizer = torch.optim.Adam([*model.parameters()], lr=torch.tensor(1e-2), capturable=False, foreach=False)
+        options: dict[str, Any] = {"job": bitsnap.JobOptions(name=job), "timeout": 60}
+        return model, optimizer, bitsnap.torch.Checkpointer(path, model=model, optimizer=optimizer, **options)
+
+    model, optimizer, checkpointer = make()
+    model(torch.ones(2, WIDTH)).sum().backward()
+    optimizer.step()
+    optimizer.param_groups[0]["lr"].fill_(0.5)
+    with checkpointer:
+        checkpointer.save(1)
+        checkpointer.wait()
+    again, other, checkpointer = make()
+    rate = other.param_groups[0]["lr"]
+    with checkpointer:
+        assert checkpointer.restore() == 1
+    assert rate is other.param_groups[0]["lr"]
+    assert rate == 0.5
+    assert len(other.state) == len(optimizer.state) == 4
+    for a, b in zip(again.parameters(), model.parameters(), strict=True):
+        assert torch.equal(a, b)
+        slots = zip(other.state.get(a, {}).values(), optimizer.state.get(b, {}).values(), strict=True)
+        assert all(torch.equal(left, right) for left, right in slots)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        bitsnap.stop_agent(job=job, timeout=30)
+
+
+def work(rank: int, folder: Path, job: str) -> None:
+    torch.set_num_threads(1)
+    saving: list[tuple[str, int, Divide]] = [
+        ("fsdp", 4, fsdp),
+        ("hsdp", 4, hsdp),
+        ("tp", 4, fsdp_and_tp),
+        ("ddp", 2, ddp),
+    ]
+    loading: list[tuple[int, Divide]] = [(1, alone), (2, ddp), (3, fsdp), (4, fsdp_and_tp), (4, hsdp)]
+    groups = 0
+
+    def in_group(size: int, task: Callable[[], None]) -> None:
+        nonlocal groups
+        groups += 1
+        if rank < size:
+            place = folder / f"meeting-{groups}"
+            dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=size)
+            try:
+                task()
+            finally:
+                dist.destroy_process_group()
+        arrive(folder / f"done-{groups}", rank)
+
+    in_group(2, functools.partial(each_has_its_own, folder / "own", f"{job}own"))
+    in_group(2, functools.partial(unused_parameters_have_no_state, folder / "unused", f"{job}unused"))
+    for name, size, divide in saving:
+        in_group(size, functools.partial(saved_and_restored, folder / name, f"{job}{name}", divide, rank))
+        for target, other in loading:
+            in_group(target, functools.partial(restored, folder / name, f"{job}{name}{groups}", other))
+
+
+def arrive(place: Path, rank: int) -> None:
+    """Waits until all processes are here."""
+    store = dist.FileStore(str(place), 4)  # type: ignore[attr-defined]
+    store.add("arrived", 1)
+    store.set(f"rank-{rank}", "here")
+    store.wait([f"rank-{each}" for each in range(4)])
+
+
+def test_any_division_is_restored_by_any_other(tmp_path: Path) -> None:
+    job = f"test-{secrets.token_hex(4)}"
+    processes = [mp.get_context("fork").Process(target=work, args=(rank, tmp_path, job)) for rank in range(4)]
+    for process in processes:
+        process.start()
+    deadline = time.monotonic() + 240
+    while any(process.is_alive() for process in processes) and time.monotonic() < deadline:
+        if any(process.exitcode for process in processes):
+            break  # the others would wait for it
+        time.sleep(0.05)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+    assert codes == [0] * 4
+    # One of the replicas has the tensors.
+    assert sizes(tmp_path / "ddp")[1] < sizes(tmp_path / "ddp")[0] / 4
+    first, second, third, fourth = sizes(tmp_path / "hsdp")
+    assert max(third, fourth) < min(first, second) / 2
+
+
+def sizes(run: Path) -> list[int]:
+    """The bytes of the shards of step 4."""
+    return [file.stat().st_size for file in sorted(run.glob("checkpoints/*4/*.bsnap"))]
