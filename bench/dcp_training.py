@@ -1,0 +1,117 @@
+"""A training with FSDP2 on several ranks, for measurements of sharded checkpoints, and helpers for its states.
+
+A GPT of 27 million parameters learns the sources of Python's standard library. Its weights are bfloat16 when they are
+used, their float32 masters are sharded, and AdamW has two float32 moments. Each rank is a process with one thread.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from bench.corpus_runs import PROJECT
+
+sys.path.insert(0, str(PROJECT / "examples" / "train_gpt"))
+from data import Corpus, Sampler, read_text
+from model import Gpt, ModelConfig
+
+# What a checkpoint holds: float32 weights and moments; or bfloat16 weights, float32 masters and moments.
+KINDS = ("float32", "bfloat16 and masters")
+BETAS, EPS = (0.9, 0.95), 1e-8
+_PEAK_RATE, _WARMUP = 1e-3, 10
+_BATCH = 2
+_TEXT_BYTES = 4_000_000
+
+State = dict[str, Any]
+
+
+class Training:
+    """The part of one rank. Deterministic for one number of ranks."""
+
+    def __init__(self, rank: int, layers: int, width: int) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(1)
+        config = ModelConfig(layers=layers, heads=width // 64, width=width, compute="float32")
+        self.model = Gpt(config)
+        # DCP stores a tied weight twice; without the tie, the state has no copies.
+        self.model.head.weight = nn.Parameter(self.model.token.weight.detach().clone())
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+        for block in self.model.blocks:
+            fully_shard(block, mp_policy=policy)
+        fully_shard(self.model, mp_policy=policy)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), betas=BETAS, eps=EPS, weight_decay=0.1)
+        self.steps = 0
+        self._sampler = Sampler(Corpus(read_text(_TEXT_BYTES), config.vocab), config.block, _BATCH, seed=rank)
+        self._rounded = {name: p.detach().to(torch.bfloat16) for name, p in self.model.named_parameters()}
+
+    def step(self) -> float:
+        """One step of the optimizer. Returns the loss of this rank."""
+        self.steps += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = _PEAK_RATE * min(1.0, self.steps / _WARMUP)
+        self.optimizer.zero_grad()
+        loss = self.model(*self._sampler.next())
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                self._rounded[name].copy_(parameter)
+        return float(loss.item())
+
+    def state(self, kind: str) -> State:
+        """The live tensors of this rank, as DTensors."""
+        weights, optimizer = get_state_dict(self.model, self.optimizer)
+        state: State = {"model": weights, "optimizer": optimizer, "step": self.steps}
+        if kind != KINDS[0]:
+            state |= {"model": dict(self._rounded), "master": weights}
+        return state
+
+    def full_state(self, kind: str) -> State:
+        """Copies of the whole tensors, on rank 0; empty on the others."""
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        weights, optimizer = get_state_dict(self.model, self.optimizer, options=options)
+        state: State = {"model": weights, "optimizer": optimizer, "step": self.steps}
+        if kind != KINDS[0]:
+            rounded = mapped(weights, lambda weight: weight.to(torch.bfloat16))
+            state |= {"model": rounded, "master": weights}
+        return state
+
+
+def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """A copy of nested dicts and lists with other tensors."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {key: mapped(item, function) for key, item in value.items()}
+    return [mapped(item, function) for item in value] if isinstance(value, list) else value
+
+
+def blank(state: State) -> State:
+    """A state to load into: all tensors are NaN, and the step is none."""
+    return {**mapped(state, lambda tensor: torch.full_like(tensor, math.nan)), "step": -1}
+
+
+def local_tensors(value: Any) -> Iterator[Tensor]:
+    """What this rank holds of each tensor."""
+    if isinstance(value, Tensor):
+        yield value.to_local() if isinstance(value, DTensor) else value.detach()
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from local_tensors(item)
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    pairs = zip(local_tensors(one), local_tensors(other), strict=True)
+    return all(
+        torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+        for a, b in pairs
+    )
