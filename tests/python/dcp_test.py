@@ -89,6 +89,42 @@ def test_saves_in_the_background(tmp_path: Path) -> None:
     assert_same(loaded(state_of(3), tmp_path / "run/3"), state_of(3))
 
 
+def test_asynchronous_saves_use_the_memory_of_the_last_copy(tmp_path: Path) -> None:
+    writer = StorageWriter()
+    for step in (1, 2, 3):
+        state = state_of(step)
+        future = dcp.async_save(state, checkpoint_id=tmp_path / f"run/{step}", storage_writer=writer, no_dist=True)
+        for tensor in (state["model"]["w"], state["model"]["tied"], state["optim"]["state"][0]["exp_avg"]):
+            tensor.zero_()
+        future.result()
+        assert_same(loaded(state_of(step), tmp_path / f"run/{step}"), state_of(step))
+    plain = {"w": torch.ones(1000), "row": (1, [torch.zeros(3)])}
+    first = writer.stage(plain)
+    writer._copies.release([first["w"]])
+    second = writer.stage({"w": torch.full((1000,), 2.0), "row": (2, [torch.ones(3)])})
+    assert second["w"].data_ptr() == first["w"].data_ptr()
+    assert_same(second, {"w": torch.full((1000,), 2.0), "row": (2, [torch.ones(3)])})
+
+
+def test_memory_of_a_copy_that_a_save_reads_or_of_another_layout_is_not_used() -> None:
+    writer = StorageWriter()
+    first = writer.stage({"w": torch.ones(1000)})
+    second = writer.stage({"w": torch.zeros(1000)})
+    assert_same(first, {"w": torch.ones(1000)})
+    writer._copies.release([first["w"]])  # is not that of the newest copy
+    third = writer.stage({"w": torch.full((1000,), 3.0)})
+    assert_same(second, {"w": torch.zeros(1000)})
+    for other in ({"w": torch.ones(10, 100)}, {"v": torch.ones(1000)}, {"w": torch.ones(1000).to(torch.float64)}):
+        writer._copies.release([third["w"]])
+        assert_same(writer.stage(other), other)
+        third = writer.stage({"w": torch.full((1000,), 3.0)})
+    shared = torch.ones(1000)
+    writer.stage({"a": shared, "b": shared.clone()})
+    staged = writer.stage({"a": shared, "b": shared})
+    assert staged["a"].data_ptr() == staged["b"].data_ptr()
+    assert StorageWriter(keep_copy=False).stage({"w": shared})["w"].data_ptr() != shared.data_ptr()
+
+
 def test_plans_may_be_cached(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         planner = DefaultSavePlanner(enable_plan_caching=True)

@@ -1,0 +1,145 @@
+"""Copies of the states that dcp.async_save saves while the training goes on.
+
+Memory of the last copy is filled again if the next state has the same tensors: copying into new memory takes several
+times as long, because the system clears each page first. The first copy, and that of a state with other things than
+plain tensors, DTensors and simple values, is made by DCP's own stager.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.tensor import DTensor
+
+_SIMPLE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, enum.Enum)
+_DICTS = (dict, OrderedDict)
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
+class _OtherValueError(Exception):
+    """A state has a value that only DCP's stager can copy."""
+
+
+@dataclass
+class _Copy:
+    layout: list[Any]
+    state: dict[str, Any]
+    tensors: list[torch.Tensor]  # what this rank holds of them, in the order of the layout
+    storages: frozenset[int]  # addresses
+    in_use: bool = True  # by a save that has not ended
+
+
+class StagedCopies:
+    """Used by the thread that calls dcp.async_save; release() by any. Owns one copy, which a save may be reading."""
+
+    def __init__(self, *, keep: bool = True) -> None:
+        self._keep = keep
+        self._copy: _Copy | None = None
+
+    def stage(self, state: dict[str, Any]) -> dict[str, Any]:
+        """A copy of the state on the CPU, until release() has been called with its tensors."""
+        if not self._keep:
+            return _new_copy(state)
+        with torch.no_grad():
+            try:
+                layout, tensors = _layout_of(state)
+            except _OtherValueError:
+                self._copy = None
+                return _new_copy(state)
+            copy = self._copy
+            if copy is None or copy.in_use or copy.layout != layout:
+                self._copy = None  # the memory is free before other memory is needed
+                staged = _new_copy(state)
+                own = _layout_of(staged)[1]
+                self._copy = _Copy(layout, staged, own, frozenset(_addresses(own)))
+                return staged
+            copy.in_use = True
+            torch._foreach_copy_(copy.tensors, tensors)
+            filled: dict[str, Any] = _with_values_of(state, copy.state)
+            return filled
+
+    def release(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Says that a save has read all its tensors, which were these."""
+        copy = self._copy
+        if copy is not None and not copy.storages.isdisjoint(_addresses(tensors)):
+            copy.in_use = False
+
+    def clear(self) -> None:
+        """Frees the memory."""
+        self._copy = None
+
+
+def _new_copy(state: dict[str, Any]) -> dict[str, Any]:
+    options = StagingOptions(
+        use_pinned_memory=False, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=False
+    )
+    copied: Any = DefaultStager(options).stage(state)  # with asynchronous staging, a future
+    staged: dict[str, Any] = copied
+    return staged
+
+
+def _layout_of(state: dict[str, Any]) -> tuple[list[Any], list[torch.Tensor]]:
+    """The keys and tensors, without the elements, and what this rank holds of the tensors.
+
+    Tensors that share memory share it in the same way in states with equal layouts.
+    """
+    layout: list[Any] = []
+    tensors: list[torch.Tensor] = []
+    numbers: dict[int, int] = {}  # of memory, by address
+    for value in _flat(state):
+        if isinstance(value, torch.Tensor):
+            local = value.to_local() if isinstance(value, DTensor) else value
+            is_plain = type(local) in _TENSORS and local.layout == torch.strided
+            if not is_plain or local.is_conj() or local.is_neg():
+                raise _OtherValueError
+            memory = numbers.setdefault(local.untyped_storage().data_ptr(), len(numbers))
+            described = (local.dtype, local.shape, local.stride(), local.storage_offset())
+            layout.append((memory, described, value._spec if isinstance(value, DTensor) else None))
+            tensors.append(local)
+        else:
+            layout.append(value)
+    return layout, tensors
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """Tensors, keys, and the beginnings and ends of containers."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif type(value) in _DICTS:
+        yield len(value)
+        for key, item in value.items():
+            if not isinstance(key, _SIMPLE):
+                raise _OtherValueError
+            yield key
+            yield from _flat(item)
+    elif type(value) in (list, tuple):
+        yield type(value)
+        yield len(value)
+        for item in value:
+            yield from _flat(item)
+    elif isinstance(value, _SIMPLE):
+        yield type(value)
+    else:
+        raise _OtherValueError
+
+
+def _with_values_of(state: Any, copy: Any) -> Any:
+    """The tensors of the copy, in the containers and with the other values of the state."""
+    if isinstance(state, torch.Tensor):
+        return copy
+    if type(state) in _DICTS:
+        return type(state)((key, _with_values_of(item, copy[key])) for key, item in state.items())
+    if type(state) in (list, tuple):
+        return type(state)(_with_values_of(one, other) for one, other in zip(state, copy, strict=True))
+    return state
+
+
+def _addresses(tensors: Iterable[torch.Tensor]) -> Iterator[int]:
+    """Of the memory of the tensors, without that of tensors that have none."""
+    return (address for tensor in tensors if (address := tensor.untyped_storage().data_ptr()) != 0)
