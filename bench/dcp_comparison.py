@@ -90,6 +90,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--first", type=int, default=40, help="step of the first checkpoint")
+    parser.add_argument("--times", action="store_true", help="measure only times")
+    parser.add_argument("--modes", default="thread,process", help="of async_save")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--folder", type=Path, help="folder to write to; default: a temporary one")
@@ -99,7 +101,16 @@ def main() -> int:
         parser.error("the package zstandard is not installed")
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         output = Path(folder) / "results.json"
-        task = Task(Path(folder), output, options.layers, options.width, options.first, options.rounds)
+        task = Task(
+            folder=Path(folder),
+            output=output,
+            layers=options.layers,
+            width=options.width,
+            first=options.first,
+            rounds=options.rounds,
+            sizes=not options.times,
+            modes=tuple(options.modes.split(",")),
+        )
         start_processes(run, (task,), nprocs=RANKS, start_method="spawn")  # type: ignore[no-untyped-call]
         results = json.loads(output.read_text())
     if options.json is not None:

@@ -44,6 +44,8 @@ class Task(NamedTuple):
     width: int
     first: int  # the step of the first checkpoint
     rounds: int
+    sizes: bool  # whether they are measured, too
+    modes: tuple[str, ...]  # of async_save
 
 
 class Rank:
@@ -124,9 +126,6 @@ class Rank:
     def measure_sizes(self) -> None:
         ways = [*STORES, DCP, ZSTD, TORCH_SAVE]
         self.sizes = {kind: {name: [] for name in ways} for kind in KINDS}
-        for _ in range(self.task.first):
-            loss = self.training.step()
-        self.say(f"step {self.training.steps}, loss {loss:.3f}")
         for moment, steps in enumerate((0, 10, 1)):
             for _ in range(steps):
                 self.training.step()
@@ -192,23 +191,19 @@ class Rank:
 
     def async_ways(self) -> dict[str, dict[str, Any]]:
         thread, process = AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS
-
-        def stager(*, shared: bool = False) -> DefaultStager:
-            return DefaultStager(StagingOptions(False, shared, False, False))
-
+        stager = DefaultStager(StagingOptions(False, False, False, False))
+        ways: list[tuple[str, Any, AsyncCheckpointerType, DefaultStager | None]] = [
+            ("bitsnap, thread", self.writer("bitsnap"), thread, None),
+            ("bitsnap, thread, keep_copy=False", StorageWriter(keep_copy=False), thread, None),
+            ("bitsnap, process", self.writer("bitsnap"), process, None),
+            ("DCP, thread", self.writer(DCP), thread, None),
+            ("DCP, thread, one DefaultStager", self.writer(DCP), thread, stager),
+            ("DCP, process", self.writer(DCP), process, None),
+        ]
         return {
-            f"{name}, {word}": {
-                "storage_writer": self.writer(name),
-                "async_checkpointer_type": kind,
-                **({"async_stager": kept} if kept is not None else {}),
-            }
-            for name in ("bitsnap", DCP)
-            for word, kind, kept in (
-                ("thread", thread, None),
-                ("thread, one stager", thread, stager()),
-                ("process", process, None),
-                ("process, one stager", process, stager(shared=True)),
-            )
+            name: {"storage_writer": writer, "async_checkpointer_type": kind, "async_stager": kept}
+            for name, writer, kind, kept in ways
+            if kind.value in self.task.modes
         }
 
     def measure_stalls(self, turn: int, ways: dict[str, dict[str, Any]]) -> None:
@@ -251,7 +246,11 @@ def run(number: int, task: Task) -> None:
     os.environ["MASTER_ADDR"] = "127.0.0.1"  # of the processes of async_save
     dist.init_process_group("gloo", init_method=f"file://{task.folder}/meeting", rank=number, world_size=RANKS)
     rank = Rank(number, task)
-    rank.measure_sizes()
+    for _ in range(task.first):
+        loss = rank.training.step()
+    rank.say(f"step {task.first}, loss {loss:.3f}")
+    if task.sizes:
+        rank.measure_sizes()
     ways = rank.async_ways()
     for turn in range(task.rounds + 1):
         rank.training.step()
