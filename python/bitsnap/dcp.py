@@ -130,8 +130,9 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         self._copies = StagedCopies(keep=bool(keep_copy))
         self._store: Store | None = None
         self._step: int | None = None
-        self._save_id = ""
+        self._save_id = str(uuid.uuid4())
         self._saves = 0  # of this writer so far, the same on all ranks
+        self._begun = False  # set_up_storage_writer() has been called for this save
         self._rank, self._use_collectives = 0, True
         self._replaced = ""  # when the checkpoint that this save replaces was committed; empty: there is none
         self.checkpoint_id: PathLike | None = path
@@ -161,9 +162,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
     def reset(self, checkpoint_id: PathLike | None = None) -> None:
         """Begins a save."""
         self.checkpoint_id = self._path if checkpoint_id is None else checkpoint_id
-        self._save_id = str(uuid.uuid4())
-        self._step = None
-        self._saves += 1
+        self._begin()
 
     def storage_meta(self) -> StorageMeta | None:
         """The checkpoint id, and an id of this save."""
@@ -171,6 +170,10 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Opens the store. `kwargs` may have the rank, and whether the ranks coordinate the save."""
+        if self._begun:
+            # dcp.save() calls reset() only if it is given a checkpoint id.
+            self._begin()
+        self._begun = True
         self._rank = int(kwargs.get("rank") or 0)
         self._use_collectives = bool(kwargs.get("use_collectives", True))
         if self.checkpoint_id is None:
@@ -195,7 +198,11 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         self._step = step if step is not None else 0 if newest is None else newest + 1
         self._replaced = str(self._store.checkpoint(newest).time) if self._step == newest and newest is not None else ""
         if not self._overwrite and newest is not None and self._step <= newest:
-            raise ExistsError(f"{run}: step {self._step} cannot be saved with overwrite=False: the newest is {newest}")
+            # The first words are DCP's own.
+            raise ExistsError(
+                f"Checkpoint already exists: {run} has step {newest}, and step {self._step} cannot be saved with "
+                "overwrite=False"
+            )
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Leaves the plan as it is."""
@@ -277,6 +284,12 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         """Whether the id is a path in the file system."""
         return "://" not in os.fspath(checkpoint_id)
 
+    def _begin(self) -> None:
+        self._save_id = str(uuid.uuid4())
+        self._step = None
+        self._saves += 1
+        self._begun = False
+
     def _opened(self) -> tuple[Store, int]:
         if self._store is None or self._step is None:
             raise InvalidArgumentError(
@@ -324,7 +337,7 @@ class StorageReader(TorchStorageReader):
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
         self.checkpoint_id: PathLike | None = path
         self._opened: OpenCheckpoint | None = None
-        self._load_id = ""
+        self._load_id = str(uuid.uuid4())
 
     def reset(self, checkpoint_id: PathLike | None = None) -> None:
         """Begins a load."""
@@ -333,7 +346,9 @@ class StorageReader(TorchStorageReader):
         self._opened = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """What the checkpoint holds."""
+        """What the checkpoint holds. Each load begins with this call."""
+        # dcp.load() calls reset() only if it is given a checkpoint id. The store may have a newer checkpoint by now.
+        self._opened = None
         metadata = self._checkpoint().metadata()
         assert metadata.storage_meta is not None
         metadata.storage_meta.load_id = self._load_id

@@ -168,6 +168,23 @@ def test_the_ids_of_a_save_and_a_load_are_told(tmp_path: Path) -> None:
     assert ids[0][1] != ids[1][1]
 
 
+def test_a_writer_and_a_reader_are_used_again_without_a_checkpoint_id(tmp_path: Path) -> None:
+    writer, reader = StorageWriter(tmp_path / "run"), StorageReader(tmp_path / "run")
+    ids = set()
+    for step in (1, 2):
+        dcp.save(state_of(step), storage_writer=writer, no_dist=True)
+        into = zeros_like(state_of(step))
+        dcp.load(into, storage_reader=reader, no_dist=True)
+        assert_same(into, state_of(step))
+        saved, read = writer.storage_meta(), reader.read_metadata().storage_meta
+        assert saved is not None
+        assert read is not None
+        assert saved.save_id == read.save_id
+        assert read.load_id
+        ids.add(read.save_id)
+    assert len(ids) == 2
+
+
 def test_the_newest_step_may_be_saved_again(tmp_path: Path) -> None:
     for step in (1, 2):
         save(state_of(step), tmp_path / f"run/{step}")
@@ -221,7 +238,7 @@ def test_a_planted_pickle_runs_only_with_consent(tmp_path: Path, monkeypatch: py
 
 def test_wrong_uses_are_explained(tmp_path: Path) -> None:
     save(state_of(5), tmp_path / "run/5")
-    with pytest.raises(dcp.api.CheckpointException, match="cannot be saved with overwrite=False: the newest is 5"):
+    with pytest.raises(dcp.api.CheckpointException, match=r"Checkpoint already exists: .* has step 5"):
         save(state_of(5), tmp_path / "run/5", overwrite=False)
     with pytest.raises(dcp.api.CheckpointException, match="needs a checkpoint id"):
         save(state_of(5))
@@ -361,12 +378,14 @@ def without_a_coordinator(rank, mesh):
     assert torch.equal(into["w"].full_tensor(), WEIGHT)
     assert into["values"]["x"] == (1, 2)
 
-def tries_without_a_coordinator_never_mix(rank, mesh):
+def tries_without_a_coordinator_never_mix(rank, mesh, id_of_writer):
+    checkpoint = f"{path}-tries-{id_of_writer}/7"
+    checkpoint_id = None if id_of_writer else checkpoint
     first, second = ({"w": distribute_tensor(WEIGHT + number, mesh, [Shard(0)])} for number in (1, 2))
-    writer = FailingWriter()
+    writer = FailingWriter(checkpoint if id_of_writer else None)
     writer.fails_in = "before"  # rank 2, while the others write their shards
     try:
-        dcp.save(first, checkpoint_id=f"{path}-tries/7", storage_writer=writer, use_collectives=False)
+        dcp.save(first, checkpoint_id=checkpoint_id, storage_writer=writer, use_collectives=False)
     except OSError:
         dist.barrier()  # the others wait in it
     writer.fails_in = ""
@@ -374,20 +393,21 @@ def tries_without_a_coordinator_never_mix(rank, mesh):
     # Rank 2 comes first: the shards of the others must not be those of the first try.
     if rank != 2:
         dist.barrier()
-        dcp.save(second, checkpoint_id=f"{path}-tries/7", storage_writer=writer, use_collectives=False)
+        dcp.save(second, checkpoint_id=checkpoint_id, storage_writer=writer, use_collectives=False)
     else:
-        writer.reset(f"{path}-tries/7")
+        if not id_of_writer:
+            writer.reset(checkpoint_id)
         planner = dcp.DefaultSavePlanner()
         planner.set_up_planner(second, is_coordinator=False)
         writer.set_up_storage_writer(False, rank=rank, use_collectives=False)
         plan, = writer.prepare_global_plan(planner.create_global_plan([planner.create_local_plan()])[0])
         writer.write_data(planner.finish_plan(plan), planner)
         from bitsnap import Store
-        assert 7 not in Store(f"{path}-tries", read_only=True)
+        assert 7 not in Store(f"{path}-tries-{id_of_writer}", read_only=True)
         dist.barrier()
         dist.barrier()
     into = {"w": distribute_tensor(torch.zeros_like(WEIGHT), mesh, [Replicate()])}
-    dcp.load(into, checkpoint_id=f"{path}-tries/7", storage_reader=StorageReader())
+    dcp.load(into, checkpoint_id=checkpoint, storage_reader=StorageReader())
     assert torch.equal(into["w"].full_tensor(), WEIGHT + 2)
 
 def run(rank):
@@ -397,7 +417,8 @@ def run(rank):
     every_layout_is_read_in_every_other(rank)
     a_failed_save_leaves_the_step_before(rank, mesh)
     without_a_coordinator(rank, mesh)
-    tries_without_a_coordinator_never_mix(rank, mesh)
+    for id_of_writer in (False, True):
+        tries_without_a_coordinator_never_mix(rank, mesh, id_of_writer)
     fsdp_is_resumed(rank, mesh)
     dist.destroy_process_group()
 
