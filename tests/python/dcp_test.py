@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import io
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 
 import bitsnap
+from bitsnap import _registry
 from bitsnap.dcp import StorageReader, StorageWriter
 from python.processes import run_script
 from python.same_bits import assert_same
@@ -207,6 +209,15 @@ def test_what_cannot_be_stored_is_named(tmp_path: Path) -> None:
     assert_same(loaded(state_of(1), tmp_path / "run/1"), state_of(1))
     save(state_of(2), tmp_path / "run/2")
     assert_same(loaded(state_of(2), tmp_path / "run/2"), state_of(2))
+
+
+def test_values_of_registered_types_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for table in ("_by_tag", "_by_type"):
+        monkeypatch.setattr(_registry, table, {})
+    bitsnap.register_value("test.BytesIO", io.BytesIO, io.BytesIO.getvalue, io.BytesIO)
+    save({"losses": io.BytesIO(b"1.5"), "w": torch.ones(3)}, tmp_path / "run/1")
+    back = loaded({"losses": None, "w": torch.ones(3)}, tmp_path / "run/1")
+    assert back["losses"].getvalue() == b"1.5"
 
 
 class Planted:
