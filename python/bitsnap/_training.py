@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
-    get_model_state_dict,
     get_optimizer_state_dict,
     set_model_state_dict,
 )
@@ -71,6 +70,7 @@ class Training:
             raise TypeError(f"extra must be a dict of names to values, got {extra!r}")
         self._rng, self._extra = bool(rng), extra
         self._names = _names_of(model)
+        self._clean_names: dict[str, str] = {}  # of the entries of the model's state_dict(), by their keys
         self._replicas = _replicas_of(model)
         self.shares_replicas = False  # whether the processes save and restore together
 
@@ -210,7 +210,10 @@ class Training:
 
     def _model_state(self, parts: dict[Path, Part]) -> dict[str, Any]:
         state: dict[str, Any] = {}
-        for name, value in get_model_state_dict(self._model).items():
+        for key, value in self._model.state_dict().items():
+            name = self._clean_names.get(key)
+            if name is None:
+                name = self._clean_names[key] = _without_wrappers(self._model, key)
             if not isinstance(value, torch.Tensor) or name.endswith(_EXTRA_STATE):
                 state[name] = value
                 continue
@@ -274,17 +277,20 @@ def _names_of(model: torch.nn.Module) -> dict[int, str]:
     """The names of the parameters, by their identity."""
     names: dict[int, str] = {}
     for name, parameter in model.named_parameters():
-        module: Any = model
-        components = []
-        for component in name.split("."):
-            is_wrapped = component in _WRAPPERS or (
-                component == "module" and isinstance(module, DistributedDataParallel)
-            )
-            if not is_wrapped:
-                components.append(component)
-            module = getattr(module, component)
-        names[id(parameter)] = ".".join(components)
+        names[id(parameter)] = _without_wrappers(model, name)
     return names
+
+
+def _without_wrappers(model: torch.nn.Module, name: str) -> str:
+    """The name of a parameter or buffer in the model that was wrapped."""
+    module: Any = model
+    components = []
+    for component in name.split("."):
+        is_wrapped = component in _WRAPPERS or (component == "module" and isinstance(module, DistributedDataParallel))
+        if not is_wrapped:
+            components.append(component)
+        module = getattr(module, component, None)
+    return ".".join(components)
 
 
 def _replicas_of(model: torch.nn.Module) -> dict[int, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import bitsnap
 import bitsnap.torch
@@ -202,7 +203,9 @@ def test_names_are_those_of_the_model_without_wrappers(jobs: Jobs) -> None:
         assert torch.equal(second.weight, weight)
     with bitsnap.Store(jobs.path, read_only=True) as store:
         state = store.load()
-    assert list(state["model"]) == ["0.weight", "1.weight"]
+    model_state, optimizer_state = get_state_dict(compiled, optimizer)
+    assert list(state["model"]) == ["0.weight", "1.weight"] == list(model_state)
+    assert list(state["optimizer"]["state"]) == list(optimizer_state["state"])
     assert list(state["optimizer"]["state"]) == ["0.weight"]
     assert state["optimizer"]["param_groups"][0]["params"] == ["0.weight"]
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -123,6 +124,7 @@ def saved_and_restored(path: Path, job: str, divide: Divide, rank: int) -> None:
     run.checkpointer.save(2)
     run.train(1)
     run.checkpointer.save(3)  # to memory alone
+    assert run.checkpointer._training.saved().state["model"].keys() <= get_model_state_dict(run.model).keys()
     noise = torch.rand(2)
     expected = run.whole()
     run.train(1)
