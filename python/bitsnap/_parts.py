@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +16,7 @@ from bitsnap.errors import InvalidArgumentError, UnsupportedError
 
 # Every process saves its own replicas of smaller tensors: less than what tells which of them to leave out.
 _SMALL_BYTES = 65_536
+_SAMPLE_ELEMENTS = 512
 
 
 class Part(NamedTuple):
@@ -28,6 +31,11 @@ class Part(NamedTuple):
     @property
     def is_saved(self) -> bool:
         return self.is_first_replica or self.tensor.nbytes <= _SMALL_BYTES
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is saved once for several processes."""
+        return bool(self.replicated_in) and self.tensor.nbytes > _SMALL_BYTES
 
     @property
     def value(self) -> torch.Tensor | Box:
@@ -77,10 +85,8 @@ def _part_of_dtensor(tensor: DTensor, place: Path, shares_replicas: bool) -> Par
 
 
 def send_to_replicas(parts: list[Part]) -> None:
-    """Fills replicas that were not saved from the first of each. All processes must call it with the same parts."""
+    """Fills replicas from the first of each. All processes must call it with the same parts."""
     for part in parts:
-        if part.tensor.nbytes <= _SMALL_BYTES:
-            continue
         # After the last group, all have what the first replica has, however the groups are nested.
         for group in part.replicated_in:
             _send(part.tensor, group)
@@ -104,3 +110,24 @@ def _can_send(tensor: torch.Tensor, group: Any) -> bool:
     """Whether the backend of the group takes tensors of this device; NCCL takes none of the CPU."""
     backend = str(distributed.get_backend_config(group))
     return f"{tensor.device.type}:" in backend
+
+
+def samples_of(parts: Mapping[Path, Part]) -> dict[Path, bytes]:
+    """Some elements of each part that is saved once, by which to see that replicas are equal."""
+    shared = {place: part.tensor for place, part in parts.items() if part.is_shared}
+    pieces = []
+    for tensor in shared.values():
+        elements = tensor.reshape(-1)
+        ends = torch.cat((elements[:_SAMPLE_ELEMENTS], elements[-_SAMPLE_ELEMENTS:]))
+        pieces.append(ends.view(torch.uint8).cpu().numpy().tobytes())
+    return {place: hashlib.sha256(piece).digest()[:16] for place, piece in zip(shared, pieces, strict=True)}
+
+
+def digest_of(samples: Mapping[Path, bytes]) -> bytes:
+    """The same for equal samples."""
+    return hashlib.sha256(repr(sorted(samples.items())).encode()).digest()
+
+
+def alone(part: Part) -> Part:
+    """The part of a process that saves and restores for itself."""
+    return part._replace(replicated_in=(), is_first_replica=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from bitsnap import _bitsnap
 from bitsnap._bitsnap import RestorableStep
@@ -27,6 +27,8 @@ from bitsnap.errors import (
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
 from bitsnap.store import Store
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,19 +57,19 @@ class Restoring:
 
     def step(self, step: int, options: Mapping[str, Any], fallback: bool) -> Restored:
         """One step, without falling back to another one."""
-        self._begin()
-        agreed = self._agreed(fallback) if self._ranks.agree else {}
+        self.begin()
+        agreed = self.agreed(fallback) if self._ranks.agree else {}
         return self._load(step, agreed.get(step, ""), options, fallback)
 
     def newest(self, options: Mapping[str, Any], fallback: bool) -> Restored | None:
         """The newest step that can be restored."""
-        self._begin()
+        self.begin()
         # Ranks that cannot communicate must not choose different steps.
         may_fall_back = fallback and (self._ranks.world_size == 1 or self._ranks.agree)
         first: BaseException | None = None
-        for candidate, attempt in sorted(self._agreed(fallback).items(), reverse=True):
+        for candidate, attempt in sorted(self.agreed(fallback).items(), reverse=True):
             attempted = partial(self._load, candidate, attempt, options, fallback)
-            restored, failure = self._ranks.together(attempted, _is_damage)
+            restored, failure = self._ranks.together(attempted, is_damage)
             if failure is None:
                 return restored
             if failure.is_hopeless:
@@ -80,7 +82,7 @@ class Restoring:
             raise first
         return None
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """All waits of a restore share one limit."""
         self._deadline = time.monotonic() + self._timeout_ms / 1000
         self._is_agent_silent = False
@@ -90,7 +92,7 @@ class Restoring:
     def _left_ms(self) -> int:
         return max(int((self._deadline - time.monotonic()) * 1000), 0)
 
-    def _agreed(self, fallback: bool) -> dict[int, str]:
+    def agreed(self, fallback: bool) -> dict[int, str]:
         """The steps that may be restored, with the attempt of those that only memory has."""
         found, failure = self._ranks.together(lambda: self._known_steps(fallback))
         if failure is not None:
@@ -146,35 +148,42 @@ class Restoring:
             return []
 
     def _load(self, step: int, attempt: str, options: Mapping[str, Any], fallback: bool) -> Restored:
-        if self._is_agent_silent:
-            return Restored(step, "store", load(self._from_store(step), **options))
         # On a device, tensors take no memory of this machine.
         place = str(options["map_location"] or "cpu").partition(":")[0]
         in_place = options["into"] is not None or place != "cpu"
+        state, source = self.read(step, attempt, lambda snapshot: load(snapshot, **options), in_place, fallback)
+        return Restored(step, source, state)
+
+    def read(
+        self, step: int, attempt: str, use: Callable[[Snapshot], T], in_place: bool, fallback: bool
+    ) -> tuple[T, Literal["memory", "store"]]:
+        """What `use` makes of the state that this rank saved, and where that was: in memory, or else in the store."""
+        if self._is_agent_silent:
+            return use(self._from_store(step)), "store"
         found = self._native.restore(step, attempt, self._left_ms, in_place=in_place)
         if found.memory_error is not None:
             _warn(f"step {step} is read from the store, not from memory: {found.memory_error}")
         snapshot = Snapshot._of(found.snapshot)
         if not found.from_memory:
-            return Restored(step, "store", load(snapshot, **options))
+            return use(snapshot), "store"
         try:
-            return Restored(step, "memory", load(snapshot, **options))
+            return use(snapshot), "memory"
         except BitsnapError as error:
-            if not fallback or not (_is_damage(error) or isinstance(error, IoError)):
+            if not fallback or not (is_damage(error) or isinstance(error, IoError)):
                 raise
             try:
                 stored = self._from_store(step)
             except BitsnapError:
                 raise error from None
             _warn(f"step {step} is read from the store, because it cannot be read from memory: {error}")
-            return Restored(step, "store", load(stored, **options))
+            return use(stored), "store"
 
     def _from_store(self, step: int) -> Snapshot:
         store = self.store()
         return store.snapshot(step, 0 if store.checkpoint(step).shards == 1 else self._ranks.rank)
 
 
-def _is_damage(error: BaseException) -> bool:
+def is_damage(error: BaseException) -> bool:
     """Whether the state itself is damaged, incomplete or unknown to this version, so that an earlier one may do better.
 
     An IoError says nothing of the state: with too many open files, or without a permission, an earlier one would

@@ -4,8 +4,9 @@ states of optimizers have the names of the model, without those of wrappers."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +16,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
 )
 from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from bitsnap._boxes import Box
 from bitsnap._parts import Part, part_of
 from bitsnap._places import Path
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
@@ -27,13 +26,6 @@ from bitsnap.errors import InvalidArgumentError, UnsupportedError
 # Modules that wrap others hold them by these names.
 _WRAPPERS = frozenset(("_orig_mod", "_checkpoint_wrapped_module"))
 _EXTRA_STATE = "_extra_state"
-
-
-class Saved(NamedTuple):
-    """The state of a training at one moment, as this process saves it."""
-
-    state: dict[str, Any]  # with the parts that this process saves
-    parts: dict[Path, Part]  # all that it holds
 
 
 class Training:
@@ -69,41 +61,101 @@ class Training:
         if extra is not None and not isinstance(extra, MutableMapping):
             raise TypeError(f"extra must be a dict of names to values, got {extra!r}")
         self._rng, self._extra = bool(rng), extra
-        self._names = _names_of(model)
+        self._names: dict[int, str] = {}  # of the parameters, by their identity
         self._clean_names: dict[str, str] = {}  # of the entries of the model's state_dict(), by their keys
-        self._replicas = _replicas_of(model)
-        self.shares_replicas = False  # whether the processes save and restore together
+        self._replicas: dict[str, Any] = {}  # the groups that hold the same parameter, by its name
+        self._look()
 
-    def saved(self) -> Saved:
-        """The state now. Its tensors are those of the training."""
-        parts: dict[Path, Part] = {}
-        state = {
-            "model": self._model_state(parts),
-            "optimizer": self._optimizer_state(parts),
-            "training": {
-                "scheduler": [each.state_dict() for each in self._schedulers],
-                "extra": {name: _packed(value) for name, value in (self._extra or {}).items()},
-            },
-            "rank": {
-                "rng": _random_state() if self._rng else None,
-                "dataloader": None if self._dataloader is None else self._dataloader.state_dict(),
-            },
+    @property
+    def has_replicas(self) -> bool:
+        """Whether DistributedDataParallel keeps parameters equal on several processes."""
+        return bool(self._replicas)
+
+    def state(self, agreed: Set[Path] | None) -> dict[str, Any]:
+        """The state now, as this process saves it; its tensors are those of the training.
+
+        `agreed`: the places of the replicas of which one process saves those of all; None if the processes do not save
+        together.
+        """
+        parts, extra_states = self._tensors(agreed, False)
+        state = nested({place: part for place, part in parts.items() if part.is_saved})
+        state["model"].update(extra_states)
+        for name, slots in self._other_slots():
+            state["optimizer"]["state"].setdefault(name, {}).update(slots)
+        state["optimizer"]["param_groups"] = [
+            {**group, "params": names} for group, names in zip(self._groups(), self._group_names(), strict=True)
+        ]
+        state["training"] = {
+            "optimizer": [type(each).__name__ for each in self._optimizers],
+            "scheduler": [each.state_dict() for each in self._schedulers],
+            "extra": {name: _packed(value) for name, value in (self._extra or {}).items()},
         }
-        return Saved(state, parts)
+        state["rank"] = {
+            "rng": _random_state() if self._rng else None,
+            "dataloader": None if self._dataloader is None else self._dataloader.state_dict(),
+        }
+        return state
+
+    def parts(self) -> dict[Path, Part]:
+        """What this process holds of the tensors of the model and the optimizers, by their places in the state.
+
+        What may be a replica counts as one.
+        """
+        return self._tensors(set(), True)[0]
+
+    def _tensors(self, agreed: Set[Path] | None, all_replicas: bool) -> tuple[dict[Path, Part], dict[str, Any]]:
+        """The parts, and the extra states of modules."""
+        self._look()
+        parts: dict[Path, Part] = {}
+        extra_states = {}
+
+        def add(place: Path, tensor: torch.Tensor, group: Any) -> None:
+            is_agreed = all_replicas or (agreed is not None and place in agreed)
+            parts[place] = part_of(tensor, place, group if is_agreed else None, shares_replicas=agreed is not None)
+
+        for key, value in self._model.state_dict().items():
+            name = self._clean(key)
+            if _is_extra_state(name):
+                extra_states[name] = value
+            elif isinstance(value, torch.Tensor):
+                add(("model", name), value, self._replicas.get(name))
+        for name, parameter in self._parameters():
+            for key, value in self._state_of(parameter).items():
+                if isinstance(value, torch.Tensor):
+                    add(("optimizer", "state", name, key), value, self._replicas.get(name))
+        return parts, extra_states
 
     def make_optimizer_state(self) -> None:
-        """Gives optimizers that have taken no step the tensors of their states, so that these can be filled."""
+        """Gives parameters that have taken no step the tensors of their states, so that these can be filled.
+
+        Raises:
+            UnsupportedError: an optimizer cannot take a step without gradients.
+        """
+        self._look()
+        list(self._group_names())  # all parameters have names
         for optimizer in self._optimizers:
-            if optimizer.state:
-                continue
-            # With gradients, torch makes no state.
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            if all(parameter in optimizer.state for parameter in parameters if parameter.requires_grad):
+                continue
+            # torch makes the states of optimizers that have none, if there are no gradients.
+            present, optimizer.state = optimizer.state, defaultdict(dict)
             gradients = [parameter.grad for parameter in parameters]
             for parameter in parameters:
                 parameter.grad = None
-            get_optimizer_state_dict(self._model, optimizer)
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
+            try:
+                get_optimizer_state_dict(self._model, optimizer)
+            except (TypeError, RuntimeError) as error:
+                raise UnsupportedError(
+                    f"optimizer: {type(optimizer).__name__} makes no state for its parameters before its first step: "
+                    f"{error}"
+                ) from error
+            finally:
+                made, optimizer.state = optimizer.state, present
+                for parameter, gradient in zip(parameters, gradients, strict=True):
+                    parameter.grad = gradient
+            for parameter in parameters:
+                if parameter not in present and parameter in made:
+                    present[parameter] = made[parameter]
 
     def forget_state(self, names: Iterable[str]) -> None:
         """Removes the optimizer states of parameters: they had none when the checkpoint was saved."""
@@ -113,25 +165,37 @@ class Training:
                 for optimizer in self._optimizers:
                     optimizer.state.pop(parameter, None)
 
-    def take_tensors(self, state: Mapping[str, Any]) -> None:
-        """Takes over what lies among the tensors of the model and the optimizers, but is none."""
-        extra = {name: value for name, value in state["model"].items() if name.endswith(_EXTRA_STATE)}
+    def take_values(self, values: Mapping[str, Any]) -> None:
+        """Takes over what lies among the tensors of the model and the optimizers, but is none to fill."""
+        extra = {name: value for name, value in values.get("model", {}).items() if _is_extra_state(name)}
         if extra:
             set_model_state_dict(self._model, extra, options=StateDictOptions(strict=False))
+        slots = values["optimizer"].get("state", {})
         for name, parameter in self._parameters():
-            slots = state["optimizer"]["state"].get(name, {})
-            values = {key: value for key, value in slots.items() if not isinstance(value, torch.Tensor | Box)}
-            self._state_of(parameter).update(values)
-        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
-        for group, saved in zip(groups, state["optimizer"]["param_groups"], strict=True):
+            if name in slots:
+                self._state_of(parameter).update(slots[name])
+        for group, saved in zip(self._groups(), values["optimizer"]["param_groups"], strict=True):
             for key, value in saved.items():
                 if isinstance(value, torch.Tensor) and isinstance(group.get(key), torch.Tensor):
-                    if group[key] is not value:
-                        group[key].copy_(value)  # which may be on a device
+                    group[key].copy_(value)  # which may be on a device
                 elif key != "params":
                     group[key] = value
 
-    def check_groups(self, saved: Sequence[Mapping[str, Any]]) -> None:
+    def check_values(self, values: Mapping[str, Any]) -> None:
+        """Raises InvalidArgumentError unless optimizers, schedulers and extra values are those of the checkpoint."""
+        self._check_groups(values["optimizer"]["param_groups"])
+        training = values["training"]
+        kinds = [type(each).__name__ for each in self._optimizers]
+        if kinds != training["optimizer"]:
+            raise InvalidArgumentError(f"the optimizers are {kinds}, the checkpoint is of {training['optimizer']}")
+        if len(training["scheduler"]) != len(self._schedulers):
+            raise InvalidArgumentError(
+                f"there are {len(self._schedulers)} schedulers, saved {len(training['scheduler'])}"
+            )
+        if self._extra is not None and self._extra.keys() != training["extra"].keys():
+            raise InvalidArgumentError(f"extra has {sorted(self._extra)}, the checkpoint {sorted(training['extra'])}")
+
+    def _check_groups(self, saved: Sequence[Mapping[str, Any]]) -> None:
         """Raises InvalidArgumentError unless the optimizers have the same parameters in the same groups."""
         groups = [list(names) for names in self._group_names()]
         found = [list(group["params"]) for group in saved]
@@ -147,18 +211,12 @@ class Training:
             f"{', '.join(sorted(differing))}"
         )
 
-    def take_values(self, training: Mapping[str, Any], rank: Mapping[str, Any] | None) -> None:
+    def take_states(self, training: Mapping[str, Any], rank: Mapping[str, Any] | None) -> None:
         """Takes over the states of schedulers and all else that is neither model nor optimizer."""
-        schedulers = training["scheduler"]
-        if len(schedulers) != len(self._schedulers):
-            raise InvalidArgumentError(f"there are {len(self._schedulers)} schedulers, saved {len(schedulers)}")
-        extra = training["extra"]
-        if self._extra is not None and self._extra.keys() != extra.keys():
-            raise InvalidArgumentError(f"extra has {sorted(self._extra)}, the checkpoint {sorted(extra)}")
-        for scheduler, saved in zip(self._schedulers, schedulers, strict=True):
+        for scheduler, saved in zip(self._schedulers, training["scheduler"], strict=True):
             scheduler.load_state_dict(saved)
         if self._extra is not None:
-            for name, saved in extra.items():
+            for name, saved in training["extra"].items():
                 if hasattr(self._extra[name], "load_state_dict"):
                     self._extra[name].load_state_dict(saved)
                 else:
@@ -170,36 +228,41 @@ class Training:
         if self._rng and rank["rng"] is not None:
             _set_random_state(rank["rng"])
 
-    def kept_by(self, rank: int, saved: int, processes: int) -> str:
-        """What a process keeps as it is, if another number of processes saved the checkpoint; empty if nothing."""
+    def kept_by(self, rank: int, saved: int, processes: int) -> list[str]:
+        """What a process keeps as it is, if another number of processes saved the checkpoint."""
         kept = []
         if self._dataloader is not None and saved != processes:
-            kept.append("the state of the data loader")
+            kept.append("the state of the data loader is not restored")
         if self._rng and rank >= saved:
-            kept.append("the state of random generators")
-        return f"{' and '.join(kept)} {'is' if len(kept) == 1 else 'are'}" if kept else ""
+            kept.append("the state of random generators is not restored")
+        return kept
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    yield self._name_of(parameter), parameter
+        for group in self._groups():
+            for parameter in group["params"]:
+                yield self._name_of(parameter), parameter
+
+    def _look(self) -> None:
+        """Finds the names of the parameters, which may have been replaced."""
+        self._names = {id(parameter): self._clean(name) for name, parameter in self._model.named_parameters()}
+        self._replicas = _replicas_of(self._model, self._names)
 
     def _name_of(self, parameter: torch.Tensor) -> str:
         name = self._names.get(id(parameter))
         if name is None:
-            self._names = _names_of(self._model)  # which may have got new parameters
-            name = self._names.get(id(parameter))
-        if name is None:
             raise InvalidArgumentError(
-                f"optimizer: a parameter of shape {list(parameter.shape)} is not in the model and has no name"
+                f"optimizer: a parameter of shape {list(parameter.shape)} is not in the model and has no name; was the "
+                "optimizer made before fully_shard()?"
             )
         return name
 
-    def _group_names(self) -> Iterator[list[str]]:
+    def _groups(self) -> Iterator[dict[str, Any]]:
         for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                yield [self._name_of(parameter) for parameter in group["params"]]
+            yield from optimizer.param_groups
+
+    def _group_names(self) -> Iterator[list[str]]:
+        for group in self._groups():
+            yield [self._name_of(parameter) for parameter in group["params"]]
 
     def _state_of(self, parameter: torch.Tensor) -> MutableMapping[str, Any]:
         for optimizer in self._optimizers:
@@ -208,54 +271,34 @@ class Training:
                 return state
         return {}
 
-    def _model_state(self, parts: dict[Path, Part]) -> dict[str, Any]:
-        state: dict[str, Any] = {}
-        for key, value in self._model.state_dict().items():
-            name = self._clean_names.get(key)
-            if name is None:
-                name = self._clean_names[key] = _without_wrappers(self._model, key)
-            if not isinstance(value, torch.Tensor) or name.endswith(_EXTRA_STATE):
-                state[name] = value
-                continue
-            self._add(state, ("model", name), value, self._group_of(value), parts)
-        return state
+    def _clean(self, key: str) -> str:
+        name = self._clean_names.get(key)
+        if name is None:
+            name = self._clean_names[key] = _without_wrappers(self._model, key)
+        return name
 
-    def _optimizer_state(self, parts: dict[Path, Part]) -> dict[str, Any]:
-        # Optimizers that divide their states among the processes do not hold those of all parameters.
-        are_complete = all(
-            self._state_of(parameter) for parameter in self._model.parameters() if parameter.requires_grad
-        )
-        state: dict[str, Any] = {}
+    def _other_slots(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, parameter in self._parameters():
             slots = self._state_of(parameter)
-            if not slots:
-                continue
-            replicas = self._group_of(parameter) if are_complete else None
-            state[name] = {}
-            for key, value in slots.items():
-                if isinstance(value, torch.Tensor):
-                    self._add(state[name], ("optimizer", "state", name, key), value, replicas, parts)
-                else:
-                    state[name][key] = value
-        groups = []
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                names = [self._name_of(parameter) for parameter in group["params"]]
-                groups.append({**group, "params": names})
-        return {"state": state, "param_groups": groups}
+            others = {key: value for key, value in slots.items() if not isinstance(value, torch.Tensor)}
+            if others:
+                yield name, others
 
-    def _group_of(self, parameter: torch.Tensor) -> Any:
-        """The processes that DistributedDataParallel keeps this parameter equal on."""
-        if not self._replicas or isinstance(parameter, DTensor):
-            return None
-        return self._replicas.get(parameter.untyped_storage().data_ptr())
 
-    def _add(
-        self, state: dict[str, Any], place: Path, tensor: torch.Tensor, replicas: Any, parts: dict[Path, Part]
-    ) -> None:
-        part = parts[place] = part_of(tensor, place, replicas, shares_replicas=self.shares_replicas)
-        if part.is_saved:
-            state[str(place[-1])] = part.value
+def nested(parts: Mapping[Path, Part]) -> dict[str, Any]:
+    """The parts as values of a state of a model and optimizers."""
+    state: dict[str, Any] = {"model": {}, "optimizer": {"state": {}}}
+    for (kind, *keys), part in parts.items():
+        if kind == "model":
+            state["model"][keys[0]] = part.value
+        else:
+            state["optimizer"]["state"].setdefault(keys[1], {})[keys[2]] = part.value
+    return state
+
+
+def _is_extra_state(name: str) -> bool:
+    """Whether it names what get_extra_state() of a module returned."""
+    return name.rpartition(".")[2] == _EXTRA_STATE
 
 
 def _several(given: Any) -> list[Any]:
@@ -273,14 +316,6 @@ def _packed(value: Any) -> Any:
     return value.state_dict() if hasattr(value, "state_dict") else value
 
 
-def _names_of(model: torch.nn.Module) -> dict[int, str]:
-    """The names of the parameters, by their identity."""
-    names: dict[int, str] = {}
-    for name, parameter in model.named_parameters():
-        names[id(parameter)] = _without_wrappers(model, name)
-    return names
-
-
 def _without_wrappers(model: torch.nn.Module, name: str) -> str:
     """The name of a parameter or buffer in the model that was wrapped."""
     module: Any = model
@@ -293,14 +328,14 @@ def _without_wrappers(model: torch.nn.Module, name: str) -> str:
     return ".".join(components)
 
 
-def _replicas_of(model: torch.nn.Module) -> dict[int, Any]:
-    """The groups of DistributedDataParallel, by the memory of the parameters that it keeps equal."""
+def _replicas_of(model: torch.nn.Module, names: Mapping[int, str]) -> dict[str, Any]:
+    """The groups of DistributedDataParallel, by the names of the parameters that it keeps equal."""
     return {
-        parameter.untyped_storage().data_ptr(): module.process_group
+        names[id(parameter)]: module.process_group
         for module in model.modules()
         if isinstance(module, DistributedDataParallel)
-        for parameter in module.parameters()
-        if parameter.numel() > 0
+        for name, parameter in module.module.named_parameters()
+        if name not in module.parameters_to_ignore
     }
 
 

@@ -15,7 +15,8 @@ A checkpoint of some number of processes is restored by any other.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence, Set
+from functools import partial
 from pathlib import Path as FilePath
 from types import TracebackType
 from typing import Any, SupportsIndex, TypeVar, cast
@@ -26,15 +27,21 @@ from bitsnap import checkpointer as _engine
 from bitsnap._arguments import number_of
 from bitsnap._engine_saves import Save
 from bitsnap._options import PathLike
-from bitsnap._parts import Part, send_to_replicas
+from bitsnap._parts import Part, alone, digest_of, samples_of, send_to_replicas
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._places import Path
-from bitsnap._training import Training
-from bitsnap._training_tensors import PartReading, is_divided_like, name_of, names_in, stateless_parameters
-from bitsnap.errors import BitsnapError, RestoreWarning
+from bitsnap._ranks import Failure
+from bitsnap._restoring import is_damage
+from bitsnap._training import Training, nested
+from bitsnap._training_tensors import AllShards, Shard, check_names, name_of, parameter_of
+from bitsnap.errors import InvalidArgumentError, NotFoundError, RestoreWarning
+from bitsnap.snapshot import Snapshot
+from bitsnap.state import load
 from bitsnap.store import Store
 
 T = TypeVar("T")
+# A first save may come before the optimizer has a state.
+_COMPARED_SAVES = 3
 
 
 class Checkpointer:
@@ -45,8 +52,8 @@ class Checkpointer:
     their memory and their dtypes.
 
     Each process saves what it holds. Replicas are saved once: of DTensors, and of the parameters that
-    DistributedDataParallel keeps equal with their optimizer states; at a restore, the first replica sends them to the
-    others. Other tensors of a process are its own.
+    DistributedDataParallel keeps equal with their optimizer states, if they are equal; at a restore, the first replica
+    sends them to the others. Other tensors of a process are its own.
 
     The state in the store is a dict of "model" and "optimizer", with the names and the structure of
     torch.distributed.checkpoint.state_dict, "training" with the schedulers and `extra`, and "rank" with what is of this
@@ -89,7 +96,10 @@ class Checkpointer:
         self._training = Training(model, optimizer, scheduler, dataloader, rng, extra)
         self._engine = _engine.Checkpointer(path, **options)
         self._ranks = self._engine._ranks
-        self._training.shares_replicas = self._ranks.agree
+        # The replicas that are saved once; None if each process saves for itself.
+        self._agreed: set[Path] | None = set() if self._ranks.agree else None
+        self._has_replicas = self._ranks.agree and any(self._ranks.gather(self._training.has_replicas))
+        self._compared = 0  # saves at which replicas were compared
 
     @property
     def engine(self) -> _engine.Checkpointer:
@@ -107,7 +117,8 @@ class Checkpointer:
     def save(self, step: SupportsIndex, *, metadata: Mapping[str, str] | None = None) -> Save | None:
         """Copies the state of the training after `step` and returns; then the training may go on.
 
-        All processes call it with the same steps. Nothing is sent between them.
+        All processes call it with the same steps. Only at the first three saves with DistributedDataParallel do they
+        wait for each other, to compare their replicas.
 
         Args:
             step: above all others.
@@ -120,14 +131,14 @@ class Checkpointer:
             InvalidArgumentError: a value cannot be stored; the message names its place.
             And what bitsnap.Checkpointer.save() raises.
         """
-        return self._engine.save(step, lambda: self._training.saved().state, metadata=metadata, opaque=self._opaque)
+        return self._engine.save(step, self._state, metadata=metadata, opaque=self._opaque)
 
     def reserve(self) -> None:
         """Allocates the memory for the saves, so that the first one is as fast as all others.
 
         Optimizers that have taken no step have no state yet: call it after the first step.
         """
-        self._engine.reserve(lambda: self._training.saved().state, opaque=self._opaque)
+        self._engine.reserve(self._state, opaque=self._opaque)
 
     def steps(self) -> list[int]:
         """The steps that can be restored, ascending."""
@@ -153,39 +164,34 @@ class Checkpointer:
         Raises:
             InvalidArgumentError: the model, an optimizer or something else does not fit the checkpoint. The message
                 names the tensor or value.
-            NotFoundError: there is no such step, or it lacks a tensor.
+            UnsupportedError: an optimizer makes no state before its first step, as LBFGS.
+            NotFoundError: there is no such step.
+            BusyError: another process did not call this within the `timeout` of the Checkpointer.
             And what bitsnap.Checkpointer.restore() raises. Tensors may have been filled.
         """
-        wanted = None if step is None else number_of(step, "step")
-        known = self._ranks.gather(self._engine.steps())
-        common = set(known[0]).intersection(*known[1:])
-        newest = max(common, default=None) if wanted is None else wanted
-        if newest is None:
+        restoring, ranks = self._engine._restoring, self._ranks
+        restoring.begin()
+        wanted = self._together(lambda: None if step is None else number_of(step, "step"))
+        asked = set(ranks.gather(wanted))
+        if len(asked) > 1:
+            raise InvalidArgumentError(f"restore() was called for different steps: {', '.join(map(str, asked))}")
+        agreed = restoring.agreed(True)
+        candidates = sorted(agreed, reverse=True) if wanted is None else [wanted]
+        if not candidates:
             return None
-        self._training.make_optimizer_state()
-        state, parts = self._training.saved()
-        if self._is_divided_otherwise(newest, parts):
-            return self._restore_parts(newest, parts)
-        return self._restore_alike(wanted, state, parts)
-
-    def _restore_alike(self, wanted: int | None, state: dict[str, Any], parts: dict[Path, Part]) -> int | None:
-        """Restores the state that this process saved."""
-        into = {key: state[key] for key in ("model", "optimizer")}
-        restored = self._engine.restore(wanted, into=into, keys=list(into), strict=False, opaque=self._opaque)
-        if restored is None:
-            return None
-        saved = restored.state
-        ours = {name_of(place): part.is_saved for place, part in parts.items()}
-        stateless = self._together(
-            lambda: stateless_parameters(ours, set(names_in(saved)), self._training, saved["optimizer"])
-        )
-        self._training.forget_state(set().union(*self._ranks.gather(stateless)))
-        self._training.take_tensors(saved)
-        send_to_replicas(list(parts.values()))
-        values = self._engine.restore(restored.step, keys=["training", "rank"], opaque=self._opaque)
-        assert values is not None
-        self._training.take_values(values.state["training"], values.state["rank"])
-        return restored.step
+        parts = self._together(self._parts)
+        may_fall_back = wanted is None and (ranks.world_size == 1 or ranks.agree)
+        first: Exception | None = None
+        for candidate in candidates:
+            failure = self._restore_step(candidate, agreed.get(candidate, ""), parts)
+            if failure is None:
+                return candidate
+            first = first or failure.error
+            if failure.is_hopeless or not may_fall_back:
+                raise failure.error
+            _warn(f"step {candidate} cannot be restored, trying the step before: {failure.error}", 3)
+        assert first is not None
+        raise first
 
     def wait(self, timeout: float | None = None) -> None:
         """As bitsnap.Checkpointer.wait()."""
@@ -203,55 +209,145 @@ class Checkpointer:
     ) -> None:
         self._engine.__exit__(kind, error, traceback)
 
+    def _state(self) -> dict[str, Any]:
+        self._agree_on_replicas()
+        return self._training.state(self._agreed)
+
+    def _agree_on_replicas(self) -> None:
+        """At the first saves, compares the replicas of all processes: only those that are equal are saved once.
+
+        Later, nothing is sent between the processes.
+        """
+        if not self._has_replicas or self._compared == _COMPARED_SAVES:
+            return
+        self._compared += 1
+        ranks = self._ranks
+        ranks.meet("save a step", self._engine._saves.timeout_ms)
+        samples = self._together(lambda: samples_of(self._training.parts()))
+        all_equal = len(set(ranks.gather(digest_of(samples)))) == 1
+        others = [samples] if all_equal else ranks.gather(samples)
+        self._agreed = {place for place, sample in samples.items() if all(each.get(place) == sample for each in others)}
+
+    def _parts(self) -> dict[Path, Part]:
+        self._training.make_optimizer_state()
+        parts = self._training.parts()
+        return parts if self._ranks.agree else {place: alone(part) for place, part in parts.items()}
+
+    def _restore_step(self, step: int, attempt: str, places: Mapping[Path, Part]) -> Failure | None:
+        """Restores a step, of which memory alone has an attempt. Nothing is filled if it does not fit."""
+        restoring, ranks = self._engine._restoring, self._ranks
+        parts = {name_of(place): part for place, part in places.items()}
+        divided, failure = ranks.together(lambda: self._all_shards(step, attempt), is_damage)
+        if failure is not None:
+            return failure
+        shard: Shard | None = None
+        if not any(ranks.gather(divided is not None)):
+            use = partial(Shard, opaque=self._opaque)
+            shard, failure = ranks.together(lambda: restoring.read(step, attempt, use, True, True)[0], is_damage)
+            if failure is not None:
+                return failure
+            assert shard is not None
+            held = {name for name, part in parts.items() if not part.is_saved and name in shard.names}
+            # Of replicas that were not equal, each process saved its own.
+            apart = set().union(*ranks.gather(held))
+            needed = {name: part for name, part in parts.items() if part.is_saved or name in apart}
+            fits = all(shard.has(name, part) for name, part in needed.items())
+            if not all(ranks.gather(fits)) and not attempt:
+                shard = None
+        if shard is None:
+            return self._restore_from_all(step, parts)
+        return self._restore_alike(step, attempt, places, needed, apart, shard)
+
+    def _restore_alike(
+        self,
+        step: int,
+        attempt: str,
+        places: Mapping[Path, Part],
+        needed: Mapping[str, Part],
+        apart: set[str],
+        shard: Shard,
+    ) -> Failure | None:
+        """Restores what this process saved, and the replicas that others saved for it."""
+        known = {name_of(place) for place in places}
+        stateless = self._together(lambda: self._check(shard.values, set(needed), known, shard.names))
+        forgotten = set().union(*self._ranks.gather(stateless))
+        to_fill = {
+            place: part
+            for place, part in places.items()
+            if name_of(place) in needed and parameter_of(name_of(place)) not in forgotten
+        }
+        names = {name_of(place) for place in to_fill}
+
+        def fill(snapshot: Snapshot) -> None:
+            if names:
+                load(snapshot, into=nested(to_fill), keys=lambda name: name in names, threads=self._engine._threads)
+
+        restoring = self._engine._restoring
+        _, failure = self._ranks.together(lambda: restoring.read(step, attempt, fill, True, True), is_damage)
+        if failure is not None:
+            return failure
+        sent = [part for place, part in places.items() if part.is_shared and name_of(place) not in apart]
+        send_to_replicas(sent)
+        self._together(lambda: self._take(shard.values, forgotten, shard.values["rank"]))
+        return None
+
+    def _restore_from_all(self, step: int, parts: Mapping[str, Part]) -> Failure | None:
+        """Reads the parts of this process from all shards."""
+        ranks = self._ranks
+
+        def look() -> tuple[AllShards, Shard]:
+            shards = AllShards(self._store(), step, ranks.rank)
+            return shards, Shard(shards.snapshot(), self._opaque)
+
+        read, failure = ranks.together(look, is_damage)
+        if failure is not None:
+            return failure
+        assert read is not None
+        shards, shard = read
+        # Processes may hold different tensors, as in a pipeline.
+        nowhere = set.intersection(*ranks.gather(shards.names - parts.keys()))
+        found = (shards.names & parts.keys()) | nowhere
+        forgotten = self._together(lambda: self._check(shard.values, set(parts), parts.keys(), found))
+        wanted = {name: part for name, part in parts.items() if parameter_of(name) not in forgotten}
+        _, failure = ranks.together(lambda: shards.fill(wanted), is_damage)
+        if failure is not None:
+            return failure
+        own = shard.values["rank"] if ranks.rank < shards.shards else None
+        if own is not None and shards.shards != ranks.world_size:
+            own = {**own, "dataloader": None}
+        self._together(lambda: self._take(shard.values, forgotten, own))
+        kept = self._training.kept_by(ranks.rank, shards.shards, ranks.world_size)
+        if shards.shards != ranks.world_size and shards.differs_between_shards:
+            kept.append(f"tensors that each process has of its own are those of process {shards.shard}")
+        if kept:
+            _warn(
+                f"step {step} was saved by {shards.shards} processes and is restored by {ranks.world_size}: "
+                f"{'; '.join(kept)}",
+                5,
+            )
+        return None
+
+    def _check(self, values: Mapping[str, Any], needed: set[str], known: Set[str], found: set[str]) -> set[str]:
+        self._training.check_values(values)
+        return check_names(needed, known, found)
+
+    def _take(self, values: Mapping[str, Any], forgotten: set[str], own: Mapping[str, Any] | None) -> None:
+        self._training.forget_state(forgotten)
+        self._training.take_values(values)
+        self._training.take_states(values["training"], own)
+
+    def _all_shards(self, step: int, attempt: str) -> int | None:
+        """The number of shards of a checkpoint in the store that other processes saved; None if these did."""
+        if attempt:
+            return None
+        try:
+            shards = self._store().checkpoint(step).shards
+        except NotFoundError:
+            return None  # reading it says so
+        return None if shards == self._ranks.world_size else shards
+
     def _store(self) -> Store:
         return Store(self.path, read_only=True, create=False)
-
-    def _is_divided_otherwise(self, step: int, parts: Mapping[Path, Part]) -> bool:
-        """Whether the store has the step, and another division of the tensors than that of one of the processes."""
-
-        def look() -> bool:
-            try:
-                store = self._store()
-                if step not in store.steps():
-                    return False  # it is in memory, which serves the same division only
-                if store.checkpoint(step).shards != self._ranks.world_size:
-                    return True
-                return not is_divided_like(store.snapshot(step, self._ranks.rank), parts)
-            except BitsnapError:
-                return False  # memory may serve it, or another step
-
-        return any(self._ranks.gather(self._together(look)))
-
-    def _restore_parts(self, step: int, parts: Mapping[Path, Part]) -> int:
-        """Reads the parts of this process from all shards."""
-        prepared = self._together(lambda: PartReading(self._store(), step, self._ranks.rank, parts, self._opaque))
-        # Processes may hold different tensors, as in a pipeline.
-        nowhere = set.intersection(*self._ranks.gather(prepared.found - prepared.ours.keys()))
-        found = (prepared.found & prepared.ours.keys()) | nowhere
-        groups = prepared.values["optimizer"]
-        prepared.stateless = self._together(lambda: stateless_parameters(prepared.ours, found, self._training, groups))
-        self._together(lambda: self._take_parts(prepared))
-        kept = self._training.kept_by(self._ranks.rank, prepared.shards, self._ranks.world_size)
-        if kept:
-            warnings.warn(
-                f"step {step} was saved by {prepared.shards} processes and is restored by {self._ranks.world_size}: "
-                f"{kept} not restored",
-                RestoreWarning,
-                stacklevel=3,
-            )
-        return step
-
-    def _take_parts(self, reading: PartReading) -> None:
-        values = reading.values
-        reading.fill()
-        self._training.forget_state(reading.stateless)
-        self._training.take_tensors(
-            {"model": values.get("model", {}), "optimizer": {"state": {}} | values["optimizer"]}
-        )
-        rank = values["rank"] if self._ranks.rank < reading.shards else None
-        if rank is not None and reading.shards != self._ranks.world_size:
-            rank = {**rank, "dataloader": None}
-        self._training.take_values(values["training"], rank)
 
     def _together(self, work: Callable[[], T]) -> T:
         """Does something on all processes, and fails on all if it fails on any."""
@@ -259,3 +355,8 @@ class Checkpointer:
         if failure is not None:
             raise failure.error
         return cast("T", done)
+
+
+def _warn(text: str, depth: int) -> None:
+    """`depth`: how many calls above this one the user's is."""
+    warnings.warn(text, RestoreWarning, stacklevel=depth)

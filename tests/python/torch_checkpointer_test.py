@@ -220,7 +220,16 @@ def test_what_does_not_fit_is_named(jobs: Jobs) -> None:
         return bitsnap.torch.Checkpointer(jobs.path, model=model, job=bitsnap.JobOptions(name=jobs.job), **options)
 
     narrow = nn.Sequential(nn.Linear(8, 32), nn.Dropout(), nn.Linear(32, 8), nn.BatchNorm1d(8))
-    with with_(narrow) as checkpointer, pytest.raises(bitsnap.InvalidArgumentError, match=r"0\.weight"):
+    options: dict[str, Any] = {"optimizer": torch.optim.AdamW(narrow.parameters()), "scheduler": job.scheduler}
+    with (
+        with_(narrow, **options) as checkpointer,
+        pytest.raises(
+            bitsnap.InvalidArgumentError, match=r"0\.weight' has shape \[32, 8\], the checkpoint has \[64, 8\]"
+        ),
+    ):
+        checkpointer.restore()
+    other = torch.optim.NAdam(job.model.parameters())
+    with with_(job.model, optimizer=other) as checkpointer, pytest.raises(bitsnap.InvalidArgumentError, match="NAdam"):
         checkpointer.restore()
     groups = [{"params": list(job.model[0].parameters())}, {"params": list(job.model[2:].parameters())}]
     with (
@@ -254,3 +263,71 @@ def test_what_does_not_fit_is_named(jobs: Jobs) -> None:
         with_(job.model, scheduler=3)
     with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module"):
         with_(job.model.parameters())  # type: ignore[arg-type]
+
+
+class WithExtraState(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.register_buffer("my_extra_state", torch.zeros(2))
+        self.scale = torch.ones(3)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"scale": self.scale}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.scale = state["scale"]
+
+
+def test_extra_states_of_modules_come_back(jobs: Jobs) -> None:
+    model = nn.Sequential(WithExtraState())
+    layer = model[0]
+    assert isinstance(layer, WithExtraState)
+    layer.scale = torch.full((3,), 2.0)
+    layer.get_buffer("my_extra_state").fill_(5)
+    with bitsnap.torch.Checkpointer(jobs.path, model=model, job=bitsnap.JobOptions(name=jobs.job)) as checkpointer:
+        checkpointer.save(1)
+        checkpointer.wait()
+        layer.scale = torch.zeros(3)
+        layer.get_buffer("my_extra_state").zero_()
+        assert checkpointer.restore() == 1
+    assert layer.scale.tolist() == [2, 2, 2]
+    assert layer.get_buffer("my_extra_state").tolist() == [5, 5]
+
+
+def test_parameters_get_their_states_one_by_one(jobs: Jobs) -> None:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(first.parameters())
+    model = nn.Sequential(first, second)
+    options: dict[str, Any] = {"model": model, "optimizer": optimizer, "job": bitsnap.JobOptions(name=jobs.job)}
+    with bitsnap.torch.Checkpointer(jobs.path, **options) as checkpointer:
+        # Layers that come later, also where others were.
+        for step, layer in enumerate((second, nn.Linear(4, 4))):
+            model[1] = layer
+            if step == 1:
+                optimizer.param_groups.pop()
+            optimizer.add_param_group({"params": list(layer.parameters())})
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+            checkpointer.save(step)
+        checkpointer.wait()
+        moments = [optimizer.state[parameter]["exp_avg"].clone() for parameter in model.parameters()]
+        del optimizer.state[next(model[1].parameters())]
+        assert checkpointer.restore() == 1
+    restored = [optimizer.state[parameter]["exp_avg"] for parameter in model.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(restored, moments, strict=True))
+    with bitsnap.Store(jobs.path, read_only=True) as store:
+        groups = store.load(1)["optimizer"]["param_groups"]
+    assert [group["params"] for group in groups] == [["0.weight", "0.bias"], ["1.weight", "1.bias"]]
+
+
+def test_optimizers_that_need_gradients_are_refused_at_a_restore(jobs: Jobs) -> None:
+    model = nn.Linear(4, 4)
+    model(torch.ones(1, 4)).sum().backward()
+    gradient = model.weight.grad
+    options: dict[str, Any] = {"model": model, "job": bitsnap.JobOptions(name=jobs.job)}
+    with bitsnap.torch.Checkpointer(jobs.path, optimizer=torch.optim.LBFGS(model.parameters()), **options) as it:
+        it.save(1)
+        it.wait()
+        with pytest.raises(bitsnap.UnsupportedError, match="LBFGS makes no state for its parameters before its first"):
+            it.restore()
+    assert model.weight.grad is gradient

@@ -124,7 +124,7 @@ def saved_and_restored(path: Path, job: str, divide: Divide, rank: int) -> None:
     run.checkpointer.save(2)
     run.train(1)
     run.checkpointer.save(3)  # to memory alone
-    assert run.checkpointer._training.saved().state["model"].keys() <= get_model_state_dict(run.model).keys()
+    assert run.checkpointer._training.state(None)["model"].keys() <= get_model_state_dict(run.model).keys()
     noise = torch.rand(2)
     expected = run.whole()
     run.train(1)
@@ -199,6 +199,72 @@ def each_has_its_own(path: Path, job: str) -> None:
         bitsnap.stop_agent(job=job, timeout=30)
 
 
+def what_differs_is_saved_by_each(path: Path, job: str) -> None:
+    """Parameters that DistributedDataParallel ignores, and those that a training has changed on each rank alone."""
+    rank = dist.get_rank()
+    options: dict[str, Any] = {"job": bitsnap.JobOptions(name=job), "timeout": 60}
+
+    def make() -> nn.Module:
+        torch.manual_seed(1)
+        model = nn.ModuleDict(
+            {"expert": nn.Linear(300, 300), "local": nn.Linear(300, 300), "rest": nn.Linear(300, 300)}
+        )
+        nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
+            model, ["expert.weight", "expert.bias"]
+        )
+        return nn.parallel.DistributedDataParallel(model)
+
+    model = make()
+    for name, parameter in model.named_parameters():
+        if "rest" not in name:
+            parameter.data.fill_(rank + 1)
+    with bitsnap.torch.Checkpointer(path, model=model, **options) as checkpointer:
+        checkpointer.save(1)
+        checkpointer.wait()
+    again = make()
+    with bitsnap.torch.Checkpointer(path, model=again, **options) as checkpointer:
+        assert checkpointer.restore() == 1
+        for left, right in zip(model.parameters(), again.parameters(), strict=True):
+            assert torch.equal(left, right)
+        # All ranks hear of what one of them did.
+        wrong: Any
+        for wrong in (1 + rank, "1" if rank else 1):
+            try:
+                checkpointer.restore(wrong)
+            except (bitsnap.BitsnapError, TypeError):
+                continue
+            raise AssertionError("restored different steps")
+    with bitsnap.torch.Checkpointer(path, model=again, **{**options, "timeout": 1}) as checkpointer:
+        if rank == 0:
+            try:
+                checkpointer.restore()
+            except bitsnap.BusyError as error:
+                assert "ranks (1) did not call restore()" in str(error)  # noqa: PT017
+            else:
+                raise AssertionError("restored alone")
+        dist.barrier()
+    if rank == 0:
+        bitsnap.stop_agent(job=job, timeout=30)
+
+
+def the_step_before_is_taken(path: Path, job: str) -> None:
+    """Also by ranks that did not save it."""
+    run = Run(path, fsdp if dist.get_world_size() == 2 else alone, job)
+    if dist.get_world_size() == 2:
+        run.train(1)
+        run.checkpointer.save(1)
+        run.checkpointer.save(2)
+        run.checkpointer.close()
+    else:
+        bitsnap.stop_agent(job=job, timeout=30)
+        file = next(path.glob("checkpoints/*2/*.bsnap"))
+        file.write_bytes(file.read_bytes()[:100])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", bitsnap.RestoreWarning)
+            assert run.checkpointer.restore() == 1
+        run.checkpointer.close()
+
+
 class NetWithUnused(Net):
     def __init__(self) -> None:
         super().__init__()
@@ -259,6 +325,9 @@ def work(rank: int, folder: Path, job: str) -> None:
         arrive(folder / f"done-{groups}", rank)
 
     in_group(2, functools.partial(each_has_its_own, folder / "own", f"{job}own"))
+    in_group(2, functools.partial(what_differs_is_saved_by_each, folder / "differs", f"{job}differs"))
+    for size in (2, 1):
+        in_group(size, functools.partial(the_step_before_is_taken, folder / "before", f"{job}before"))
     in_group(2, functools.partial(unused_parameters_have_no_state, folder / "unused", f"{job}unused"))
     for name, size, divide in saving:
         in_group(size, functools.partial(saved_and_restored, folder / name, f"{job}{name}", divide, rank))
