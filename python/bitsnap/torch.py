@@ -27,7 +27,7 @@ from bitsnap import checkpointer as _engine
 from bitsnap._arguments import number_of
 from bitsnap._engine_saves import Save
 from bitsnap._options import PathLike
-from bitsnap._parts import Part, alone, digest_of, samples_of, send_to_replicas
+from bitsnap._parts import Part, alone, checksums_of, digest_of, send_to_replicas
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._places import Path
 from bitsnap._ranks import Failure
@@ -40,8 +40,6 @@ from bitsnap.state import load
 from bitsnap.store import Store
 
 T = TypeVar("T")
-# A first save may come before the optimizer has a state.
-_COMPARED_SAVES = 3
 
 
 class Checkpointer:
@@ -99,7 +97,6 @@ class Checkpointer:
         # The replicas that are saved once; None if each process saves for itself.
         self._agreed: set[Path] | None = set() if self._ranks.agree else None
         self._has_replicas = self._ranks.agree and any(self._ranks.gather(self._training.has_replicas))
-        self._compared = 0  # saves at which replicas were compared
 
     @property
     def engine(self) -> _engine.Checkpointer:
@@ -117,8 +114,8 @@ class Checkpointer:
     def save(self, step: SupportsIndex, *, metadata: Mapping[str, str] | None = None) -> Save | None:
         """Copies the state of the training after `step` and returns; then the training may go on.
 
-        All processes call it with the same steps. Only at the first three saves with DistributedDataParallel do they
-        wait for each other, to compare their replicas.
+        All processes call it with the same steps. With DistributedDataParallel they wait for each other, to compare
+        checksums of their replicas; otherwise nothing is sent between them.
 
         Args:
             step: above all others.
@@ -129,6 +126,7 @@ class Checkpointer:
 
         Raises:
             InvalidArgumentError: a value cannot be stored; the message names its place.
+            BusyError: with DistributedDataParallel, another process did not call this within the `timeout`.
             And what bitsnap.Checkpointer.save() raises.
         """
         return self._engine.save(step, self._state, metadata=metadata, opaque=self._opaque)
@@ -214,19 +212,15 @@ class Checkpointer:
         return self._training.state(self._agreed)
 
     def _agree_on_replicas(self) -> None:
-        """At the first saves, compares the replicas of all processes: only those that are equal are saved once.
-
-        Later, nothing is sent between the processes.
-        """
-        if not self._has_replicas or self._compared == _COMPARED_SAVES:
+        """Compares the replicas of all processes: only those that are equal are saved once."""
+        if not self._has_replicas:
             return
-        self._compared += 1
         ranks = self._ranks
         ranks.meet("save a step", self._engine._saves.timeout_ms)
-        samples = self._together(lambda: samples_of(self._training.parts()))
-        all_equal = len(set(ranks.gather(digest_of(samples)))) == 1
-        others = [samples] if all_equal else ranks.gather(samples)
-        self._agreed = {place for place, sample in samples.items() if all(each.get(place) == sample for each in others)}
+        sums = self._together(lambda: checksums_of(self._training.parts()))
+        all_equal = len(set(ranks.gather(digest_of(sums)))) == 1
+        others = [sums] if all_equal else ranks.gather(sums)
+        self._agreed = {place for place, each in sums.items() if all(other.get(place) == each for other in others)}
 
     def _parts(self) -> dict[Path, Part]:
         self._training.make_optimizer_state()
