@@ -94,7 +94,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         timeout: the longest wait for another process that writes to the store, in seconds.
         threads: for compressing; 0 for all that the process may use.
         keep_copy: dcp.async_save with a thread copies the state into the memory of the last copy, if that save has
-            ended, instead of new memory, which takes several times as long. False frees the memory after each save.
+            ended, instead of new memory, which stalls the training longer. False frees the memory after each save.
 
     A checkpoint id is a path that ends in a step, such as ``run/step-100``, ``run/checkpoint_100`` or ``run/100``. If
     it ends in anything else, it is the directory of the store, and each save gets the next step.

@@ -231,11 +231,11 @@ class Checkpointer:
         """Restores a step, of which memory alone has an attempt. Nothing is filled if it does not fit."""
         restoring, ranks = self._engine._restoring, self._ranks
         parts = {name_of(place): part for place, part in places.items()}
-        divided, failure = ranks.together(lambda: self._all_shards(step, attempt), is_damage)
+        is_of_others, failure = ranks.together(lambda: self._others_saved(step, attempt), is_damage)
         if failure is not None:
             return failure
         shard: Shard | None = None
-        if not any(ranks.gather(divided is not None)):
+        if not any(ranks.gather(is_of_others)):
             use = partial(Shard, opaque=self._opaque)
             shard, failure = ranks.together(lambda: restoring.read(step, attempt, use, True, True)[0], is_damage)
             if failure is not None:
@@ -330,15 +330,14 @@ class Checkpointer:
         self._training.take_values(values)
         self._training.take_states(values["training"], own)
 
-    def _all_shards(self, step: int, attempt: str) -> int | None:
-        """The number of shards of a checkpoint in the store that other processes saved; None if these did."""
+    def _others_saved(self, step: int, attempt: str) -> bool:
+        """Whether another number of processes saved a checkpoint of the store."""
         if attempt:
-            return None
+            return False
         try:
-            shards = self._store().checkpoint(step).shards
+            return self._store().checkpoint(step).shards != self._ranks.world_size
         except NotFoundError:
-            return None  # reading it says so
-        return None if shards == self._ranks.world_size else shards
+            return False  # reading it says so
 
     def _store(self) -> Store:
         return Store(self.path, read_only=True, create=False)
