@@ -2,7 +2,9 @@
 // them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,13 @@
 
 namespace bitsnap::store {
 
+inline std::string describe_bytes(std::span<const std::byte> bytes) {
+  Hasher128 hasher;
+  hasher.update(bytes);
+  const Hash128 hash = hasher.digest();
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
 // A digest of the bytes of each tensor, by name, or the error instead.
 inline nlohmann::ordered_json describe_tensors(const Snapshot& snapshot) {
   nlohmann::ordered_json tensors = nlohmann::ordered_json::object();
@@ -22,10 +31,7 @@ inline nlohmann::ordered_json describe_tensors(const Snapshot& snapshot) {
     const TensorInfo& info = snapshot.tensors()[i];
     std::vector<std::byte> bytes(static_cast<std::size_t>(info.size_bytes));
     const Result<void> read = snapshot.read_bytes(i, 0, bytes);
-    Hasher128 hasher;
-    hasher.update(bytes);
-    const Hash128 hash = hasher.digest();
-    tensors[info.name] = read ? fmt::format("{:016x}{:016x}", hash.high, hash.low) : read.error().message();
+    tensors[info.name] = read ? describe_bytes(bytes) : read.error().message();
   }
   return tensors;
 }
@@ -48,6 +54,12 @@ inline nlohmann::ordered_json describe_checkpoint(const Store& store, const Chec
       json["shards"].push_back(snapshot.error().message());
     }
   }
+  if (!info.labels.empty()) json["labels"] = info.labels;
+  if (!info.metadata.empty()) json["metadata"] = nlohmann::ordered_json(info.metadata);
+  const auto files = store.files(info.step);
+  if (!files) json["files"] = files.error().message();
+  if (!files || files->empty()) return json;
+  for (const CheckpointFile& file : *files) json["files"][file.name] = describe_bytes(file.bytes);
   return json;
 }
 

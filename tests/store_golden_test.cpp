@@ -47,7 +47,8 @@ TEST_P(StoreGolden, PassesVerification) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, StoreGolden,
-                         testing::Values("chain", "keyframes", "on-keyframe", "retired", "rewritten", "sharded"),
+                         testing::Values("chain", "keyframes", "on-keyframe", "retired", "rewritten", "sharded",
+                                         "files"),
                          [](const auto& test) {
                            std::string name = test.param;
                            std::erase(name, '-');

@@ -95,6 +95,8 @@ std::optional<Error> read_step(const Store& store, std::uint64_t step) {
     if (!damages) return damages.error();
     if (!damages->empty()) return damages->front().error;
   }
+  const auto files = store.files(step);
+  if (!files) return files.error();
   return std::nullopt;
 }
 
@@ -109,6 +111,14 @@ std::optional<Error> fault_of(const std::string& path, const Json& rule) {
     if (!committed) return committed.error();
     EXPECT_TRUE(*committed);
     return read_step(**store, 12'345'678'902);
+  }
+  if (rule.contains("labels")) {
+    const auto labels = (*store)->labels();
+    if (!labels) return labels.error();
+    Json found = Json::object();
+    for (const StepLabel& label : *labels) found[label.label] = label.step;
+    EXPECT_EQ(found, rule.at("labels"));
+    return std::nullopt;
   }
   if (rule.contains("step")) return read_step(**store, rule.at("step").get<std::uint64_t>());
   const auto steps = (*store)->steps();

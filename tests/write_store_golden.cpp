@@ -98,6 +98,29 @@ void write_sharded(const std::string& path) {
   write_shards(*store, 12'345'678'902, "a1", 7);
 }
 
+// Labels, one of which may be pending, and files and strings of the caller.
+void write_files(const std::string& path) {
+  const auto file = [](std::string name, std::size_t size) {
+    CheckpointFile made{std::move(name), std::vector<std::byte>(size)};
+    for (std::size_t i = 0; i < size; ++i) made.bytes[i] = static_cast<std::byte>(i * i / 7);
+    return made;
+  };
+  StoreOptions options = writing(BaseRule::previous, 2);
+  options.access = StoreAccess::shared;
+  {
+    const auto store = must(Store::open(path, options));
+    write_shards(*store, 5, "a1", 5);
+    must(store->commit(5, kShards, "a1",
+                       {.labels = {"best", "\xC3\xA4 1"},
+                        .metadata = {{"epoch", "3"}},
+                        .files = {file("config.json", 100), file("empty", 0), file("large", 5000)}}));
+    write_shards(*store, 6, "a1", 6);
+    must(store->commit(6, kShards, "a1", {.metadata = {{"epoch", "4"}}}));
+  }
+  const auto store = must(Store::open(path, writing(BaseRule::previous, 2)));
+  must(store->save(7, TestState(7).state(), {}, nullptr, {.labels = {"best"}, .files = {file("config.json", 9)}}));
+}
+
 struct GoldenStore {
   const char* name;
   void (*write)(const std::string& path);
@@ -106,6 +129,7 @@ struct GoldenStore {
 constexpr GoldenStore kStores[] = {
     {"chain", write_chain},     {"keyframes", write_keyframes}, {"on-keyframe", write_on_keyframe},
     {"retired", write_retired}, {"rewritten", write_rewritten}, {"sharded", write_sharded},
+    {"files", write_files},
 };
 
 Json expectation(const std::string& path) {

@@ -123,6 +123,16 @@ struct CheckpointInfo {
   std::vector<std::string> labels = {};  // in order of their bytes; empty in a list if labels.json is damaged
 };
 
+// A small file that belongs to a checkpoint.
+struct CheckpointFile {
+  std::string name;  // 1 to 255 bytes of UTF-8 without '/', '\\' and control characters; not "." or ".."
+  std::vector<std::byte> bytes;
+
+  friend bool operator==(const CheckpointFile&, const CheckpointFile&) = default;
+};
+inline constexpr std::size_t kMaxCheckpointFiles = 10'000;                           // of one checkpoint
+inline constexpr std::uint64_t kMaxCheckpointFilesBytes = std::uint64_t{64} << 20U;  // all of them
+
 // What a checkpoint gets when it is committed, beside its state.
 struct CommitOptions {
   // Labels, as Store::label() gives them. The checkpoint exists with all of them, or not at all.
@@ -134,6 +144,9 @@ struct CommitOptions {
   // Strings to keep with a checkpoint of several ranks, at most kMaxCommitMetadataBytes, in UTF-8, no key twice; for
   // Store::commit() only. Let one rank commit, or give the same in all calls.
   std::vector<std::pair<std::string, std::string>> metadata = {};
+  // Files to keep with the checkpoint, no name twice. The checkpoint exists with all of them, or not at all. With
+  // Store::commit(), let one rank commit, or give the same in all calls.
+  std::vector<CheckpointFile> files = {};
 };
 inline constexpr std::uint64_t kMaxCommitMetadataBytes = std::uint64_t{64} << 20U;
 
@@ -252,6 +265,10 @@ class Store {
   [[nodiscard]] Result<void> read_boxes(std::uint64_t step, std::span<const TensorBox> boxes,
                                         const RunOptions& options = {}) const;
 
+  // The files that the checkpoint was committed with, in order of the bytes of their names. not_found if there is no
+  // such step.
+  [[nodiscard]] Result<std::vector<CheckpointFile>> files(std::uint64_t step) const;
+
   // Saves a checkpoint of one shard; it is committed and durable when the call returns. invalid_argument unless `step`
   // is above all steps of the store, or replaces the newest. `check` is called with what was written, before it is
   // committed; after its error, which save() returns, the checkpoint does not exist, or is the old one.
@@ -268,7 +285,7 @@ class Store {
   // it after save_shard(); further calls change nothing. invalid_argument if another attempt committed the step, unless
   // this one replaces it, or if the store has a later step but not this one: it was pruned, or the call comes too late.
   // All ranks should give the same labels; those that an earlier commit of the attempt has not given are added, as by
-  // label(). The record keeps the metadata of the call that commits.
+  // label(). The record keeps the metadata and the files of the call that commits.
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
                                              const CommitOptions& options = {});
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import SupportsIndex
 
 from bitsnap import _bitsnap
@@ -10,6 +11,7 @@ from bitsnap._adam import Adam, AdamOfState
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Checkpoint, Settings
 from bitsnap._options import PathLike, Progress
+from bitsnap._store_labels import labels_of
 from bitsnap.folder import Folder, open_source
 from bitsnap.snapshot import Snapshot
 
@@ -30,6 +32,7 @@ class StoreFolders(ABC):
         step: SupportsIndex,
         path: PathLike,
         *,
+        labels: str | Iterable[str] = (),
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> Checkpoint:
@@ -42,6 +45,7 @@ class StoreFolders(ABC):
         Args:
             step: above all others, as in save().
             path: the folder or file. It must not change before the function returns.
+            labels: as in save().
             threads: 0 for all that the process may use; None for the number of the store.
             progress: called with (done bytes, total bytes), of which the second half is reading; returning False
                 cancels.
@@ -60,12 +64,13 @@ class StoreFolders(ABC):
             PlainBytesWarning: files look like those of a known format, but bitsnap could not find their tensors.
         """
         number = number_of(step, "step")
+        given = labels_of(labels, "labels")
         folder = open_source(path, number, self._settings, stacklevel=2)
         numbers = AdamOfState(self._native.settings, self._adam)
         known = numbers.for_all()
         with numbers.explained(path):
             return self._native.save_folder(
-                number, folder, adam=known, threads=self._threads_of(threads), progress=progress
+                number, folder, adam=known, labels=given, threads=self._threads_of(threads), progress=progress
             )
 
     def open_folder(self, step: SupportsIndex | None = None, *, framework: str | None = None) -> Folder:

@@ -23,6 +23,7 @@ from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, n
 from bitsnap._packing import PackedState, Packer, metadata_of
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._reading import Device
+from bitsnap._store_files import Files, StoreFiles, files_of
 from bitsnap._store_folders import StoreFolders
 from bitsnap._store_labels import StoreLabels, labels_of
 from bitsnap._store_pruning import StorePruning
@@ -36,7 +37,7 @@ from bitsnap.state import Keys, load
 _OPEN_NEWEST = 16
 
 
-class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
+class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
     """The checkpoints of one run in a directory, by step. A checkpoint exists completely or not at all.
 
     A checkpoint is coded against an earlier one and stores only the changes; the files that it needs stay as long as
@@ -246,6 +247,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
         opaque: Opaque = "refuse",
+        files: Files | None = None,
         labels: str | Iterable[str] = (),
         replace: bool = False,
         progress: Progress | None = None,
@@ -261,6 +263,9 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
             state: the state, as in bitsnap.save(). Its tensors must not change before the function returns.
             roles, masters, metadata, progress: as in bitsnap.save_file().
             opaque: as in bitsnap.save().
+            files: small files to keep with the checkpoint, by name, such as {"config.json": b"..."}; files() returns
+                them. At most 10,000 of them, and 64 MiB in all. A name has 1 to 255 bytes in UTF-8, without slashes,
+                backslashes and control characters.
             labels: labels that the checkpoint gets, as by label(). It exists with all of them, or not at all.
             replace: if the step is the newest checkpoint, replace that: a reader finds the old one or the new one, also
                 after a crash. The new one keeps the labels, and is coded against the checkpoint before.
@@ -285,6 +290,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
             return self._native.save(
                 number,
                 *packed.native,
+                files=files_of(files),
                 labels=labels_of(labels, "labels"),
                 replace=bool(replace),
                 threads=self._threads,
@@ -348,6 +354,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
         attempt: str,
         *,
         metadata: Mapping[str, str] | None = None,
+        files: Files | None = None,
         labels: str | Iterable[str] = (),
         replace: bool = False,
     ) -> CommitOutcome:
@@ -360,6 +367,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
             step, shards, attempt: as in save_shard().
             metadata: strings to keep with the checkpoint, at most 64 MiB, which Checkpoint.metadata returns. The call
                 that commits decides: pass them in all calls, or let one process call.
+            files: as in save(). The call that commits decides, as with `metadata`.
             labels: as in save(), the same in all processes. If another process has committed the step without some of
                 them, the checkpoint gets them now, as by label().
             replace: as in save_shard().
@@ -377,6 +385,7 @@ class Store(StoreFolders, StoreLabels, StorePruning, StoreTensors):
             number_of(shards, "shards", LARGEST_COUNT),
             text_of(attempt, "attempt"),
             metadata=metadata_of(metadata),
+            files=files_of(files),
             labels=labels_of(labels, "labels"),
             replace=bool(replace),
         )

@@ -72,6 +72,18 @@ Reencode to_reencode(const std::string& name) {
 
 nb::bytes to_bytes(const std::string& name) { return nb::bytes(name.data(), name.size()); }
 
+using FileItems = std::vector<std::pair<std::string, nb::bytes>>;
+
+std::vector<CheckpointFile> to_files(const FileItems& items) {
+  std::vector<CheckpointFile> files;
+  files.reserve(items.size());
+  for (const auto& [name, content] : items) {
+    const auto* const begin = static_cast<const std::byte*>(content.data());
+    files.push_back({name, {begin, begin + content.size()}});
+  }
+  return files;
+}
+
 // The message says that the checkpoint is saved and that pruning failed.
 CheckpointInfo raise_prune_error(CheckpointInfo info) {
   if (info.prune_error) raise(*info.prune_error);
@@ -109,11 +121,11 @@ void close(PyStore& self) {
 
 CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, const TensorTable& tensors,
                                const TensorData& data, const ValueTree* tree,
-                               std::vector<std::pair<std::string, std::string>> metadata,
+                               std::vector<std::pair<std::string, std::string>> metadata, const FileItems& files,
                                std::vector<std::string> labels, bool replace, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
-  const CommitOptions commit{.labels = std::move(labels), .replace = replace};
+  const CommitOptions commit{.labels = std::move(labels), .replace = replace, .files = to_files(files)};
   const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
   return raise_prune_error(
       self.call(context, [&](Store& store) { return store.save(step, state, options, nullptr, commit); }));
@@ -145,7 +157,8 @@ class ProgressOfTwo {
 };
 
 CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, PyFolderState& folder,
-                                      const std::optional<AdamNumbers>& adam, unsigned threads, nb::object progress) {
+                                      const std::optional<AdamNumbers>& adam, std::vector<std::string> labels,
+                                      unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   ProgressOfTwo parts(context.progress());
   const RunOptions save_options{usable_threads(threads), parts.first()};
@@ -155,8 +168,9 @@ CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, P
   }
   // Only a checkpoint that can be read completely, of a folder that did not change meanwhile, is committed.
   const auto check = [&](const Snapshot& written) { return folder.state.check_written(written, check_options); };
-  return raise_prune_error(
-      self.call(context, [&](Store& store) { return store.save(step, folder.state.state, save_options, check); }));
+  const CommitOptions commit{.labels = std::move(labels)};
+  return raise_prune_error(self.call(
+      context, [&](Store& store) { return store.save(step, folder.state.state, save_options, check, commit); }));
 }
 
 SaveSummary save_shard(const PyStore& self, std::uint64_t step, const TensorTable& tensors, const TensorData& data,
@@ -171,12 +185,21 @@ SaveSummary save_shard(const PyStore& self, std::uint64_t step, const TensorTabl
 }
 
 CommitOutcome commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt,
-                     std::vector<std::pair<std::string, std::string>> metadata, std::vector<std::string> labels,
-                     bool replace) {
-  const CommitOptions options{.labels = std::move(labels), .replace = replace, .metadata = std::move(metadata)};
+                     std::vector<std::pair<std::string, std::string>> metadata, const FileItems& files,
+                     std::vector<std::string> labels, bool replace) {
+  const CommitOptions options{
+      .labels = std::move(labels), .replace = replace, .metadata = std::move(metadata), .files = to_files(files)};
   CommitOutcome outcome = self.call([&](Store& store) { return store.commit(step, shards, attempt, options); });
   if (outcome.checkpoint) raise_prune_error(*outcome.checkpoint);
   return outcome;
+}
+
+nb::typed<nb::dict, nb::str, nb::bytes> files(const PyStore& self, std::uint64_t step) {
+  nb::typed<nb::dict, nb::str, nb::bytes> result;
+  for (const CheckpointFile& file : self.call([&](Store& store) { return store.files(step); })) {
+    result[nb::str(file.name.data(), file.name.size())] = nb::bytes(file.bytes.data(), file.bytes.size());
+  }
+  return result;
 }
 
 void label(const PyStore& self, std::uint64_t step, const std::vector<std::string>& labels) {
@@ -303,15 +326,16 @@ void bind_store(nb::module_& module) {
       .def("read_boxes", &read_boxes, nb::arg("step"), nb::arg("boxes"), nb::kw_only(), nb::arg("threads"),
            nb::arg("progress").none())
       .def("save", &save_checkpoint, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
-           nb::arg("metadata"), nb::kw_only(), nb::arg("labels"), nb::arg("replace"), nb::arg("threads"),
-           nb::arg("progress").none())
+           nb::arg("metadata"), nb::kw_only(), nb::arg("files"), nb::arg("labels"), nb::arg("replace"),
+           nb::arg("threads"), nb::arg("progress").none())
       .def("save_folder", &save_folder_checkpoint, nb::arg("step"), nb::arg("folder"), nb::kw_only(),
-           nb::arg("adam").none(), nb::arg("threads"), nb::arg("progress").none())
+           nb::arg("adam").none(), nb::arg("labels"), nb::arg("threads"), nb::arg("progress").none())
       .def("save_shard", &save_shard, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
            nb::arg("metadata"), nb::kw_only(), nb::arg("shard"), nb::arg("shards"), nb::arg("attempt"),
            nb::arg("replace"), nb::arg("threads"), nb::arg("progress").none())
       .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"), nb::kw_only(),
-           nb::arg("metadata"), nb::arg("labels"), nb::arg("replace"))
+           nb::arg("metadata"), nb::arg("files"), nb::arg("labels"), nb::arg("replace"))
+      .def("files", &files, nb::arg("step"))
       .def("label", &label, nb::arg("step"), nb::arg("labels"))
       .def("unlabel", &unlabel, nb::arg("label"))
       .def("find", &find_label, nb::arg("label"))

@@ -61,15 +61,27 @@ Result<CommitRecord> CheckpointReader::record(std::uint64_t step) const {
 }
 
 Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t step, std::uint32_t shard) {
+  std::size_t shards = 0;
+  auto opened = open_picked(step, [&](const CommitRecord& record) -> const ShardFile* {
+    shards = record.shards.size();
+    return shard < shards ? &record.shards[shard] : nullptr;
+  });
+  if (!opened || *opened != nullptr) return opened;
+  return fail(ErrorKind::not_found, fmt::format("{}: shard must be below {}, the number of shards of step {}, got {}",
+                                                layout_.root(), shards, step, shard));
+}
+
+Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_files(std::uint64_t step) {
+  return open_picked(step, [](const CommitRecord& record) { return record.files ? &*record.files : nullptr; });
+}
+
+Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_picked(std::uint64_t step, Pick pick) {
   BITSNAP_ASSIGN(CommitRecord record, read_commit_record(file_system_, layout_, step));
   int unchanged = 0;
   for (int attempt = 1; attempt <= kOpenAttempts; ++attempt) {
-    if (shard >= record.shards.size()) {
-      return fail(ErrorKind::not_found,
-                  fmt::format("{}: shard must be below {}, the number of shards of step {}, got {}", layout_.root(),
-                              record.shards.size(), step, shard));
-    }
-    auto opened = open_file(step, record.shards[shard]);
+    const ShardFile* const file = pick(record);
+    if (file == nullptr) return nullptr;
+    auto opened = open_file(step, *file);
     if (opened || !may_follow_from_change(opened.error())) return opened;
     // A writer may have changed the step since its record was read. Only if the record is still the same, a file is
     // missing or damaged.

@@ -18,6 +18,7 @@
 #include <bitsnap/limits.hpp>
 #include <bitsnap/snapshot.hpp>
 
+#include "base/function_ref.hpp"
 #include "os/file_system.hpp"
 #include "save/snapshot_writer.hpp"
 #include "store/base_cache.hpp"
@@ -42,6 +43,9 @@ class CheckpointReader {
   // other content. Returns busy if the record keeps changing.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open(std::uint64_t step, std::uint32_t shard);
 
+  // Likewise opens the file with the caller's files of a committed checkpoint. Returns nullptr if there is none.
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_files(std::uint64_t step);
+
   // Opens a file that a record names, with everything that the file refers to, even if the checkpoint is retired or
   // gone. `alone`: opens no references, so chunks that need another snapshot cannot be read. Reads the file from
   // `opened`, if given, which need not be on disk yet.
@@ -63,6 +67,10 @@ class CheckpointReader {
   [[nodiscard]] Result<void> check_references(std::uint64_t step, const ShardFile& file) const;
 
  private:
+  // The file of a record that is wanted; nullptr: the record has no such file.
+  using Pick = FunctionRef<const ShardFile*(const CommitRecord&)>;
+  // open() for the picked file. Returns nullptr if the record has no such file.
+  Result<std::shared_ptr<const Snapshot>> open_picked(std::uint64_t step, Pick pick);
   Result<std::shared_ptr<const Snapshot>> open_with(std::uint64_t step, const ShardFile& file, bool alone,
                                                     std::uint32_t nesting,
                                                     std::unique_ptr<os::RandomAccessFile> opened);

@@ -107,7 +107,11 @@ static constexpr auto json_fields(std::type_identity<CommitRecord>) {
       json_field<&CommitRecord::shards>("shards").must(
           "an array of 1 to 99999 shards",
           [](const CommitRecord& record) { return !record.shards.empty() && record.shards.size() <= kMaxShards; }),
-      json_field<&CommitRecord::metadata, MetadataFormat>("metadata", JsonNeed::optional));
+      json_field<&CommitRecord::metadata, MetadataFormat>("metadata", JsonNeed::optional),
+      json_field<&CommitRecord::files>("files", JsonNeed::optional)
+          .must("a file of files without references", [](const CommitRecord& record) {
+            return !record.files || (attempt_of_files(record.files->file) && record.files->references.empty());
+          }));
 }
 
 static constexpr auto json_fields(std::type_identity<ShardRecord>) {
@@ -144,6 +148,7 @@ Result<void> check_files(const CommitRecord& record) {
   std::vector<std::string_view> names;
   names.reserve(record.shards.size());
   for (const ShardFile& file : record.shards) names.push_back(file.file);
+  if (record.files) names.push_back(record.files->file);
   std::ranges::sort(names);
   const auto repeated = std::ranges::adjacent_find(names);
   if (repeated == names.end()) return {};
@@ -157,7 +162,8 @@ Result<void> read_commit(JsonReader& in, CommitRecord& record, std::uint64_t ste
     return fail(ErrorKind::corrupt, fmt::format("the record names step {}, expected {}", record.step, step));
   }
   std::uint64_t bytes = 0;
-  for (const ShardFile& file : record.shards) {
+  for (std::size_t number = 0; number < record.file_count(); ++number) {
+    const ShardFile& file = record.file(number);
     BITSNAP_TRY(check_references(file, step));
     // Bounded, so that no sum of sizes overflows.
     const auto sum = checked_add(bytes, checked_add(file.bytes, file.raw_bytes).value_or(~std::uint64_t{0}));
@@ -261,7 +267,7 @@ std::uint64_t raw_bytes(const CommitRecord& record) {
 std::uint64_t stored_bytes(const CommitRecord& record) {
   std::uint64_t bytes = 0;
   for (const ShardFile& file : record.shards) bytes += file.is_link ? 0 : file.bytes;
-  return bytes;
+  return bytes + (record.files ? record.files->bytes : 0);
 }
 
 void settle_links(CommitRecord& record) {

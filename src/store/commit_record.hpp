@@ -57,6 +57,16 @@ struct CommitHeader {
 struct CommitRecord : CommitHeader {
   std::vector<ShardFile> shards;
   std::vector<std::pair<std::string, std::string>> metadata;  // of the caller that committed
+  // The caller's files, as tensors of a snapshot file that refers to no other; its metadata are those of the record. If
+  // there are neither files nor metadata, there is no such file.
+  std::optional<ShardFile> files = {};
+
+  // All files of the checkpoint: those of the shards, and then the one with the caller's files.
+  // Precondition: number < file_count().
+  [[nodiscard]] const ShardFile& file(std::size_t number) const noexcept {
+    return number < shards.size() ? shards[number] : *files;
+  }
+  [[nodiscard]] std::size_t file_count() const noexcept { return shards.size() + (files ? 1 : 0); }
 
   friend bool operator==(const CommitRecord&, const CommitRecord&) = default;
 };

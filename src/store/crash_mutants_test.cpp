@@ -31,6 +31,7 @@ std::map<std::string, std::vector<std::uint64_t>> syncs_by_place(const Operation
     std::string here = step_text(step);
     for (char& c : here) c = c >= '0' && c <= '9' ? '0' : c;
     if (const std::size_t random = here.find(".json."); random != std::string::npos) here.resize(random);
+    if (const std::size_t hash = here.find("files-"); hash != std::string::npos) here.resize(hash);
     if (here.ends_with(kRetired)) here.replace(here.size() - kRetired.size(), kRetired.size(), "/commit.json");
     if (step.operation == FileOperation::sync || step.operation == FileOperation::sync_directory) {
       const std::string place = here + ", after " + before;

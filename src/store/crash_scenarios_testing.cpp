@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -241,6 +242,43 @@ std::vector<CrashScenario> label_scenarios() {
   return scenarios;
 }
 
+CommitOptions with_files(const std::string& content, bool replace = false) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(content));
+  return {.replace = replace, .files = {{"config.json", {bytes.begin(), bytes.end()}}, {"empty", {}}}};
+}
+
+// Saves with files of the caller, replaces and removes them.
+std::vector<CrashScenario> file_scenarios() {
+  const StoreOptions depth_2 = writing(2);
+  const auto saves_files = [](std::uint64_t step, const std::string& content, bool replace = false,
+                              Destination destination = Destination::disk) {
+    return [=](Store& store, Journal& journal) {
+      return save_step(store, journal, step, replace ? 5 : 0, destination, with_files(content, replace));
+    };
+  };
+  const auto ranks_save_files = [](std::uint64_t step, const std::string& attempt, const CommitOptions& commit) {
+    return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+      BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(2)));
+      BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, shared(2)));
+      return save_two_shards(*a, *b, journal, step, step, attempt, Destination::disk, commit);
+    };
+  };
+  CommitOptions both = with_files("both");
+  both.metadata = {{"epoch", "3"}};
+  std::vector<CrashScenario> scenarios;
+  scenarios.push_back({"SavingWithFiles", depth_2, with_store(depth_2, saves_files(1, "first")),
+                       with_store(depth_2, one_after_another({saves_files(2, "second"),
+                                                              saves_files(3, "third", false, Destination::memory)})),
+                       with_store(depth_2, one_after_another({save_next, prunes(keep(1), Reencode::always)}))});
+  scenarios.push_back(
+      {"ReplacingFiles", depth_2, with_store(depth_2, one_after_another({saves(1, 1), saves_files(2, "second")})),
+       with_store(depth_2, one_after_another({saves_files(2, "other", true), saves_files(2, "other", true)})),
+       with_store(depth_2, one_after_another({save_next, prunes(keep(1), Reencode::never)}))});
+  scenarios.push_back({"TwoRanksCommitFiles", depth_2, two_ranks(2, 1, 1), ranks_save_files(2, "a1", both),
+                       two_ranks_go_on(2, keep(1))});
+  return scenarios;
+}
+
 // Saves the newest step again as another attempt.
 std::vector<CrashScenario> replacing_scenarios() {
   const StoreOptions depth_2 = writing(2);
@@ -362,6 +400,7 @@ std::vector<CrashScenario> make_scenarios() {
                        going_on(depth_2, prune_some)});
   std::ranges::move(replica_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(label_scenarios(), std::back_inserter(scenarios));
+  std::ranges::move(file_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(replacing_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(removing_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(crash_repairs(), std::back_inserter(scenarios));

@@ -5,7 +5,9 @@
 //   0, 1, 2: as commit.json, bitsnap.json or the record of a shard.
 //   3, 4, 5: likewise, as the body of one, which is sealed with the right hash, so that mutations get past it.
 //   6: as the catalog.      7: as the entries of one, which is completed likewise.
-//   8: as a size (u16) and a body for each of the steps 10, 20 and 30 of a store. An empty body leaves the record as it
+//   9, 10: as labels.json, and as its body, likewise.
+//   others: as a size (u16) and a body for each of the steps 10, 20 and 30 of a store. An empty body leaves the record
+//   as it
 //      was. The second byte says which steps are retired (bits 0 to 2), and what is kept (bit 3: 20; bit 4: rewritten).
 #include <algorithm>
 #include <array>
@@ -61,6 +63,7 @@ void run_commit(std::string_view text) {
     require(is_snapshot_file_name(file.file));
     for (const StepReference& reference : file.references) require(reference.step < kStep);
   }
+  require(!record->files || (attempt_of_files(record->files->file) && record->files->references.empty()));
   (void)checkpoint_info(*record, text.size());
   files.plant(layout().commit(kStep), as_bytes(serialize_commit_record(*record)));
   const auto again = read_commit_record(files, layout(), kStep);
@@ -88,6 +91,20 @@ void run_run(std::string_view text) {
   require(write_run_record(files, layout().run_record(), *record, true).has_value());
   const auto again = read_run_record(files, layout().run_record());
   require(again && again->id == record->id && again->settings == record->settings);
+}
+
+void run_labels(std::string_view text) {
+  os::FakeFileSystem files;
+  files.plant(layout().labels(), as_bytes(text));
+  const auto record = read_label_record(files, layout());
+  if (!record) return;
+  for (const LabelEntry& entry : record->labels) {
+    require(is_label(entry.label) && record->find(entry.label) == &entry);
+    (void)record->mentions(entry.step);
+  }
+  require(write_label_record(files, layout(), *record).has_value());
+  const auto again = read_label_record(files, layout());
+  require(again && *again == *record);
 }
 
 void run_catalog(ConstByteSpan bytes) {
@@ -145,7 +162,10 @@ const os::FakeFileSystem& sound_store() {
     const auto store = open_to_write(*made);
     RunOptions run;
     run.threads = 1;
-    for (const std::uint64_t step : kSteps) require(store->save(step, state_of(step).state(), run).has_value());
+    const CommitOptions commit{.files = {{"config.json", std::vector<std::byte>(20, std::byte{'x'})}}};
+    for (const std::uint64_t step : kSteps) {
+      require(store->save(step, state_of(step).state(), run, nullptr, commit).has_value());
+    }
     return made;
   }();
   return *files;
@@ -163,6 +183,7 @@ void read_everything(os::FileSystem& files, const RunOptions& run) {
       const auto snapshot = (*store)->snapshot(info.step, shard);
       if (snapshot) (void)(*snapshot)->verify(true, run);
     }
+    (void)(*store)->files(info.step);
   }
   for (const bool decode : {true, false}) {
     StoreVerifyOptions options;
@@ -227,6 +248,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 5: run_shard(seal("shard", as_text(input))); break;
     case 6: run_catalog(input); break;
     case 7: run_catalog(complete_catalog(input)); break;
+    case 9: run_labels(as_text(input)); break;
+    case 10: run_labels(seal("labels", as_text(input))); break;
     default: run_store(input); break;
   }
   return 0;

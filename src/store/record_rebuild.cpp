@@ -26,6 +26,7 @@ struct BaseUse {
 
 struct Rebuilt {
   ShardFile file;
+  std::vector<std::pair<std::string, std::string>> metadata;
   std::string policy;
   std::optional<std::uint64_t> base;
 };
@@ -37,6 +38,7 @@ Result<Rebuilt> rebuild_file(os::FileSystem& file_system, const RunLayout& layou
   const container::Index& index = reader->index();
   Rebuilt rebuilt;
   rebuilt.policy = index.encoding.policy;
+  rebuilt.metadata = index.content.metadata;
   rebuilt.file.file = name;
   rebuilt.file.id = index.id;
   rebuilt.file.bytes = reader->file_bytes();
@@ -71,6 +73,27 @@ Result<Rebuilt> rebuild_file(os::FileSystem& file_system, const RunLayout& layou
     rebuilt.file.references.push_back(*found);
   }
   return rebuilt;
+}
+
+// Finds the caller's files and the metadata of the record's attempt. Of several, a killed writer has left the older
+// ones. If the newest cannot be read, the record names it nevertheless, so that a verification reports it.
+Result<void> rebuild_files(os::FileSystem& file_system, const RunLayout& layout, const std::vector<std::string>& names,
+                           CommitRecord& record, const DecodeLimits& limits) {
+  std::optional<std::int64_t> newest_ns;
+  for (const std::string& name : names) {
+    if (attempt_of_files(name) != record.attempt) continue;
+    BITSNAP_ASSIGN(const os::FileInfo info, file_system.stat(layout.step_file(record.step, name)));
+    if (newest_ns && info.modified_ns <= *newest_ns) continue;
+    newest_ns = info.modified_ns;
+    record.files = ShardFile{.file = name, .id = {}, .bytes = info.size_bytes, .references = {}};
+  }
+  if (!record.files) return {};
+  const FindSnapshot none = [](const SnapshotId&, std::uint64_t) { return std::nullopt; };
+  auto rebuilt = rebuild_file(file_system, layout, record.step, record.files->file, none, limits);
+  if (!rebuilt) return is_damage(rebuilt.error()) ? Result<void>() : tl::unexpected(std::move(rebuilt).error());
+  record.files = std::move(rebuilt->file);
+  record.metadata = std::move(rebuilt->metadata);
+  return {};
 }
 
 }  // namespace
@@ -123,6 +146,7 @@ Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const Ru
     record.policy = rebuilt->policy;
     record.shards.push_back(std::move(rebuilt->file));
   }
+  BITSNAP_TRY(rebuild_files(file_system, layout, names, record, limits));
   return record;
 }
 

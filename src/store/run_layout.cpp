@@ -16,8 +16,11 @@ namespace {
 constexpr std::size_t kStepDigits = 10;
 constexpr std::string_view kSnapshotSuffix = ".bsnap";
 constexpr std::string_view kRecordSuffix = ".json";
+constexpr std::string_view kFilesPrefix = "files-";
+constexpr std::size_t kFilesHashDigits = 16;
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+bool is_hex_digit(char c) noexcept { return is_digit(c) || (c >= 'a' && c <= 'f'); }
 
 // Parses the whole text as a decimal number.
 template <typename Number>
@@ -60,6 +63,22 @@ std::string shard_record_name(std::uint32_t shard, std::uint32_t shards, std::st
   return shard_stem(shard, shards, attempt).append(kRecordSuffix);
 }
 
+std::string files_file_name(std::uint64_t hash, std::string_view attempt) {
+  return fmt::format("{}{:016x}{}{}{}", kFilesPrefix, hash, attempt.empty() ? "" : ".", attempt, kSnapshotSuffix);
+}
+
+std::optional<std::string_view> attempt_of_files(std::string_view name) noexcept {
+  if (!is_snapshot_file_name(name) || !name.starts_with(kFilesPrefix)) return std::nullopt;
+  name.remove_prefix(kFilesPrefix.size());
+  name.remove_suffix(kSnapshotSuffix.size());
+  if (name.size() < kFilesHashDigits || !std::ranges::all_of(name.substr(0, kFilesHashDigits), is_hex_digit))
+    return std::nullopt;
+  name.remove_prefix(kFilesHashDigits);
+  if (name.empty()) return name;
+  if (name.front() != '.' || !is_attempt_name(name.substr(1))) return std::nullopt;
+  return name.substr(1);
+}
+
 std::string rewritten_file_name(std::string_view name) {
   name.remove_suffix(name.ends_with(kSnapshotSuffix) ? kSnapshotSuffix.size() : 0);
   const auto [stem, rewriting] = split_rewriting(name);
@@ -86,6 +105,7 @@ bool is_attempt_name(std::string_view name) noexcept {
 bool is_own_file_name(std::string_view name) noexcept {
   if (name == kCommitName || name == kRetiredName || name == kTensorsName) return true;
   if (os::AtomicFile::is_temporary_name(name)) return true;
+  if (attempt_of_files(name)) return true;
   return name.starts_with("shard-") && (is_snapshot_file_name(name) || name.ends_with(kRecordSuffix));
 }
 

@@ -30,6 +30,11 @@ inline constexpr std::size_t kMaxFileNameBytes = 200;
 // "shard-00000-of-00002.bsnap", "shard-00000-of-00002.ATTEMPT.bsnap"
 [[nodiscard]] std::string shard_file_name(std::uint32_t shard, std::uint32_t shards, std::string_view attempt);
 [[nodiscard]] std::string shard_record_name(std::uint32_t shard, std::uint32_t shards, std::string_view attempt);
+// "files-0123456789abcdef.bsnap", "files-0123456789abcdef.ATTEMPT.bsnap": the caller's files, in a snapshot file whose
+// bytes have this hash.
+[[nodiscard]] std::string files_file_name(std::uint64_t hash, std::string_view attempt);
+// The attempt in such a name, which may be empty; nullopt for other names.
+[[nodiscard]] std::optional<std::string_view> attempt_of_files(std::string_view name) noexcept;
 // The next name of a file that is rewritten: "a.bsnap" -> "a.r1.bsnap" -> "a.r2.bsnap".
 [[nodiscard]] std::string rewritten_file_name(std::string_view name);
 

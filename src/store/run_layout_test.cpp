@@ -107,11 +107,14 @@ TEST(RunLayout, ParsesShardFileNames) {
 
 TEST(RunLayout, ClaimsOnlyItsOwnFiles) {
   for (const char* name : {"commit.json", "retired.json", "shard-00000-of-00001.bsnap", "shard-00000-of-00001.r1.bsnap",
-                           "shard-00000-of-00002.a1.json", ".commit.json.0123456789abcdef.tmp"}) {
+                           "shard-00000-of-00002.a1.json", "files-0123456789abcdef.bsnap",
+                           "files-0123456789abcdef.a1.bsnap", ".commit.json.0123456789abcdef.tmp"}) {
     EXPECT_TRUE(is_own_file_name(name)) << name;
   }
   for (const char* name : {"", "notes.txt", "commit.json.bak", "model.bsnap", "config.json", ".nfs0001", "x.tmp",
-                           "shard-notes.txt", ".shard-00000-of-00001.bsnap", "bitsnap.json"}) {
+                           "shard-notes.txt", "files-0123456789abcdeF.bsnap", "files-0123456789abcde.bsnap",
+                           "files-0123456789abcdef.r1.bsnap", "files.bsnap", "files-0123456789abcdef-a.bsnap",
+                           "files-0123456789abcdef.a1.json", ".shard-00000-of-00001.bsnap", "bitsnap.json"}) {
     EXPECT_FALSE(is_own_file_name(name)) << name;
   }
 }

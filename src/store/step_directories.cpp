@@ -188,6 +188,7 @@ Result<std::vector<std::string>> StepDirectories::strays(std::uint64_t step, con
     if (record == nullptr && !is_temporary) continue;
     if (record != nullptr && std::ranges::find(record->shards, name, &ShardFile::file) != record->shards.end())
       continue;
+    if (record != nullptr && record->files && record->files->file == name) continue;
     strays.push_back(name);
   }
   return strays;

@@ -71,6 +71,10 @@ Result<void> Store::read_boxes(std::uint64_t step, std::span<const TensorBox> bo
   return no_throw("store", [&] { return impl_->read_boxes(step, boxes, options); });
 }
 
+Result<std::vector<CheckpointFile>> Store::files(std::uint64_t step) const {
+  return no_throw("store", [&] { return impl_->files(step); });
+}
+
 Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options,
                                    const SaveCheck& check, const CommitOptions& commit) {
   auto saved = no_throw("saving", [&] {

@@ -190,6 +190,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
   BITSNAP_TRY(check_place({0, shards, attempt}));
   BITSNAP_TRY(store::check_labels(options.labels));
   BITSNAP_TRY(check_metadata(options.metadata));
+  BITSNAP_TRY(check_files(options.files));
   std::optional<CommitOutcome> outcome;
   for (const os::LockKind kind : {os::LockKind::shared, os::LockKind::exclusive}) {
     const bool is_alone = kind == os::LockKind::exclusive || lock_ != nullptr;
@@ -276,7 +277,7 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
   store::settle_links(record);
   if ((changes_labels || replaces) && !is_alone) return std::optional<CommitOutcome>();
 
-  BITSNAP_TRY(directories_.sync_step(step));
+  BITSNAP_ASSIGN(record.files, write_files(step, attempt, options));
   BITSNAP_TRY(directories_.sync_checkpoints());
   std::vector<std::string> labels;
   if (changes_labels) {

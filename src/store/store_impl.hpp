@@ -2,9 +2,9 @@
 // checkpoints.
 //
 // The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_save.cpp, store_encode.cpp,
-// store_commit.cpp, store_replica.cpp, store_labels.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp,
-// store_repair.cpp. Any thread may call a handle. Reading calls use nothing that writing calls change. Writing calls
-// hold the write turn.
+// store_commit.cpp, store_files.cpp, store_replica.cpp, store_labels.cpp, store_prune.cpp, store_rewrite.cpp,
+// store_verify.cpp, store_repair.cpp. Any thread may call a handle. Reading calls use nothing that writing calls
+// change. Writing calls hold the write turn.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +60,8 @@ class Store::Impl {
   [[nodiscard]] Result<Tensors> tensors(std::uint64_t step) const;
   [[nodiscard]] Result<void> read_boxes(std::uint64_t step, std::span<const TensorBox> boxes,
                                         const RunOptions& options) const;
+  // store_files.cpp
+  [[nodiscard]] Result<std::vector<CheckpointFile>> files(std::uint64_t step) const;
   // store_save.cpp. A save is three calls, each of which may run on another thread. An error in one of them ends the
   // save and removes what the save has written.
   // Takes the lock and chooses the base. `place` is given if there are several ranks, and `like` if another one of them
@@ -206,6 +208,15 @@ class Store::Impl {
   // store_commit.cpp
   static Result<void> check_place(const ShardPlace& place);
   static Result<void> check_metadata(const std::vector<std::pair<std::string, std::string>>& metadata);
+
+  // store_files.cpp
+  static Result<void> check_files(const std::vector<CheckpointFile>& files);
+  // Writes the files and the metadata of the caller, durably; nullopt if there are none. Syncs the directory of the
+  // step in either case.
+  Result<std::optional<store::ShardFile>> write_files(std::uint64_t step, const std::string& attempt,
+                                                      const CommitOptions& options);
+
+  // store_commit.cpp
   Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
   // Replaces the record of a checkpoint by that of another attempt, and removes the files of the old one.
   Result<CheckpointInfo> replace_record(const store::CommitRecord& record);

@@ -34,6 +34,12 @@ bool has_steps_and_labels(const TestRun& run, const TestRun& shown) {
   });
 }
 
+std::map<std::string, std::vector<std::byte>> map_of(const std::vector<CheckpointFile>& files) {
+  std::map<std::string, std::vector<std::byte>> map;
+  for (const CheckpointFile& file : files) map.emplace(file.name, file.bytes);
+  return map;
+}
+
 std::string check_content(const Store& store, const TestRun& run) {
   for (const auto& [step, content] : run) {
     for (std::uint32_t shard = 0; shard < content.shards; ++shard) {
@@ -42,6 +48,9 @@ std::string check_content(const Store& store, const TestRun& run) {
           snapshot ? difference(**snapshot, test_state(step, content.shard_seed(shard))) : snapshot.error().message();
       if (!wrong.empty()) return fmt::format("step {}, shard {}: {}", step, shard, wrong);
     }
+    const auto files = store.files(step);
+    if (!files) return fmt::format("files of step {}: {}", step, files.error().message());
+    if (map_of(*files) != content.files) return fmt::format("step {} has other files", step);
   }
   return "";
 }
@@ -194,7 +203,7 @@ Result<void> save_to(Destination destination, Store& store, std::uint64_t step, 
 
 Result<void> save_step(Store& store, Journal& journal, std::uint64_t step, std::uint64_t seed, Destination destination,
                        const CommitOptions& commit) {
-  const TestStep content{seed, 1, set_of(commit.labels)};
+  const TestStep content{seed, 1, set_of(commit.labels), map_of(commit.files)};
   return change_once(journal, adding(step, content), [&] {
     return save_to(destination, store, step, std::nullopt, test_state(step, content.shard_seed(0)), commit);
   });
@@ -267,7 +276,7 @@ Result<void> roll_back(Store& store, Journal& journal, std::uint64_t step) {
 
 Result<void> save_two_shards(Store& first, Store& second, Journal& journal, std::uint64_t step, std::uint64_t seed,
                              const std::string& attempt, Destination destination, const CommitOptions& commit) {
-  const TestStep content{seed, 2, set_of(commit.labels)};
+  const TestStep content{seed, 2, set_of(commit.labels), map_of(commit.files)};
   const Journal::Change add = adding(step, content);
   // The shards are added to the shown run, which the save makes safe first.
   const TestRun shown = journal.run();
@@ -344,7 +353,9 @@ std::string check_files(os::FakeFileSystem& files) {
       named.insert(layout.retired(step));
     }
     if (!record) return fmt::format("stray directory {}", name);
-    for (const ShardFile& file : record->shards) named.insert(layout.step_file(step, file.file));
+    for (std::size_t number = 0; number < record->file_count(); ++number) {
+      named.insert(layout.step_file(step, record->file(number).file));
+    }
     named.insert(layout.step_file(step, kTensorsName));
     const auto tensors = read_tensor_index(files, layout, *record);
     if (!tensors) continue;
@@ -381,7 +392,10 @@ std::uint64_t fingerprint(os::FakeFileSystem& files) {
       mask(contents, "\"hash\":\"", "0123456789abcdef");
       if (path.find("bitsnap.json") != std::string::npos) mask(contents, "\"id\":\"", "0123456789abcdef");
     }
-    if (path.ends_with(".tmp")) mask(path, ".json.", "0123456789abcdef");
+    if (path.ends_with(".tmp")) {
+      mask(path, ".json.", "0123456789abcdef");
+      mask(path, ".bsnap.", "0123456789abcdef");
+    }
     // Whatever is left of a tensor index, its readers take only a whole one.
     if (path.find(kTensorsName) != std::string::npos && !unseal_json("tensors", contents)) contents.clear();
     all.append(path).append("\n").append(std::to_string(contents.size())).append("\n").append(contents);

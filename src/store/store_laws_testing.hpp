@@ -6,6 +6,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -34,6 +35,7 @@ struct TestStep {
   std::uint64_t seed = 0;
   std::uint32_t shards = 1;
   std::set<std::string> labels = {};
+  std::map<std::string, std::vector<std::byte>> files = {};
 
   [[nodiscard]] std::uint64_t shard_seed(std::uint32_t shard) const noexcept {
     return seed * 100 + (seed == kReplicaSeed ? 0 : shard);

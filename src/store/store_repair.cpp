@@ -38,6 +38,8 @@ class Store::Impl::Repairer {
  private:
   Result<void> mend_run_record();
   Result<void> mend_labels();
+  // Takes the caller's files out of the records if they are damaged: the state is whole without them.
+  Result<void> mend_files();
   Result<std::optional<Policy>> newest_policy();
   Result<void> mend_records();
   Result<void> mend_record(std::uint64_t step, Known& known);
@@ -123,6 +125,28 @@ Result<void> Store::Impl::Repairer::mend_labels() {
   if (options_.dry_run) return {};
   BITSNAP_TRY(store_.file_system_.remove(store_.layout_.labels()));
   return store_.directories_.sync(store_.layout_.root());
+}
+
+Result<void> Store::Impl::Repairer::mend_files() {
+  for (auto& [step, known] : store_.known_) {
+    if (known.state == store::StepState::uncommitted) continue;
+    const Result<store::CommitRecord>& record = store_.record_of(step, known);
+    if (!record || !record->files) continue;
+    store::CommitRecord without = *record;
+    const store::ShardFile file = *std::exchange(without.files, std::nullopt);
+    std::optional<Error> damage;
+    if (const auto opened = store_.reader_->open_file(step, file)) {
+      BITSNAP_ASSIGN(std::vector<Damage> found, (*opened)->verify(true, {options_.run.threads, nullptr}));
+      if (!found.empty()) damage = std::move(found.front().error);
+    } else {
+      damage = opened.error();
+    }
+    if (!damage) continue;
+    // A file that the system refuses to read may be whole.
+    if (!store::is_damage(*damage)) return tl::unexpected(*std::move(damage));
+    BITSNAP_TRY(replace_record(step, known, std::move(without), "its files were lost: " + damage->message()));
+  }
+  return {};
 }
 
 Result<store::CommitRecord> Store::Impl::Repairer::rebuild(std::uint64_t step, std::optional<std::uint64_t> gone) {
@@ -385,6 +409,7 @@ Result<RepairReport> Store::Impl::Repairer::run() {
   if (has_lost_newest) BITSNAP_TRY(mend_newest());
   BITSNAP_TRY(mend_records());
   BITSNAP_TRY(mend_labels());
+  BITSNAP_TRY(mend_files());
   BITSNAP_TRY(find_damages());
   BITSNAP_TRY(rewrite_what_is_whole());
   BITSNAP_TRY(set_aside_what_is_not());

@@ -24,6 +24,7 @@ Result<store::PendingSave> Store::Impl::save(std::uint64_t step, const std::opti
                                              const State& state, const RunOptions& options, const SaveCheck& check,
                                              const CommitOptions& commit) {
   BITSNAP_TRY(store::check_labels(commit.labels));
+  BITSNAP_TRY(check_files(commit.files));
   BITSNAP_ASSIGN(store::PendingSave save, begin(step, place, nullptr, commit.replace));
   save.commit = commit;
   BITSNAP_TRY(encode(save, state, options, store::Destination::disk));
@@ -100,11 +101,14 @@ Result<void> Store::Impl::publish(store::PendingSave& save) {
       BITSNAP_TRY(link_replica(save, published));
     }
     if (save.blob != nullptr && !save.file.is_link) BITSNAP_TRY(write_blob(save));
-    if (!save.place) BITSNAP_TRY(directories_.sync_step(save.step));
+    if (!save.place) {
+      BITSNAP_ASSIGN(record.files, write_files(save.step, "", save.commit));
+    }
     // A rank that has published its shard has synced the name of the step before.
     if (published.empty()) BITSNAP_TRY(directories_.sync_checkpoints());
     if (save.place) return write_shard_record(save);
-    record = {header_of(save), {save.file}, {}};
+    static_cast<store::CommitHeader&>(record) = header_of(save);
+    record.shards = {save.file};
     BITSNAP_ASSIGN(save.info.labels, give_labels(record, save.commit.labels));
     return {};
   };

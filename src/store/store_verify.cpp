@@ -33,24 +33,24 @@ void sort_by_step(std::vector<StoreDamage>& damages) {
 // Appends damages to `damages`. Fails if verification could not continue.
 Result<void> verify_window(store::CheckpointReader& reader, std::span<const store::CommitRecord* const> window,
                            bool decode, const RunOptions& options, std::vector<StoreDamage>& damages) {
-  std::size_t shards = 0;
+  std::size_t files = 0;
   std::uint64_t total = 0;
   for (const store::CommitRecord* const record : window) {
-    shards = std::max(shards, record->shards.size());
+    files = std::max(files, record->file_count());
     total += store::raw_bytes(*record);
   }
   store::SummedProgress progress(options.progress, total);
-  for (std::size_t shard = 0; shard < shards; ++shard) {
+  for (std::size_t number = 0; number < files; ++number) {
     std::vector<std::shared_ptr<const Snapshot>> snapshots;
     std::vector<const store::CommitRecord*> records;
     std::uint64_t bytes = 0;
     const auto note = [&](const store::CommitRecord& record, std::string where, Error error) {
-      damages.push_back({record.step, store::RunLayout::relative_file(record.step, record.shards[shard].file),
+      damages.push_back({record.step, store::RunLayout::relative_file(record.step, record.file(number).file),
                          std::move(where), std::move(error)});
     };
     for (const store::CommitRecord* const record : window) {
-      if (shard >= record->shards.size()) continue;
-      const store::ShardFile& file = record->shards[shard];
+      if (number >= record->file_count()) continue;
+      const store::ShardFile& file = record->file(number);
       bytes += file.raw_bytes;
       auto snapshot = reader.open_file(record->step, file, !decode);
       // A rewrite may be replacing a file that this one refers to.
@@ -70,10 +70,10 @@ Result<void> verify_window(store::CheckpointReader& reader, std::span<const stor
     if (decode) {
       BITSNAP_ASSIGN(found, restore::verify_together(snapshots, run));
     } else {
-      store::SummedProgress files(run.progress, bytes);
+      store::SummedProgress each(run.progress, bytes);
       for (std::size_t i = 0; i < snapshots.size(); ++i) {
         BITSNAP_ASSIGN(found[i],
-                       snapshots[i]->verify(false, {run.threads, files.next(records[i]->shards[shard].raw_bytes)}));
+                       snapshots[i]->verify(false, {run.threads, each.next(records[i]->file(number).raw_bytes)}));
       }
     }
     for (std::size_t i = 0; i < snapshots.size(); ++i) {
@@ -182,7 +182,9 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
   std::vector<const store::CommitRecord*> records;
   for (const Item& item : items) {
     records.push_back(&item.record);
-    for (const store::ShardFile& file : item.record.shards) verification.bytes += file.bytes;
+    for (std::size_t number = 0; number < item.record.file_count(); ++number) {
+      verification.bytes += item.record.file(number).bytes;
+    }
   }
   BITSNAP_ASSIGN(std::vector<StoreDamage> damages, verify_records(reader, records, options.decode, options.run));
   for (auto damage = damages.begin(); damage != damages.end();) {

@@ -11,22 +11,26 @@ import re
 from pathlib import Path
 
 from second_reader.bsnap_reader import FindBase, Snapshot
-from second_reader.reader_errors import Corrupt, Missing, Truncated, require
+from second_reader.reader_errors import Corrupt, Missing, ReaderError, Truncated, require
 from second_reader.store_records import (
     CatalogEntry,
     CommitRecord,
     Reference,
     ShardFile,
     ShardRecord,
+    is_file_name,
     is_shard_record_name,
     parse_catalog,
     parse_commit,
+    parse_labels,
     parse_settings,
     parse_shard_record,
 )
 
 _STEP_DIGITS = 10
 _MAX_STEP = 2**64 - 1
+_MAX_FILES = 10_000
+_MAX_FILES_BYTES = 2**26
 
 
 def step_name(step: int) -> str:
@@ -74,6 +78,47 @@ class Store:
         for number, file in enumerate(record.shards):
             self._check_references(file)
             self._open(record, number, standalone=False).verify()
+        self.files(step)
+
+    def files(self, step: int) -> dict[str, bytes]:
+        """The caller's files."""
+        record = self.commit(step)
+        if record.files is None:
+            return {}
+        path = self._directory(step) / record.files.file
+        _check_size(path.parent, record.files)
+        snapshot = Snapshot(path.read_bytes(), _find_nothing, path)
+        require(snapshot.snapshot_id == record.files.snapshot_id, f"{path}: id {snapshot.snapshot_id}")
+        snapshot.verify()
+        for tensor in snapshot.tensors:
+            is_file = is_file_name(tensor.name) and tensor.dtype == "U8" and len(tensor.shape) == 1
+            require(is_file, f"{path}: {tensor.name!r} is no file")
+        files = {name: bytes(data) for name, data in snapshot.read_state().items()}
+        require(len(files) <= _MAX_FILES and sum(map(len, files.values())) <= _MAX_FILES_BYTES, f"{path}: too much")
+        return files
+
+    def labels(self) -> dict[str, int]:
+        """The labels that name a checkpoint, with its step."""
+        path = self.path / "labels.json"
+        if not path.exists():
+            return {}
+        steps = self.steps()
+        found = {}
+        for label in parse_labels(path.read_bytes(), "labels.json"):
+            named: int | None = label.step
+            if label.pending_id is not None and not self._has_first_shard(label.step, label.pending_id):
+                named = label.before
+            if named in steps:
+                found[label.label] = named
+        return found
+
+    def _has_first_shard(self, step: int, snapshot_id: str) -> bool:
+        if step not in self.steps():
+            return False
+        try:
+            return self.commit(step).shards[0].snapshot_id == snapshot_id
+        except ReaderError:
+            return True
 
     def shard_records(self, step: int) -> list[ShardRecord]:
         """The records of shards that wait for the checkpoint to be committed, by name."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from second_reader.container_format import hash64
@@ -33,6 +33,9 @@ _EVERY_RECORD = {"time_unix_ms", "policy", "links"}
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _FILE = re.compile(r"[A-Za-z0-9-][A-Za-z0-9.-]{0,193}\.bsnap")
+_FILES_FILE = re.compile(r"files-[0-9a-f]{16}(\.(?!r[0-9]+\.)[a-z0-9-]{1,64})?\.bsnap")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_MAX_LABELS = 100_000
 _ATTEMPT = re.compile(r"(?!r[0-9]+\Z)[a-z0-9-]{1,64}")
 _SHARD_RECORD = re.compile(r"shard-(\d{5})-of-(\d{5})\.([a-z0-9-]{1,64})\.json")
 
@@ -79,6 +82,16 @@ class CommitRecord:
     attempt: str | None
     directory_sync: bool
     shards: list[ShardFile]
+    metadata: dict[str, str] = field(default_factory=dict)
+    files: ShardFile | None = None
+
+
+@dataclass(frozen=True)
+class Label:
+    label: str
+    step: int
+    pending_id: str | None = None  # of the first shard of the commit that it was given with
+    before: int | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +169,15 @@ def parse_commit(data: bytes, step: int, where: str) -> CommitRecord:
     shards = check_type(body["shards"], list, where)
     require(1 <= len(shards) <= MAX_SHARDS, f"{where}: {len(shards)} shards")
     files = [_shard_file(shard, step, f"{where}: shard {number}") for number, shard in enumerate(shards)]
-    require(sum(file.size + file.raw_size for file in files) <= _MAX_SIZES, f"{where}: sizes beyond 2^62 bytes")
+    given = _shard_file(body["files"], step, f"{where}: files") if "files" in body else None
+    if given is not None:
+        require(_FILES_FILE.fullmatch(given.file) is not None, f"{where}: files: {given.file!r}")
+        require(not given.references, f"{where}: files: refers to others")
+    together = files + ([] if given is None else [given])
+    require(sum(file.size + file.raw_size for file in together) <= _MAX_SIZES, f"{where}: sizes beyond 2^62 bytes")
+    metadata = check_type(body.get("metadata", {}), dict, f"{where}: metadata")
+    for key, value in metadata.items():
+        check_type(value, str, f"{where}: metadata {key!r}")
     return CommitRecord(
         step,
         _time(body, where),
@@ -166,7 +187,39 @@ def parse_commit(data: bytes, step: int, where: str) -> CommitRecord:
         _attempt(body["attempt"], where) if "attempt" in body else None,
         check_type(body.get("directory_sync", True), bool, where),
         files,
+        metadata,
+        given,
     )
+
+
+def is_label(text: str) -> bool:
+    return 1 <= len(text.encode()) <= 255 and _CONTROLS.search(text) is None
+
+
+def is_file_name(text: str) -> bool:
+    return is_label(text) and text not in {".", ".."} and not {"/", "\\"} & set(text)
+
+
+def parse_labels(data: bytes, where: str) -> list[Label]:
+    body = members(unseal(data, "labels", where), where, {"labels"}, set(), closed=False)
+    items = check_type(body["labels"], list, where)
+    require(len(items) <= _MAX_LABELS, f"{where}: {len(items)} labels")
+    labels = [_label(item, f"{where}: label {number}") for number, item in enumerate(items)]
+    names = [label.label.encode() for label in labels]
+    require(names == sorted(set(names)), f"{where}: labels are repeated or not in order")
+    return labels
+
+
+def _label(value: Any, where: str) -> Label:
+    body = members(value, where, {"label", "step"}, {"pending"}, closed=False)
+    name = check_type(body["label"], str, where)
+    require(is_label(name), f"{where}: {name!r}")
+    step = count(body["step"], where)
+    if "pending" not in body:
+        return Label(name, step)
+    pending = members(body["pending"], where, {"id"}, {"before"}, closed=False)
+    before = count(pending["before"], where) if "before" in pending else None
+    return Label(name, step, _id(pending["id"], where), before)
 
 
 def parse_shard_record(data: bytes, name: str, step: int, where: str) -> ShardRecord:

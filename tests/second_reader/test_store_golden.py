@@ -14,7 +14,7 @@ from golden.state_description import digest
 from second_reader.container_format import hash64
 from second_reader.reader_errors import Corrupt, Missing
 from second_reader.store_reader import Store, step_name
-from second_reader.store_records import CommitRecord, commit_of, seal
+from second_reader.store_records import CommitRecord, ShardFile, commit_of, seal
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "store"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -60,6 +60,10 @@ def test_the_second_reader_finds_what_was_stored(name: str) -> None:
             tensors = {tensor: digest(data) for tensor, data in snapshot.read_state().items()}
             found.append({"id": snapshot.snapshot_id, "tensors": tensors})
         assert found == checkpoint["shards"]
+        assert {name: digest(data) for name, data in store.files(step).items()} == checkpoint.get("files", {})
+        assert [list(item) for item in record.metadata.items()] == checkpoint.get("metadata", [])
+    labels = {step["step"]: step["labels"] for step in expected["checkpoints"] if "labels" in step}
+    assert store.labels() == {label: step for step, names in labels.items() for label in names}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,23 +90,26 @@ def test_the_records_of_shards_make_the_record_of_the_checkpoint() -> None:
     assert [file.file for file in record.shards] == [f"shard-0000{number}-of-00002.a1.bsnap" for number in range(2)]
 
 
+def described(file: ShardFile) -> dict[str, Any]:
+    references = [
+        {"id": reference.snapshot_id, "step": reference.step, "shard": reference.shard}
+        | ({"standalone": True} if reference.standalone else {})
+        for reference in file.references
+    ]
+    named = {"file": file.file, "id": file.snapshot_id, "bytes": file.size, "raw_bytes": file.raw_size}
+    return named | {"depth": file.depth, "references": references}
+
+
 def written(record: CommitRecord) -> bytes:
     """The bytes of a commit record, which the document fixes because any rank may write it."""
     body: dict[str, Any] = {"format": 0, "step": record.step, "time_unix_ms": record.time_unix_ms}
     body["policy"] = record.policy
     body |= {} if record.attempt is None else {"attempt": record.attempt}
     body |= {} if record.base is None else {"base": record.base}
-    body |= {"links": record.links, "directory_sync": record.directory_sync, "shards": []}
-    for file in record.shards:
-        references = [
-            {"id": reference.snapshot_id, "step": reference.step, "shard": reference.shard}
-            | ({"standalone": True} if reference.standalone else {})
-            for reference in file.references
-        ]
-        body["shards"].append(
-            {"file": file.file, "id": file.snapshot_id, "bytes": file.size, "raw_bytes": file.raw_size}
-            | {"depth": file.depth, "references": references}
-        )
+    body |= {"links": record.links, "directory_sync": record.directory_sync}
+    body["shards"] = [described(file) for file in record.shards]
+    body |= {"metadata": record.metadata} if record.metadata else {}
+    body |= {} if record.files is None else {"files": described(record.files)}
     return seal("commit", json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode())
 
 

@@ -1,8 +1,9 @@
 """Tests the second reader with ../store_rules.json; tests/store_rules_test.cpp tests bitsnap.
 
 Each case there is a golden store with `edits`, under what a reader has to say to it. A fault shows when the store is
-opened, or, with `step`, when that checkpoint is read, or, with `commits`, when the attempt that waits in `sharded` is
-committed; an allowed store can be read whole, and has the `steps` that are named, if any are. An edit is of one file:
+opened, or, with `step`, when that checkpoint is read, or, with `labels`, when these are read, or, with `commits`, when
+the attempt that waits in `sharded` is committed; an allowed store can be read whole, and has the `steps` that are
+named, if any are. An edit is of one file:
 
     patch, body                what changes in the body of a record: RFC 6902, or a text and another for it. The hash is
                                made right
@@ -92,6 +93,8 @@ def read(path: Path, rule: dict[str, Any]) -> None:
             file.size for file in record.shards
         ]
         assert shard_record_name(0, 2, "a1") in {place.name for place in directory.iterdir()}
+    elif "labels" in rule:
+        assert store.labels() == rule["labels"]
     elif "step" in rule:
         store.check(rule["step"])
     else:
