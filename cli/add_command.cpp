@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <bitsnap/store.hpp>
 
@@ -21,6 +22,7 @@ struct AddOptions {
   RunSaveOptions save;
   std::string input;
   std::optional<std::uint64_t> step;
+  std::vector<std::string> labels;
 };
 
 Result<int> add(const AddOptions& options, const CommonOptions& common) {
@@ -29,7 +31,7 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
   BITSNAP_TRY(check_outside(options.save.run, options.input));
   BITSNAP_TRY(prepare_input(input, options.save, std::nullopt, common));
   BITSNAP_ASSIGN(auto store, open_to_save(options.save));
-  BITSNAP_ASSIGN(const auto saved, save_input(*store, input, options.input, *options.step, common));
+  BITSNAP_ASSIGN(const auto saved, save_input(*store, input, options.input, *options.step, common, {}, options.labels));
   warn_of_base(options.save.run, saved, common);
   if (saved.checkpoint.prune_error) return tl::unexpected(*saved.checkpoint.prune_error);
   if (common.json) {
@@ -52,6 +54,10 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
   app->add_option("IN", options->input, "The folder or file, as the training wrote it")->required()->type_name("");
   add_number_option(*app, "--step", options->step, 0, "The step it was saved at, above all steps of the run")
       ->required();
+  app->add_option("--label", options->labels, "A label that the checkpoint gets; may be given several times")
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all();
   add_save_options(*app, options->save);
   app->footer(
       "Any folder or file is stored as it is, and `bitsnap extract` gives it back byte for byte. Tensors are found in\n"

@@ -72,18 +72,19 @@ Result<void> prepare_input(FolderState& input, const RunSaveOptions& options, st
 }
 
 Result<SavedCheckpoint> save_input(Store& store, const FolderState& input, const std::string& path, std::uint64_t step,
-                                   const CommonOptions& common, const std::function<Result<void>()>& check) {
+                                   const CommonOptions& common, const std::function<Result<void>()>& check,
+                                   const std::vector<std::string>& labels) {
   SavedCheckpoint saved;
   saved.input = path;
   saved.input_bytes = input.bytes;
   saved.settings = store.settings();
   const auto start = std::chrono::steady_clock::now();
   ProgressBar bar(file_name(path), !common.quiet);
-  auto checkpoint =
-      store.save(step, input.state, {common.threads, bar.callback()}, [&](const Snapshot& written) -> Result<void> {
-        BITSNAP_TRY(check_written(input, written, common.threads));
-        return check ? check() : Result<void>{};
-      });
+  const auto check_all = [&](const Snapshot& written) -> Result<void> {
+    BITSNAP_TRY(check_written(input, written, common.threads));
+    return check ? check() : Result<void>{};
+  };
+  auto checkpoint = store.save(step, input.state, {common.threads, bar.callback()}, check_all, {.labels = labels});
   if (!checkpoint) {
     return tl::unexpected(explain_adam(std::move(checkpoint).error()));
   }
@@ -122,6 +123,7 @@ Json saved_json(const std::string& run, const SavedCheckpoint& saved) {
   document["seconds"] = saved.seconds;
   document["gbps"] = static_cast<double>(saved.input_bytes) / saved.seconds / 1e9;
   document["durable"] = saved.durable;
+  document["labels"] = checkpoint.labels;
   document["pruned"] = checkpoint.pruned;
   return document;
 }

@@ -59,7 +59,8 @@ struct SavedCheckpoint {
 // and then `check` is called if it is given; the step is not committed after its error.
 [[nodiscard]] Result<SavedCheckpoint> save_input(Store& store, const FolderState& input, const std::string& path,
                                                  std::uint64_t step, const CommonOptions& common,
-                                                 const std::function<Result<void>()>& check = nullptr);
+                                                 const std::function<Result<void>()>& check = nullptr,
+                                                 const std::vector<std::string>& labels = {});
 
 // Warns if an earlier checkpoint is damaged, so that this one is a keyframe and takes more space.
 void warn_of_base(const std::string& run, const SavedCheckpoint& saved, const CommonOptions& common);

@@ -93,7 +93,7 @@ void print_json(const Json& object, std::string_view last_key, std::string_view 
 // Headings of the sub-commands in --help.
 inline constexpr const char* kRunsGroup = "Runs: the checkpoints of a training in one directory";
 inline constexpr const char* kFilesGroup = "Files: one snapshot each";
-inline constexpr const char* kBothGroup = "Both: files, and checkpoints as RUN@STEP";
+inline constexpr const char* kBothGroup = "Both: files, and checkpoints as RUN@STEP or RUN@LABEL";
 
 // A registered sub-command. If the command line names it, main() calls `run`, which returns the exit status or an error
 // that main() reports.
@@ -107,6 +107,7 @@ struct Command {
 [[nodiscard]] Command add_ingest(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_watch(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_agent(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_label(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_log(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_extract(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_prune(CLI::App& program, const CommonOptions& common);

@@ -33,6 +33,7 @@ Runs: the checkpoints of a training in one directory
   bitsnap ingest run checkpoints/                        save a history of checkpoints, in the order of their steps
   bitsnap watch checkpoints/ run                         save each checkpoint of a training once it is complete
   bitsnap log run                                        list steps, times, sizes, ratios and bases
+  bitsnap label run@10 best                              name a checkpoint: run@best is run@10 from now on
   bitsnap extract run@10                                 write run-10.safetensors, byte for byte
   bitsnap prune run --keep-last 5 --keep-every 1000      remove all other checkpoints
   bitsnap rollback run --to 10                           remove all steps after 10
@@ -155,9 +156,9 @@ class Program {
     app_.get_formatter()->column_width(34);
     app_.add_flag("--version", show_version_, "Print the version and the CPU level");
     add_common_options(app_, common_);
-    for (const auto& add :
-         {add_add, add_ingest, add_watch, add_log, add_extract, add_prune, add_rollback, add_repair, add_du, add_agent,
-          add_compress, add_decompress, add_inspect, add_verify, add_diff, add_convert, add_analyze, add_bench}) {
+    for (const auto& add : {add_add, add_ingest, add_watch, add_log, add_label, add_extract, add_prune, add_rollback,
+                            add_repair, add_du, add_agent, add_compress, add_decompress, add_inspect, add_verify,
+                            add_diff, add_convert, add_analyze, add_bench}) {
       commands_.push_back(add(app_, common_));
       add_common_options(*commands_.back().app, common_);
     }

@@ -31,6 +31,16 @@ bool is_there_but_no_directory(const std::string& path) {
   return fs::exists(status) && !fs::is_directory(status);
 }
 
+// The step of the checkpoint with this label.
+Result<std::uint64_t> find_labelled(const std::string& run, const std::string& label) {
+  if (label.empty()) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}@: expected a step or a label after the @, as in {}@1000", run, run));
+  }
+  BITSNAP_ASSIGN(const auto store, open_to_read(run));
+  return store->find(label);
+}
+
 Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std::uint64_t step,
                                  std::optional<std::uint64_t> shard) {
   BITSNAP_ASSIGN(auto info, store.info(step));
@@ -60,16 +70,16 @@ Result<std::optional<RunPath>> find_run(const std::string& text) {
   if (is_store(text)) {
     return RunPath{text, std::nullopt};
   }
-  const std::size_t at = text.rfind('@');
-  if (at == std::string::npos || at == 0 || !is_store(text.substr(0, at))) {
-    return std::nullopt;
+  // Both the path of a run and a label may contain an '@'.
+  for (std::size_t at = text.rfind('@'); at != std::string::npos && at > 0; at = text.rfind('@', at - 1)) {
+    if (!is_store(text.substr(0, at))) continue;
+    RunPath path{text.substr(0, at), parse_decimal(text.substr(at + 1))};
+    if (!path.step) {
+      BITSNAP_ASSIGN(path.step, find_labelled(path.run, text.substr(at + 1)));
+    }
+    return path;
   }
-  RunPath path{text.substr(0, at), parse_decimal(text.substr(at + 1))};
-  if (!path.step) {
-    return fail(ErrorKind::invalid_argument, fmt::format("{}: '{}' is no step; expected a number, as in {}@1000", text,
-                                                         text.substr(at + 1), path.run));
-  }
-  return path;
+  return std::nullopt;
 }
 
 Result<RunPath> parse_run_path(const std::string& text) {

@@ -1,5 +1,5 @@
-// RUN and RUN@STEP on the command line, and opening them. RUN is the directory of a store; without a step it means the
-// newest checkpoint.
+// RUN, RUN@STEP and RUN@LABEL on the command line, and opening them. RUN is the directory of a store; without a step it
+// means the newest checkpoint.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ struct RunPath {
 };
 
 // For arguments that may also be files: returns nullopt if `text` names no run. A path that exists under the whole name
-// wins over RUN@STEP.
+// wins over RUN@STEP. not_found if no checkpoint has the label.
 [[nodiscard]] Result<std::optional<RunPath>> find_run(const std::string& text);
 
 // For arguments that can only mean RUN or RUN@STEP, whether it exists or not.

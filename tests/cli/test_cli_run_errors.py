@@ -89,11 +89,16 @@ def test_a_missing_step_is_not_found_and_nearby_steps_are_named(made: Path, comm
     assert run_json("extract", name, "-o", "x", status=NOT_FOUND)["error"]["kind"] == "not_found"
 
 
-@pytest.mark.parametrize("text", ["ten", "", "-1", "1.5", "0x10", "99999999999999999999"])
-def test_a_step_has_to_be_a_number(made: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["ten", "-1", "1.5", "0x10", "99999999999999999999", "a@b"])
+def test_what_is_no_step_has_to_be_a_label(made: Path, text: str) -> None:
     for command in ("inspect", "verify", "extract"):
-        said = named(run(command, f"{made}@{text}", status=INVALID_ARGUMENT))
-        assert f"'{text}' is no step" in said
+        said = named(run(command, f"{made}@{text}", status=NOT_FOUND))
+        assert f"no checkpoint has the label '{text}'" in said
+
+
+def test_something_has_to_follow_the_at_sign(made: Path) -> None:
+    for command in ("inspect", "verify", "extract", "label"):
+        assert "expected a step or a label" in named(run(command, f"{made}@", status=INVALID_ARGUMENT))
 
 
 def test_a_step_has_to_be_above_the_newest(own: Path, tmp_path: Path) -> None:

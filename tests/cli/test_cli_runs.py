@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bitsnap
-from cli.command_line import DIFFER, NOT_FOUND, run, run_json
+from cli.command_line import DIFFER, INVALID_ARGUMENT, NOT_FOUND, USAGE, run, run_json
 from cli.command_runs import add, extracted, make_run, state
 from cli.tensor_file import Tensor, random_bytes, to_bytes
 
@@ -166,6 +166,46 @@ def test_the_log_shows_labels_and_prune_keeps_them(tmp_path: Path) -> None:
     assert [entry["labels"] for entry in run_json("log", path)] == [["best", "epoch=3"], [], []]
     run("prune", path, "--keep-labelled")
     assert listed(path) == [10, 30]
+
+
+def test_labels_are_given_listed_and_removed(tmp_path: Path) -> None:
+    path = tmp_path / "run@home"
+    assert "no labels" in run("label", path_of_new_run(path)).stdout.decode()
+    add(path, 20, "--label", "last", "--label", "epoch=1@0.5")
+    run("label", f"{path}@10", "best", "first")
+    listed_labels = [line.split() for line in run("label", path).stdout.decode().splitlines()]
+    assert listed_labels == [["step", "label"], ["10", "best"], ["20", "epoch=1@0.5"], ["10", "first"], ["20", "last"]]
+    assert run_json("label", path, "best") == {
+        "run": str(path),
+        "labels": {"best": 20, "epoch=1@0.5": 20, "last": 20},
+    }
+    assert run_json("label", f"{path}@10")["labels"] == {"first": 10}
+    assert "names step 20" in run("label", f"{path}@10", "--remove", "best", status=INVALID_ARGUMENT).stderr.decode()
+    run("label", path, "--remove", "best", "--remove", "first")
+    assert run_json("label", path)["labels"] == {"epoch=1@0.5": 20, "last": 20}
+    for change in (["--remove", "lost"], ["a\nb"]):
+        run("label", path, *change, status=NOT_FOUND if change[0] == "--remove" else INVALID_ARGUMENT)
+    assert "step 30 not found" in run("label", f"{path}@30", "x", status=NOT_FOUND).stderr.decode()
+    run("label", path, "x", "--remove", "last", status=USAGE)
+    assert run_json("label", path)["labels"] == {"epoch=1@0.5": 20, "last": 20}
+
+
+def path_of_new_run(path: Path) -> Path:
+    add(path, 10)
+    return path
+
+
+def test_a_label_stands_for_its_step(own: Path, made: tuple[Path, dict[int, bytes]], tmp_path: Path) -> None:
+    run("label", f"{own}@20", "best", "epoch=1@0.5")
+    for label in ("best", "epoch=1@0.5"):
+        assert extracted(f"{own}@{label}") == made[1][20]
+    assert [entry["step"] for entry in run_json("log", f"{own}@best")] == [20]
+    run("verify", f"{own}@best")
+    run("diff", f"{own}@best", f"{own}@20")
+    run("diff", f"{own}@best", f"{own}@30", status=DIFFER)
+    run("convert", f"{own}@best", tmp_path / "out.safetensors")
+    assert run_json("inspect", f"{own}@best")["id"] == run_json("inspect", f"{own}@20")["id"]
+    assert "a similar label is 'best'" in run("extract", f"{own}@bes", status=NOT_FOUND).stderr.decode()
 
 
 def test_the_log_shows_times_in_the_users_zone(
