@@ -66,8 +66,12 @@ class OpenCheckpoint:
                     for part in tensor.parts
                 ],
             )
+        # In the order of the state that was saved, in which a load without a state puts its keys, too.
+        order = {name: number for number, name in enumerate(self._paths)}
         return Metadata(
-            state_dict_metadata=entries,
+            state_dict_metadata={
+                name: entries[name] for name in sorted(entries, key=lambda name: order.get(name, len(order)))
+            },
             planner_data=dict(self._paths),
             storage_meta=StorageMeta(checkpoint_id=self._id, save_id=self._save_id),
         )

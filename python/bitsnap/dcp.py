@@ -19,10 +19,12 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.distributed.checkpoint import metadata as dcp_metadata
+from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import (
     LoadItemType,
@@ -34,6 +36,7 @@ from torch.distributed.checkpoint.planner import (
     WriteItemType,
 )
 from torch.distributed.checkpoint.staging import AsyncStager
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from torch.distributed.checkpoint.storage import (
     StorageReader as TorchStorageReader,
     StorageWriter as TorchStorageWriter,
@@ -393,6 +396,39 @@ class StorageReader(TorchStorageReader):
                 )
             self._opened = OpenCheckpoint(self.checkpoint_id, self._opaque, self._threads)
         return self._opened
+
+
+def to_torch_save(
+    checkpoint_id: PathLike, torch_save_path: PathLike, *, opaque: Opaque = "refuse", threads: int = 0
+) -> None:
+    """Writes a checkpoint as one file of torch.save(), as torch's dcp_to_torch_save() does for a folder of DCP.
+
+    The file has the state that was saved, with the same nesting; DTensors have become whole tensors. The whole state
+    must fit into memory. Call it in one process.
+
+    Args:
+        checkpoint_id: such as "run/step-100"; if it names no step, it stands for the newest one.
+        torch_save_path: the file, which is replaced if it exists.
+        opaque, threads: as for StorageReader.
+
+    Raises:
+        what dcp.load() raises: CheckpointException if the checkpoint does not exist or is damaged.
+    """
+    state: dict[str, Any] = {}
+    reader = StorageReader(checkpoint_id, opaque=opaque, threads=threads)
+    planner = _EmptyStateDictLoadPlanner()  # type: ignore[no-untyped-call]
+    _load_state_dict(state, storage_reader=reader, planner=planner, no_dist=True)
+    target = Path(os.fsdecode(torch_save_path))
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    with temporary.open("xb") as file:
+        try:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink()
+            raise
 
 
 def _value_of(item: WriteItem, planner: SavePlanner) -> Any:

@@ -12,11 +12,14 @@ import pytest
 import torch
 import torch.distributed.checkpoint
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 
 import bitsnap
 from bitsnap import _registry
-from bitsnap.dcp import StorageReader, StorageWriter
+from bitsnap.dcp import StorageReader, StorageWriter, to_torch_save
 from python.processes import run_script
 from python.same_bits import assert_same
 
@@ -125,6 +128,51 @@ def test_memory_of_a_copy_that_a_save_reads_or_of_another_layout_is_not_used() -
     staged = writer.stage({"a": shared, "b": shared})
     assert staged["a"].data_ptr() == staged["b"].data_ptr()
     assert StorageWriter(keep_copy=False).stage({"w": shared})["w"].data_ptr() != shared.data_ptr()
+
+
+def test_to_torch_save_gives_what_the_stock_function_gives(tmp_path: Path) -> None:
+    state = state_of(5)
+    dcp.save(state, checkpoint_id=tmp_path / "stock", no_dist=True)
+    save(state_of(4), tmp_path / "run/step-4")
+    save(state, tmp_path / "run/step-5")
+    dcp_to_torch_save(tmp_path / "stock", tmp_path / "stock.pt")
+    expected = torch.load(tmp_path / "stock.pt", weights_only=False)
+    for checkpoint_id in ("run/step-5", "run"):
+        to_torch_save(tmp_path / checkpoint_id, tmp_path / "ours.pt")
+        assert_same(torch.load(tmp_path / "ours.pt", weights_only=False), expected)
+    with pytest.raises(dcp.CheckpointException, match="step 6 not found"):
+        to_torch_save(tmp_path / "run/step-6", tmp_path / "ours.pt")
+    with pytest.raises(FileNotFoundError):
+        to_torch_save(tmp_path / "run", tmp_path / "none/ours.pt")
+    assert_same(torch.load(tmp_path / "ours.pt", weights_only=False), expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours.pt", "run", "stock", "stock.pt"]
+
+
+def test_the_metadata_are_those_of_a_stock_checkpoint_also_after_a_repair(tmp_path: Path) -> None:
+    state = state_of(5)
+    dcp.save(state, checkpoint_id=tmp_path / "stock", no_dist=True)
+    writer = StorageWriter()
+    dcp.save(state, checkpoint_id=tmp_path / "run/step-5", storage_writer=writer, no_dist=True)
+    stock = FileSystemReader(tmp_path / "stock").read_metadata()
+    record = tmp_path / "run/checkpoints/0000000005/commit.json"
+    for repaired in (False, True):
+        if repaired:
+            record.write_bytes(record.read_bytes()[:-9])
+            assert "rebuilt" in bitsnap.Store.repair(tmp_path / "run").mended[0].what
+        found = StorageReader(tmp_path / "run/step-5").read_metadata()
+        assert list(found.state_dict_metadata) == list(stock.state_dict_metadata)
+        for name, entry in stock.state_dict_metadata.items():
+            ours = found.state_dict_metadata[name]
+            assert type(ours) is type(entry)
+            if isinstance(entry, TensorStorageMetadata) and isinstance(ours, TensorStorageMetadata):
+                assert ours.size == entry.size
+                assert ours.chunks == (entry.chunks if entry.size.numel() else [])  # bitsnap lists no empty boxes
+                assert ours.properties.dtype == entry.properties.dtype
+        assert found.planner_data == stock.planner_data
+        meta, written = found.storage_meta, writer.storage_meta()
+        assert meta is not None
+        assert written is not None
+        assert meta.save_id == written.save_id
 
 
 def test_plans_may_be_cached(tmp_path: Path) -> None:
