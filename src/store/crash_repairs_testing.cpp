@@ -112,6 +112,30 @@ Calls saves(std::uint64_t last, const std::vector<std::uint64_t>& kept = {}) {
   };
 }
 
+// Every step has files, but a repair cannot save those of `damaged`.
+Calls saves_files(std::uint64_t last, std::uint64_t damaged) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, options_of(StoreAccess::write)));
+    for (std::uint64_t step = 1; step <= last; ++step) {
+      const CommitOptions commit{.files = {{"config.json", std::vector<std::byte>(50, std::byte(step))}}};
+      BITSNAP_TRY(save_step(*store, journal, step, 0, Destination::disk, commit));
+    }
+    journal.confirm(
+        [&](const TestRun& run) {
+          TestRun after = run;
+          after[damaged].files.clear();
+          return after;
+        },
+        true);
+    return {};
+  };
+}
+
+Result<void> damage_files(os::FileSystem& files, std::uint64_t step) {
+  BITSNAP_ASSIGN(const CommitRecord record, read_commit_record(files, RunLayout(kTestRun), step));
+  return damage_file(files, path_of(step, record.files->file), kFirstPayload);
+}
+
 Calls ranks_save(std::uint64_t last) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, options_of(StoreAccess::shared)));
@@ -248,6 +272,13 @@ std::vector<CrashScenario> crash_repairs() {
         return damage_file(files, RunLayout(kTestRun).run_record(), std::nullopt);
       },
       {{4}, {}, {}, false}, repairs()));
+  scenarios.push_back(scenario(
+      "RepairingDamagedFiles", saves_files(3, 2),
+      [](os::FileSystem& files) -> Result<void> {
+        BITSNAP_TRY(damage_files(files, 2));
+        return damage_file(files, path_of(3, std::string(kCommitName)), 40);
+      },
+      {{}, {3}, {}}, trains_on()));
   scenarios.push_back(scenario(
       "RepairingARetiredStep", saves(6, {3, 5}),
       [](os::FileSystem& files) { return damage_file(files, path_of(2, kOnlyFile), kFirstPayload); },
