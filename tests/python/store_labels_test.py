@@ -92,3 +92,15 @@ def test_processes_commit_with_labels(tmp_path: Path) -> None:
         assert outcome.checkpoint is not None
         assert outcome.checkpoint.labels == ["best"]
         assert store.find("best") == 1
+
+
+def test_a_folder_is_added_with_labels(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "config.json").write_bytes(b"{}")
+    with bitsnap.Store(tmp_path / "run") as store:
+        assert store.add_folder(1, tmp_path / "folder", labels=["best", "last"]).labels == ["best", "last"]
+        assert store.add_folder(2, tmp_path / "folder", labels="last").labels == ["last"]
+        assert store.labels() == {"best": 1, "last": 2}
+        with pytest.raises(bitsnap.InvalidArgumentError, match="label"):
+            store.add_folder(3, tmp_path / "folder", labels="")
+        assert store.steps() == [1, 2]
