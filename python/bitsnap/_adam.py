@@ -19,6 +19,7 @@ import numpy as np
 from bitsnap._arguments import LARGEST, count_of, float_of, invalid
 from bitsnap._arrays import NotStorableTensorError, is_tensor, source_of
 from bitsnap._bitsnap import AdamNumbers, Settings
+from bitsnap._boxes import local_part, tensor_of
 from bitsnap._options import PathLike
 from bitsnap._tree import Entries, Path, is_container
 from bitsnap._typed_values import items_of
@@ -253,6 +254,7 @@ def _moments_of(optimizer: OptimizerLike) -> Iterator[tuple[Any, _Numbers]]:
 
 
 def _index_of(moment: Any, entries: Entries) -> int | None:
+    moment = tensor_of(local_part(moment, ()))
     if not is_tensor(moment) and not isinstance(moment, np.ndarray):
         return None
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 from bitsnap._arguments import number_of
 from bitsnap._arrays import AnyTensor
+from bitsnap._places import Path
 from bitsnap.errors import InvalidArgumentError
 
 
@@ -65,6 +67,22 @@ def _numbers(values: Sequence[SupportsIndex], name: str) -> tuple[int, ...]:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a tuple of integers, got {values!r}")
     return tuple(number_of(value, name) for value in values)
+
+
+def local_part(value: Any, path: Path) -> Any:
+    """Of a DTensor at a path of a state, what this process holds: in a Box, or the tensor if that is all of it. Any
+    other value itself.
+
+    Raises:
+        InvalidArgumentError, UnsupportedError: the part of a DTensor is no box of its elements.
+    """
+    module = sys.modules.get("torch.distributed.tensor")
+    kind = getattr(module, "DTensor", None)
+    if kind is None or not isinstance(value, kind):
+        return value
+    from bitsnap._parts import part_of  # imports torch
+
+    return part_of(value, path, shares_replicas=False).value
 
 
 def tensor_of(value: Any) -> Any:

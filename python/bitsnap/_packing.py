@@ -13,7 +13,7 @@ from bitsnap import _bitsnap
 from bitsnap._adam import Adam, AdamOfState
 from bitsnap._arrays import AnyTensor, Data, is_tensor, named_source_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorTable, ValueTree
-from bitsnap._boxes import Box, tensor_of
+from bitsnap._boxes import Box, local_part, tensor_of
 from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role, native_target
 from bitsnap._registry import changes
@@ -126,6 +126,7 @@ def pack_tensors(
         if not isinstance(name, str):
             raise InvalidArgumentError(f"the names of tensors must be str, got {name!r}")
         check_text(name, f"the name {name!r}")
+        tensor = local_part(tensor, (name,))
         box = tensor if isinstance(tensor, Box) else None
         tensor = tensor_of(tensor)
         if not is_tensor(tensor) and not isinstance(tensor, np.ndarray | np.generic):

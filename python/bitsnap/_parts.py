@@ -40,6 +40,17 @@ class Part(NamedTuple):
         return bool(self.replicated_in) and self.tensor.nbytes > _SMALL_BYTES
 
     @property
+    def value_or_nothing(self) -> torch.Tensor | Box:
+        """As a value of a state whose structure all processes save: an empty Box if another process saves it."""
+        if not self.is_shared:
+            return self.value
+        # In a Box also if it is whole, which tells it from a tensor that each process has of its own.
+        if self.is_saved:
+            return Box(self.tensor, self.global_shape, self.offset)
+        origin = (0,) * len(self.global_shape)
+        return Box(self.tensor.new_empty(origin), self.global_shape, origin)
+
+    @property
     def value(self) -> torch.Tensor | Box:
         """As a value of a state."""
         if tuple(self.tensor.shape) == self.global_shape:

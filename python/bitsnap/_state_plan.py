@@ -15,12 +15,12 @@ import numpy as np
 
 from bitsnap._arrays import Data, NotStorableTensorError, Source, source_maker, source_of
 from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree, value_text
-from bitsnap._boxes import Box, tensor_of
+from bitsnap._boxes import Box, local_part, tensor_of
 from bitsnap._pickled_values import PICKLED
 from bitsnap._registry import REGISTERED, Registration, packed
 from bitsnap._tree import Content, Entries, Entry, encoded_value, flatten, is_container
 from bitsnap._typed_values import is_mapping, items_of, metadata_of
-from bitsnap.errors import InvalidArgumentError
+from bitsnap.errors import BitsnapError, InvalidArgumentError
 
 # Are their own encoding.
 _NUMBERS = frozenset((type(None), bool, int, float, complex))
@@ -134,16 +134,28 @@ class _Tensor:
         plan.add(self._source_of(value), self._dtype, self._shape, self._holder)
 
 
-class _Box:
-    __slots__ = ("_place", "_tensor")
+class _Part:
+    """A Box, or a DTensor."""
 
-    def __init__(self, box: Box, tensor: _Tensor) -> None:
-        self._place, self._tensor = (box.global_shape, box.offset, box.name), tensor
+    __slots__ = ("_kind", "_place", "_tensor")
+
+    def __init__(self, kind: Any, part: Any, tensor: _Tensor) -> None:
+        self._kind, self._place, self._tensor = kind, _place_in_whole(part), tensor
 
     def match(self, value: Any, plan: StatePlan) -> None:
-        if type(value) is not Box or (value.global_shape, value.offset, value.name) != self._place:
+        if type(value) is not self._kind:
             raise StructureChangedError
-        self._tensor.match(value.tensor, plan)
+        try:
+            part = local_part(value, ())
+        except BitsnapError:  # taking the state apart anew names the place
+            raise StructureChangedError from None
+        if _place_in_whole(part) != self._place:
+            raise StructureChangedError
+        self._tensor.match(tensor_of(part), plan)
+
+
+def _place_in_whole(part: Any) -> Any:
+    return (part.global_shape, part.offset, part.name) if isinstance(part, Box) else None
 
 
 class _LongValue:
@@ -278,8 +290,9 @@ def _node_with_tensors(value: Any, encoded: Any, entries: _Planned, replace: Rep
     if isinstance(encoded, TensorRef):
         entry = entries.items[encoded.index]
         holder = encoded.index if entry.alias_of is None else entry.alias_of
-        tensor = _Tensor(tensor_of(value), entry.dtype, entry.shape, holder)
-        return _Box(value, tensor) if isinstance(value, Box) else tensor
+        part = local_part(value, ())
+        tensor = _Tensor(tensor_of(part), entry.dtype, entry.shape, holder)
+        return _Part(type(value), part, tensor) if isinstance(part, Box) or part is not value else tensor
     if isinstance(encoded, TypedValue) and isinstance(encoded.content, TensorRef):
         entry = entries.items[encoded.content.index]
         holder = encoded.content.index if entry.alias_of is None else entry.alias_of

@@ -16,11 +16,14 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
 )
 from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from bitsnap._overlay import overlaid, tensors_in
 from bitsnap._parts import Part, part_of
-from bitsnap._places import Path
+from bitsnap._places import Path, place_of
+from bitsnap._training_tensors import EXTRA, name_of
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 
 # Modules that wrap others hold them by these names.
@@ -33,15 +36,18 @@ class Training:
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        model: torch.nn.Module | Mapping[str, torch.nn.Module],
         optimizer: Optimizer | Sequence[Optimizer] | None,
         scheduler: Any,
         dataloader: Any,
         rng: bool,
         extra: MutableMapping[str, Any] | None,
     ) -> None:
-        if not isinstance(model, torch.nn.Module):
-            raise TypeError(f"model must be a torch.nn.Module, got {model!r}")
+        if isinstance(model, Mapping):
+            for name, each in model.items():
+                _check_module(each, f"model[{name!r}]")
+            model = torch.nn.ModuleDict(dict(model))
+        _check_module(model, "model")
         for name, module in model.named_modules():
             if isinstance(module, FullyShardedDataParallel):
                 raise UnsupportedError(
@@ -64,6 +70,7 @@ class Training:
         self._names: dict[int, str] = {}  # of the parameters, by their identity
         self._clean_names: dict[str, str] = {}  # of the entries of the model's state_dict(), by their keys
         self._replicas: dict[str, Any] = {}  # the groups that hold the same parameter, by its name
+        self._packed_extra: dict[str, Any] = {}  # as the last look at the tensors found them
         self._look()
 
     @property
@@ -78,7 +85,7 @@ class Training:
         together.
         """
         parts, extra_states = self._tensors(agreed, False)
-        state = nested({place: part for place, part in parts.items() if part.is_saved})
+        state = nested({place: part for place, part in parts.items() if part.is_saved and not _is_extra(place)})
         state["model"].update(extra_states)
         for name, slots in self._other_slots():
             state["optimizer"]["state"].setdefault(name, {}).update(slots)
@@ -88,7 +95,11 @@ class Training:
         state["training"] = {
             "optimizer": [type(each).__name__ for each in self._optimizers],
             "scheduler": [each.state_dict() for each in self._schedulers],
-            "extra": {name: _packed(value) for name, value in (self._extra or {}).items()},
+            "extra": overlaid(
+                self._packed_extra,
+                self._packed_extra,
+                {place[2:]: part.value_or_nothing for place, part in parts.items() if _is_extra(place)},
+            ),
         }
         state["rank"] = {
             "rng": _random_state() if self._rng else None,
@@ -123,7 +134,25 @@ class Training:
             for key, value in self._state_of(parameter).items():
                 if isinstance(value, torch.Tensor):
                     add(("optimizer", "state", name, key), value, self._replicas.get(name))
+        self._packed_extra = {name: _packed(value) for name, value in (self._extra or {}).items()}
+        names: set[str] = set()
+        for path, value in tensors_in(self._packed_extra, EXTRA):
+            if isinstance(value, DTensor):
+                if name_of(path) in names:
+                    raise InvalidArgumentError(
+                        f"{place_of(path, 'state')} and another DTensor are both {name_of(path)!r}"
+                    )
+                names.add(name_of(path))
+                add(path, value, None)
         return parts, extra_states
+
+    def whole_parts(self, names: Set[str]) -> dict[Path, Part]:
+        """Tensors of `extra` that this process holds whole, of those with these names: as parts() found them."""
+        return {
+            path: part_of(value, path)
+            for path, value in tensors_in(self._packed_extra, EXTRA)
+            if not isinstance(value, DTensor) and name_of(path) in names
+        }
 
     def make_optimizer_state(self) -> None:
         """Gives parameters that have taken no step the tensors of their states, so that these can be filled.
@@ -181,8 +210,11 @@ class Training:
                 elif key != "params":
                     group[key] = value
 
-    def check_values(self, values: Mapping[str, Any]) -> None:
-        """Raises InvalidArgumentError unless optimizers, schedulers and extra values are those of the checkpoint."""
+    def check_values(self, values: Mapping[str, Any], places: Iterable[Path]) -> None:
+        """Raises InvalidArgumentError unless optimizers, schedulers and extra values are those of the checkpoint.
+
+        `places`: of the tensors to fill, which are not among the values.
+        """
         self._check_groups(values["optimizer"]["param_groups"])
         training = values["training"]
         kinds = [type(each).__name__ for each in self._optimizers]
@@ -192,8 +224,9 @@ class Training:
             raise InvalidArgumentError(
                 f"there are {len(self._schedulers)} schedulers, saved {len(training['scheduler'])}"
             )
-        if self._extra is not None and self._extra.keys() != training["extra"].keys():
-            raise InvalidArgumentError(f"extra has {sorted(self._extra)}, the checkpoint {sorted(training['extra'])}")
+        found = training.get("extra", {}).keys() | {place[2] for place in places if _is_extra(place)}
+        if self._extra is not None and self._extra.keys() != found:
+            raise InvalidArgumentError(f"extra has {sorted(self._extra)}, the checkpoint {sorted(map(str, found))}")
 
     def _check_groups(self, saved: Sequence[Mapping[str, Any]]) -> None:
         """Raises InvalidArgumentError unless the optimizers have the same parameters in the same groups."""
@@ -211,12 +244,17 @@ class Training:
             f"{', '.join(sorted(differing))}"
         )
 
-    def take_states(self, training: Mapping[str, Any], rank: Mapping[str, Any] | None) -> None:
-        """Takes over the states of schedulers and all else that is neither model nor optimizer."""
+    def take_states(self, training: Mapping[str, Any], rank: Mapping[str, Any] | None, places: Iterable[Path]) -> None:
+        """Takes over the states of schedulers and all else that is neither model nor optimizer.
+
+        `places`: of the tensors that have been filled.
+        """
         for scheduler, saved in zip(self._schedulers, training["scheduler"], strict=True):
             scheduler.load_state_dict(saved)
         if self._extra is not None:
-            for name, saved in training["extra"].items():
+            live = dict(tensors_in(self._packed_extra, EXTRA))
+            filled = {place[2:]: live[place] for place in places if _is_extra(place)}
+            for name, saved in overlaid(training.get("extra", {}), self._packed_extra, filled).items():
                 if hasattr(self._extra[name], "load_state_dict"):
                     self._extra[name].load_state_dict(saved)
                 else:
@@ -244,8 +282,13 @@ class Training:
 
     def _look(self) -> None:
         """Finds the names of the parameters, which may have been replaced."""
-        self._names = {id(parameter): self._clean(name) for name, parameter in self._model.named_parameters()}
-        self._replicas = _replicas_of(self._model, self._names)
+        all_names = [
+            (self._clean(name), parameter) for name, parameter in self._model.named_parameters(remove_duplicate=False)
+        ]
+        # Of tied parameters, the optimizer has the first.
+        self._names = {id(parameter): name for name, parameter in reversed(all_names)}
+        groups = _groups_of_replicas(self._model)
+        self._replicas = {name: groups[id(parameter)] for name, parameter in all_names if id(parameter) in groups}
 
     def _name_of(self, parameter: torch.Tensor) -> str:
         name = self._names.get(id(parameter))
@@ -286,14 +329,18 @@ class Training:
 
 
 def nested(parts: Mapping[Path, Part]) -> dict[str, Any]:
-    """The parts as values of a state of a model and optimizers."""
-    state: dict[str, Any] = {"model": {}, "optimizer": {"state": {}}}
-    for (kind, *keys), part in parts.items():
-        if kind == "model":
-            state["model"][keys[0]] = part.value
-        else:
-            state["optimizer"]["state"].setdefault(keys[1], {})[keys[2]] = part.value
+    """The parts as values of a state, in dicts: also where it has lists."""
+    state: dict[Any, Any] = {"model": {}, "optimizer": {"state": {}}}
+    for (*keys, last), part in parts.items():
+        items = state
+        for key in keys:
+            items = items.setdefault(key, {})
+        items[last] = part.value
     return state
+
+
+def _is_extra(place: Path) -> bool:
+    return place[: len(EXTRA)] == EXTRA
 
 
 def _is_extra_state(name: str) -> bool:
@@ -305,6 +352,11 @@ def _several(given: Any) -> list[Any]:
     if given is None:
         return []
     return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _check_module(value: Any, name: str) -> None:
+    if not isinstance(value, torch.nn.Module):
+        raise TypeError(f"{name} must be a torch.nn.Module, got {value!r}")
 
 
 def _check_stateful(value: Any, name: str) -> None:
@@ -328,10 +380,10 @@ def _without_wrappers(model: torch.nn.Module, name: str) -> str:
     return ".".join(components)
 
 
-def _replicas_of(model: torch.nn.Module, names: Mapping[int, str]) -> dict[str, Any]:
-    """The groups of DistributedDataParallel, by the names of the parameters that it keeps equal."""
+def _groups_of_replicas(model: torch.nn.Module) -> dict[int, Any]:
+    """The groups of DistributedDataParallel, by the identities of the parameters that it keeps equal."""
     return {
-        names[id(parameter)]: module.process_group
+        id(parameter): module.process_group
         for module in model.modules()
         if isinstance(module, DistributedDataParallel)
         for name, parameter in module.module.named_parameters()

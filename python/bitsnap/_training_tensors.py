@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
+from bitsnap._bitsnap import TensorInfo
 from bitsnap._parts import Part
 from bitsnap._pickled_values import Opaque
 from bitsnap._places import Path, component
+from bitsnap._registry import PackedValue
+from bitsnap._tree import is_container, references
+from bitsnap._typed_values import decode, items_of
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
 from bitsnap.store import Store
 
 _OPTIMIZER = "optimizer.state."
+# The place of the values of the program.
+EXTRA: Path = ("training", "extra")
 
 
 class Shard:
-    """What one process saved, as another or the same one restores it."""
+    """What one process saved, as another or the same one restores it.
 
-    def __init__(self, snapshot: Snapshot, opaque: Opaque) -> None:
+    Args:
+        dtensors: the names of the DTensors among the values of the program, as they are now.
+    """
+
+    def __init__(self, snapshot: Snapshot, opaque: Opaque, dtensors: Set[str]) -> None:
         infos = snapshot._native.tensors
-        self._infos = {infos[i].name: infos[i] for i in range(len(infos)) if _is_to_fill(infos[i].name)}
+        all_infos = [infos[i] for i in range(len(infos))]
+        self._infos = {info.name: info for info in all_infos if _is_filled(info, dtensors)}
         self.names = set(self._infos)
-        # What is no tensor to fill, and no dict of them.
-        left_out = {
-            name[:end]
-            for name in self.names
-            for end in [*(i for i, letter in enumerate(name) if letter == "."), len(name)]
-        }
-        self.values: dict[str, Any] = load(snapshot, keys=lambda name: name not in left_out, opaque=opaque)
+        tree = snapshot._native.tree(decode)
+        left_out: set[Path] = set()  # what is a tensor to fill, or holds one
+        for path, reference in references(tree):
+            if all_infos[reference.index].name in self._infos:
+                left_out.update(path[:end] for end in range(len(path) + 1))
+        self.values: dict[str, Any] = load(snapshot, keys=[*_kept(tree, left_out)], opaque=opaque)
+
+    @property
+    def names_of_extra(self) -> set[str]:
+        """Of the tensors to fill among the values of the program."""
+        return {name for name in self.names if _is_of_extra(name)}
+
+    def holds(self, name: str) -> bool:
+        """Whether it has elements of a tensor."""
+        return name in self._infos and self._infos[name].size_bytes > 0
 
     def has(self, name: str, part: Part) -> bool:
         """Whether it has the part that a process would save now."""
@@ -44,21 +63,24 @@ class Shard:
 class AllShards:
     """A checkpoint that was divided otherwise."""
 
-    def __init__(self, store: Store, step: int, rank: int) -> None:
+    def __init__(self, store: Store, step: int, rank: int, opaque: Opaque, dtensors: Set[str]) -> None:
         self._store, self._step = store, step
         self.shards = store.checkpoint(step).shards
         self.shard = min(rank, self.shards - 1)
-        self._tensors = {name: each for name, each in store.tensors(step).items() if _is_to_fill(_without_rank(name))}
+        # Whose values this process takes.
+        self.own = Shard(store.snapshot(step, self.shard), opaque, dtensors)
+        of_extra = self.own.names_of_extra | dtensors
+        self._tensors = {
+            name: each
+            for name, each in store.tensors(step).items()
+            if _is_to_fill(_without_rank(name)) or _without_rank(name) in of_extra
+        }
         self.names = {_without_rank(name) for name in self._tensors}
 
     @property
     def differs_between_shards(self) -> bool:
         """Whether some tensors are other ones in each shard."""
         return any(_without_rank(name) != name for name in self._tensors)
-
-    def snapshot(self) -> Snapshot:
-        """The shard whose values this process takes."""
-        return self._store.snapshot(self._step, self.shard)
 
     def fill(self, parts: Mapping[str, Part]) -> None:
         """Reads parts, by their names, from whatever shards hold them."""
@@ -116,3 +138,22 @@ def _without_rank(name: str) -> str:
 
 def _is_to_fill(name: str) -> bool:
     return name.startswith(_OPTIMIZER) or (name.startswith("model.") and "_extra_state" not in name.split("."))
+
+
+def _is_of_extra(name: str) -> bool:
+    return name.startswith(name_of(EXTRA) + ".")
+
+
+def _is_filled(info: TensorInfo, dtensors: Set[str]) -> bool:
+    is_divided = info.offset is not None or info.name in dtensors
+    return _is_to_fill(info.name) or (is_divided and _is_of_extra(info.name))
+
+
+def _kept(tree: Any, left_out: Set[Path], path: Path = ()) -> Iterator[Path]:
+    """The paths of the values without tensors to fill."""
+    for key, item in items_of(tree):
+        at = (*path, key)
+        if at not in left_out or isinstance(item, PackedValue):
+            yield at
+        elif is_container(item):
+            yield from _kept(item, left_out, at)

@@ -19,7 +19,7 @@ from bitsnap import _dtypes
 from bitsnap._arguments import number_of
 from bitsnap._arrays import Data, NotStorableTensorError, Source, is_tensor, source_of, usual_sources
 from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
-from bitsnap._boxes import Box
+from bitsnap._boxes import Box, local_part
 from bitsnap._options import Masters
 from bitsnap._pickled_values import PICKLED, PickledValue, pickled, type_name, unpickled
 from bitsnap._places import Path as Path, join, place_of as place_of
@@ -315,7 +315,8 @@ class _Flattener:
         if registration is not None:
             return self._registered(value, registration, path, name)
         if is_tensor(value):
-            return self._tensor(value, path, name, "tensor")
+            part = local_part(value, path)
+            return self._box(part, path, name) if isinstance(part, Box) else self._tensor(part, path, name, "tensor")
         if isinstance(value, Box):
             return self._box(value, path, name)
         if isinstance(value, np.generic):

@@ -14,7 +14,7 @@ from bitsnap._adam import Adam
 from bitsnap._arguments import invalid
 from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
-from bitsnap._boxes import Box, tensor_of
+from bitsnap._boxes import Box, local_part, tensor_of
 from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._overlaps import Filled, check_apart
@@ -59,13 +59,13 @@ def save(
     A state may hold torch tensors, numpy arrays and numpy scalars, int of any size, float, complex, bool, str, bytes
     and None; OrderedDict, Counter, defaultdict with a builtin type as factory, argparse.Namespace, set and frozenset;
     torch.Size, torch.dtype, torch.device, pathlib paths, date, time, datetime, timedelta, time zones with a fixed
-    offset, and members of enum classes; a Box, which holds a part of a sharded tensor; and values of the types that
-    register_value() was called for. Keys of dicts and items of sets may be str, int, float, bool, bytes, None, tuples
-    and frozensets of those, enum members, dtypes, devices, paths and times. ``state_dict()`` of modules, optimizers and
-    schedulers, ``torch.get_rng_state()``, numpy generators' ``bit_generator.state`` and ``random.getstate()`` can be
-    saved as they are. Every value comes back with its type and, without loss, its bits; only torch's version string
-    comes back as a str. The file does not store devices of tensors, nor whether a tensor is a parameter or requires a
-    gradient.
+    offset, and members of enum classes; a Box, which holds a part of a sharded tensor, and a DTensor, of which the part
+    of this process is saved as a Box; and values of the types that register_value() was called for. Keys of dicts and
+    items of sets may be str, int, float, bool, bytes, None, tuples and frozensets of those, enum members, dtypes,
+    devices, paths and times. ``state_dict()`` of modules, optimizers and schedulers, ``torch.get_rng_state()``, numpy
+    generators' ``bit_generator.state`` and ``random.getstate()`` can be saved as they are. Every value comes back with
+    its type and, without loss, its bits; only torch's version string comes back as a str. The file does not store
+    devices of tensors, nor whether a tensor is a parameter or requires a gradient.
 
     The name of a tensor is its place, as in ``optimizer.state.0.exp_avg``. Tensors of a base are found by name.
 
@@ -171,8 +171,8 @@ def load(
         if place not in filled:
             want(reference)
     loader.run(threads, progress)
-    for value in filled.values():
-        note_filled(tensor_of(value))
+    for place, value in filled.items():
+        note_filled(tensor_of(local_part(value, place)))
     return rebuild(tree, give)
 
 
@@ -289,8 +289,9 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
             continue
         where = place_of(path, "into")
         info = infos[reference.index]
-        _check_box(targets[path], info, where)
-        target = target_of(tensor_of(targets[path]), info, where)
+        part = local_part(targets[path], path)
+        _check_box(part, part is not targets[path], info, where)
+        target = target_of(tensor_of(part), info, where)
         filled[path] = targets[path]
         index = canonical(infos, reference.index)
         if target.identity is not None:
@@ -312,12 +313,15 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
     return filled
 
 
-def _check_box(target: Any, info: TensorInfo, where: str) -> None:
-    if isinstance(target, Box) and (target.global_shape, target.offset) != (info.global_shape, info.offset):
+def _check_box(target: Any, is_of_dtensor: bool, info: TensorInfo, where: str) -> None:
+    is_box = isinstance(target, Box)
+    expected = (target.global_shape, target.offset) if is_box else (None, None)
+    # A plain tensor may be what one process holds.
+    if (is_box or is_of_dtensor) and expected != (info.global_shape, info.offset):
+        wanted = f"a box at {target.offset} in a tensor of shape {target.global_shape}" if is_box else "a whole tensor"
         found = "no box" if info.offset is None else f"a box at {info.offset} in a tensor of shape {info.global_shape}"
         raise InvalidArgumentError(
-            f"{where} is a box at {target.offset} in a tensor of shape {target.global_shape}, but the snapshot holds "
-            f"{found}; Store.read_into() reads any box"
+            f"{where} is {wanted}, but the snapshot holds {found}; Store.read_into() reads any box"
         )
 
 

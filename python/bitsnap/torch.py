@@ -15,7 +15,7 @@ A checkpoint of some number of processes is restored by any other.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, MutableMapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence, Set
 from functools import partial
 from pathlib import Path as FilePath
 from types import TracebackType
@@ -33,7 +33,7 @@ from bitsnap._places import Path
 from bitsnap._ranks import Failure
 from bitsnap._restoring import is_damage
 from bitsnap._training import Training, nested
-from bitsnap._training_tensors import AllShards, Shard, check_names, name_of, parameter_of
+from bitsnap._training_tensors import EXTRA, AllShards, Shard, check_names, name_of, parameter_of
 from bitsnap.errors import InvalidArgumentError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
@@ -59,14 +59,15 @@ class Checkpointer:
 
     Args:
         path: the directory of the store. Its parent must exist.
-        model: the module, also one that is wrapped by DistributedDataParallel, fully_shard() or torch.compile().
+        model: the module, also one that is wrapped by DistributedDataParallel, fully_shard() or torch.compile(); or
+            several in a dict by their names, with which the names of their tensors then begin: "generator.0.weight".
         optimizer: the optimizer, or several in a list. All of their parameters must be parameters of the model.
         scheduler: the learning rate scheduler, or several in a list.
         dataloader: an object with state_dict() and load_state_dict(), such as torchdata's StatefulDataLoader; each
             process saves its own.
         rng: save the states of the random generators of Python, NumPy and PyTorch, of each process.
         extra: a dict of names to other values. A restore calls load_state_dict() of those that have it, and replaces
-            the others in the dict.
+            the others in the dict. DTensors in them, such as an average of weights under FSDP2, are filled in place.
         opaque: "pickle" pickles values that cannot be stored otherwise, and unpickles them; see bitsnap.save().
         **options: all other arguments of bitsnap.Checkpointer: every, keep_last, settings, ...
 
@@ -80,7 +81,7 @@ class Checkpointer:
         self,
         path: PathLike,
         *,
-        model: torch.nn.Module,
+        model: torch.nn.Module | Mapping[str, torch.nn.Module],
         optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
         scheduler: Any = None,
         dataloader: Any = None,
@@ -235,13 +236,16 @@ class Checkpointer:
         if failure is not None:
             return failure
         shard: Shard | None = None
+        dtensors = {name_of(place) for place in places if place[: len(EXTRA)] == EXTRA}
         if not any(ranks.gather(is_of_others)):
-            use = partial(Shard, opaque=self._opaque)
+            use = partial(Shard, opaque=self._opaque, dtensors=dtensors)
             shard, failure = ranks.together(lambda: restoring.read(step, attempt, use, True, True)[0], is_damage)
             if failure is not None:
                 return failure
             assert shard is not None
-            held = {name for name, part in parts.items() if not part.is_saved and name in shard.names}
+            places = {**places, **self._training.whole_parts(shard.names_of_extra)}
+            parts = {name_of(place): part for place, part in places.items()}
+            held = {name for name, part in parts.items() if not part.is_saved and shard.holds(name)}
             # Of replicas that were not equal, each process saved its own.
             apart = set().union(*ranks.gather(held))
             needed = {name: part for name, part in parts.items() if part.is_saved or name in apart}
@@ -249,7 +253,7 @@ class Checkpointer:
             if not all(ranks.gather(fits)) and not attempt:
                 shard = None
         if shard is None:
-            return self._restore_from_all(step, parts)
+            return self._restore_from_all(step, places, dtensors)
         return self._restore_alike(step, attempt, places, needed, apart, shard)
 
     def _restore_alike(
@@ -262,8 +266,7 @@ class Checkpointer:
         shard: Shard,
     ) -> Failure | None:
         """Restores what this process saved, and the replicas that others saved for it."""
-        known = {name_of(place) for place in places}
-        stateless = self._together(lambda: self._check(shard.values, set(needed), known, shard.names))
+        stateless = self._together(lambda: self._check(shard.values, set(needed), places, shard.names))
         forgotten = set().union(*self._ranks.gather(stateless))
         to_fill = {
             place: part
@@ -274,7 +277,9 @@ class Checkpointer:
 
         def fill(snapshot: Snapshot) -> None:
             if names:
-                load(snapshot, into=nested(to_fill), keys=lambda name: name in names, threads=self._engine._threads)
+                # A list is read whole, also what is not to be filled in it.
+                keys = names.__contains__
+                load(snapshot, into=nested(to_fill), keys=keys, strict=False, threads=self._engine._threads)
 
         restoring = self._engine._restoring
         _, failure = self._ranks.together(lambda: restoring.read(step, attempt, fill, True, True), is_damage)
@@ -282,34 +287,32 @@ class Checkpointer:
             return failure
         sent = [part for place, part in places.items() if part.is_shared and name_of(place) not in apart]
         send_to_replicas(sent)
-        self._together(lambda: self._take(shard.values, forgotten, shard.values["rank"]))
+        self._together(lambda: self._take(shard.values, forgotten, shard.values["rank"], places))
         return None
 
-    def _restore_from_all(self, step: int, parts: Mapping[str, Part]) -> Failure | None:
+    def _restore_from_all(self, step: int, places: Mapping[Path, Part], dtensors: Set[str]) -> Failure | None:
         """Reads the parts of this process from all shards."""
         ranks = self._ranks
-
-        def look() -> tuple[AllShards, Shard]:
-            shards = AllShards(self._store(), step, ranks.rank)
-            return shards, Shard(shards.snapshot(), self._opaque)
-
-        read, failure = ranks.together(look, is_damage)
+        look = partial(AllShards, self._store(), step, ranks.rank, self._opaque, dtensors)
+        shards, failure = ranks.together(look, is_damage)
         if failure is not None:
             return failure
-        assert read is not None
-        shards, shard = read
+        assert shards is not None
+        values = shards.own.values
+        places = {**places, **self._training.whole_parts(shards.own.names_of_extra)}
+        parts = {name_of(place): part for place, part in places.items()}
         # Processes may hold different tensors, as in a pipeline.
         nowhere = set.intersection(*ranks.gather(shards.names - parts.keys()))
         found = (shards.names & parts.keys()) | nowhere
-        forgotten = self._together(lambda: self._check(shard.values, set(parts), parts.keys(), found))
+        forgotten = self._together(lambda: self._check(values, set(parts), places, found))
         wanted = {name: part for name, part in parts.items() if parameter_of(name) not in forgotten}
         _, failure = ranks.together(lambda: shards.fill(wanted), is_damage)
         if failure is not None:
             return failure
-        own = shard.values["rank"] if ranks.rank < shards.shards else None
+        own = values["rank"] if ranks.rank < shards.shards else None
         if own is not None and shards.shards != ranks.world_size:
             own = {**own, "dataloader": None}
-        self._together(lambda: self._take(shard.values, forgotten, own))
+        self._together(lambda: self._take(values, forgotten, own, places))
         kept = self._training.kept_by(ranks.rank, shards.shards, ranks.world_size)
         if shards.shards != ranks.world_size and shards.differs_between_shards:
             kept.append(f"tensors that each process has of its own are those of process {shards.shard}")
@@ -321,14 +324,18 @@ class Checkpointer:
             )
         return None
 
-    def _check(self, values: Mapping[str, Any], needed: set[str], known: Set[str], found: set[str]) -> set[str]:
-        self._training.check_values(values)
-        return check_names(needed, known, found)
+    def _check(
+        self, values: Mapping[str, Any], needed: set[str], places: Collection[Path], found: set[str]
+    ) -> set[str]:
+        self._training.check_values(values, places)
+        return check_names(needed, {name_of(place) for place in places}, found)
 
-    def _take(self, values: Mapping[str, Any], forgotten: set[str], own: Mapping[str, Any] | None) -> None:
+    def _take(
+        self, values: Mapping[str, Any], forgotten: set[str], own: Mapping[str, Any] | None, places: Collection[Path]
+    ) -> None:
         self._training.forget_state(forgotten)
         self._training.take_values(values)
-        self._training.take_states(values["training"], own)
+        self._training.take_states(values["training"], own, places)
 
     def _others_saved(self, step: int, attempt: str) -> bool:
         """Whether another number of processes saved a checkpoint of the store."""

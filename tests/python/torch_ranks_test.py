@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Partial
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import bitsnap
@@ -78,7 +78,10 @@ class Run:
         torch.manual_seed(1)
         self.model = divide(Net())
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
-        self.extra = {"seen": 0}
+        # An average of some weights, divided as they are.
+        named = ((clean(name), parameter) for name, parameter in self.model.named_parameters())
+        average = {name: parameter.detach().clone() for name, parameter in named if name.startswith("down")}
+        self.extra: dict[str, Any] = {"seen": 0, "average": [average, {"decay": 0.5}]}
         torch.manual_seed(100 + (dist.get_rank() if dist.is_initialized() else 0))
         self.checkpointer = bitsnap.torch.Checkpointer(
             path,
@@ -98,17 +101,35 @@ class Run:
             (self.model(x) - x).square().mean().backward()
             self.optimizer.step()
             self.extra["seen"] += 1
+            average, options = self.extra["average"]
+            for name, parameter in self.model.named_parameters():
+                if clean(name) in average:
+                    average[clean(name)].lerp_(parameter.detach(), options["decay"])
 
     def whole(self) -> dict[str, torch.Tensor]:
         """All tensors with their elements of all ranks."""
         tensors: dict[str, torch.Tensor] = {}
         for name, parameter in self.model.named_parameters():
             slots = self.optimizer.state[parameter]
-            name = name.removeprefix("module.")
             for key, value in {"": parameter, **slots}.items():
-                local = value.detach()
-                tensors[f"{name}:{key}"] = (local.full_tensor() if isinstance(local, DTensor) else local).clone()
+                tensors[f"{clean(name)}:{key}"] = full(value)
+        tensors.update((f"average of {name}", full(value)) for name, value in self.extra["average"][0].items())
         return tensors
+
+
+def clean(name: str) -> str:
+    return name.removeprefix("module.")
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    local = tensor.detach()
+    return (local.full_tensor() if isinstance(local, DTensor) else local).clone()
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    assert isinstance(tensor, DTensor)
+    part: torch.Tensor = tensor.to_local()
+    return part.detach()
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -139,7 +160,7 @@ def saved_and_restored(path: Path, job: str, divide: Divide, rank: int) -> None:
     }
     assert same(alike.whole(), expected)
     assert torch.equal(torch.rand(2), noise)
-    assert alike.extra == {"seen": 3}
+    assert alike.extra["seen"] == 3
     alike.train(1)
     assert same(alike.whole(), after)
     assert alike.checkpointer.restore(2) == 2  # from the store
@@ -161,7 +182,7 @@ def restored(path: Path, job: str, divide: Divide) -> None:
         warnings.simplefilter("ignore", bitsnap.RestoreWarning)
         assert run.checkpointer.restore() == 4
     assert same(run.whole(), torch.load(path.with_suffix(".pt")))
-    assert run.extra == {"seen": 4}
+    assert run.extra["seen"] == 4
     assert int(run.model.state_dict()[next(name for name in run.model.state_dict() if name.endswith("calls"))]) == 4
     run.checkpointer.close()
     if dist.get_rank() == 0:
@@ -272,6 +293,7 @@ class NetWithUnused(Net):
     def __init__(self) -> None:
         super().__init__()
         self.unused = nn.Parameter(torch.ones(300, 300))
+        self.tied = self.up.weight
 
 
 def unused_parameters_have_no_state(path: Path, job: str) -> None:
@@ -288,6 +310,9 @@ def unused_parameters_have_no_state(path: Path, job: str) -> None:
     with checkpointer:
         checkpointer.save(1)
         checkpointer.wait()
+    with bitsnap.Store(path, read_only=True) as store:
+        saved = {tensor.name for tensor in bitsnap.inspect(store.snapshot(1, dist.get_rank())).tensors}
+    assert ("model.up.weight" in saved) == ("model.tied" in saved) == (dist.get_rank() == 0)
     again, other, checkpointer = make()
     rate = other.param_groups[0]["lr"]
     with checkpointer:
@@ -302,6 +327,75 @@ def unused_parameters_have_no_state(path: Path, job: str) -> None:
     dist.barrier()
     if dist.get_rank() == 0:
         bitsnap.stop_agent(job=job, timeout=30)
+
+
+def averages_and_second_models_are_divided(path: Path, job: str) -> None:
+    rank = dist.get_rank()
+    torch.manual_seed(1)
+    model, critic = fsdp(Net()), fsdp(nn.Linear(WIDTH, 3))
+    average = torch.optim.swa_utils.AveragedModel(Net())
+    fsdp(average.module)
+    options: dict[str, Any] = {
+        "model": {"model": model, "critic": critic},
+        "optimizer": [torch.optim.Adam(model.parameters()), torch.optim.Adam(critic.parameters())],
+        "extra": {"average": average},
+        "job": bitsnap.JobOptions(name=job),
+        "timeout": 60,
+    }
+    local(next(average.parameters())).fill_(rank + 3)
+    tensors = [*model.parameters(), *critic.parameters(), *average.parameters()]
+    before = [full(tensor) for tensor in tensors]
+    with bitsnap.torch.Checkpointer(path, **options) as checkpointer:
+        checkpointer.save(1)
+        checkpointer.wait()
+        for tensor in tensors:
+            local(tensor).zero_()
+        average.n_averaged += 1
+        assert checkpointer.restore() == 1
+    assert all(torch.equal(full(a), b) for a, b in zip(tensors, before, strict=True))
+    assert average.n_averaged == 0
+    assert all(a is b for a, b in zip(tensors[-4:], average.parameters(), strict=True))
+    with bitsnap.Store(path, read_only=True) as store:
+        found = store.tensors(1)
+        assert found["training.extra.average.module.up.weight"].shape == (HIDDEN, WIDTH)
+        assert found["model.critic.weight"].shape == (3, WIDTH)
+    dist.barrier()
+    if rank == 0:
+        bitsnap.stop_agent(job=job, timeout=30)
+
+
+def any_state_may_have_dtensors(path: Path) -> None:
+    rank = dist.get_rank()
+    weights = fsdp(nn.Linear(WIDTH, 8)).state_dict()
+    before = {name: full(value) for name, value in weights.items()}
+    with bitsnap.Store(path, shared=True) as store:
+        for step in (1, 2):  # the second one by the plan of the first
+            store.save_shard(step, {"ema": weights}, shard=rank, shards=2, attempt="a")
+            dist.barrier()
+            store.commit(step, 2, "a")
+        rows = torch.empty(8, WIDTH)
+        store.read_into(2, [("ema.weight", (0, 0), rows)])
+        assert torch.equal(rows, before["weight"])
+        box = store.load(1, shard=rank)["ema"]["weight"]
+        assert (box.global_shape, box.offset) == ((8, WIDTH), (4 * rank, 0))
+        for value in weights.values():
+            local(value).zero_()
+        assert store.load(2, into={"ema": weights}, shard=rank)["ema"]["weight"] is weights["weight"]
+        assert all(torch.equal(full(value), before[name]) for name, value in weights.items())
+        try:
+            store.load(2, into={"ema": weights}, shard=1 - rank)
+        except bitsnap.InvalidArgumentError as error:
+            assert "is a box at" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError("filled a part with another one")
+        mesh = init_device_mesh("cpu", (2,))
+        partial = DTensor.from_local(torch.ones(2), mesh, [Partial()])
+        try:
+            store.save_shard(3, {"sum": partial}, shard=rank, shards=2, attempt="a")
+        except bitsnap.InvalidArgumentError as error:
+            assert "state['sum'] is a DTensor of partial sums" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError("saved a part of a sum")
 
 
 def work(rank: int, folder: Path, job: str) -> None:
@@ -333,6 +427,8 @@ def work(rank: int, folder: Path, job: str) -> None:
     for size in (2, 1):
         in_group(size, functools.partial(the_step_before_is_taken, folder / "before", f"{job}before"))
     in_group(2, functools.partial(unused_parameters_have_no_state, folder / "unused", f"{job}unused"))
+    in_group(2, functools.partial(averages_and_second_models_are_divided, folder / "models", f"{job}models"))
+    in_group(2, functools.partial(any_state_may_have_dtensors, folder / "states"))
     for name, size, divide in saving:
         in_group(size, functools.partial(saved_and_restored, folder / name, f"{job}{name}", divide, rank))
         for target, other in from_each + (to_each if divide is fsdp else []):
