@@ -82,16 +82,54 @@ class Adam:
             raise TypeError(f"optimizer must have param_groups and state, as torch's optimizers, got {given!r}")
 
 
-def adam_for_many(adam: Adam | None) -> Adam | None:
-    """Refuses the step of one state as the step of all."""
-    if adam is not None and not isinstance(adam, Adam):
-        raise TypeError(f"adam must be bitsnap.Adam or None, got {adam!r}")
-    if adam is not None and adam.step is not None and not callable(adam.step):
-        raise invalid(
-            "step",
-            f"must be a function here, such as step=lambda: steps, because many states are saved; got {adam.step!r}",
-        )
+# For all first moments, or for each by the name of its tensor.
+Adams: TypeAlias = Adam | Mapping[str, Adam] | Callable[[str], Adam | None]
+
+
+@dataclass
+class AdamSources:
+    """What is known of Adam besides what lies in the states that are saved."""
+
+    for_all: Adam = field(default_factory=Adam)
+    by_name: Callable[[str], Adam | None] | None = None
+    names: frozenset[str] = frozenset()  # of the tensors that must be there
+    found: Mapping[str, AdamValues] = field(default_factory=dict)  # in the state, by the names of tensors
+
+
+def sources_of(adam: Adams | AdamSources | None) -> AdamSources:
+    if isinstance(adam, AdamSources):
+        return adam
+    if adam is None:
+        return AdamSources()
+    if isinstance(adam, Adam):
+        return AdamSources(adam)
+    if isinstance(adam, Mapping):
+        by_name = {name: _of_tensor(each, f"adam[{name!r}]") for name, each in adam.items()}
+        return AdamSources(by_name=by_name.get, names=frozenset(by_name))
+    if callable(adam):
+        return AdamSources(by_name=adam)
+    raise TypeError(f"adam must be bitsnap.Adam, a dict or function of names that gives it, or None, got {adam!r}")
+
+
+def _of_tensor(adam: Adam | None, where: str) -> Adam:
+    if not isinstance(adam, Adam):
+        raise TypeError(f"{where} must be bitsnap.Adam, got {adam!r}")
+    if adam.optimizer is not None:
+        raise invalid("optimizer", f"says nothing of one tensor: give {where} its betas, eps and step")
     return adam
+
+
+def adam_for_many(adam: Adams | AdamSources | None) -> AdamSources:
+    """Refuses the step of one state as the step of all."""
+    sources = sources_of(adam)
+    given = [sources.for_all, *(adam.values() if isinstance(adam, Mapping) else ())]
+    for step in (each.step for each in given):
+        if step is not None and not callable(step):
+            raise invalid(
+                "step",
+                f"must be a function here, such as step=lambda: steps, because many states are saved; got {step!r}",
+            )
+    return sources
 
 
 def _betas_of(betas: Sequence[SupportsFloat]) -> tuple[float, float]:
@@ -116,15 +154,15 @@ def _step_of(step: SupportsIndex) -> int:
     return count
 
 
-class _Numbers(NamedTuple):
-    """The known ones among Adam's numbers."""
+class AdamValues(NamedTuple):
+    """The known ones among Adam's betas, eps and step."""
 
     betas: tuple[float, float] | None = None
     eps: float | None = None
     step: int | None = None
 
-    def or_else(self, other: _Numbers) -> _Numbers:
-        return _Numbers(
+    def or_else(self, other: AdamValues) -> AdamValues:
+        return AdamValues(
             other.betas if self.betas is None else self.betas,
             other.eps if self.eps is None else self.eps,
             other.step if self.step is None else self.step,
@@ -137,22 +175,21 @@ class _Numbers(NamedTuple):
         return AdamNumbers(self.betas, self.eps, self.step)
 
 
-_UNKNOWN = _Numbers()
+_UNKNOWN = AdamValues()
 
 
 class AdamOfState:
     """The values of Adam in one save. Used by the thread that saves."""
 
-    def __init__(self, settings: Settings, adam: Adam | None) -> None:
-        if adam is not None and not isinstance(adam, Adam):
-            raise TypeError(f"adam must be bitsnap.Adam or None, got {adam!r}")
+    def __init__(self, settings: Settings, adam: Adams | AdamSources | None) -> None:
         self._is_needed = may_lose(settings)
-        self._given = Adam() if adam is None else adam
+        self._sources = sources_of(adam)
+        self._given = self._sources.for_all
         self._said = _UNKNOWN
         self._for_all = _UNKNOWN
         self._others = _UNKNOWN  # of tensors that `_known` does not have
         self._differing: dict[str, str] = {}  # values that differ between groups or moments of the optimizer
-        self._known: dict[str, _Numbers] = {}  # by the names of tensors, where they are not those for all
+        self._known: dict[str, AdamValues] = {}  # by the names of tensors, where they are not those for all
 
     def tell(self, entries: Entries, state: Any = None) -> None:
         """Adds to each first moment among the tensors the numbers of Adam that it goes with."""
@@ -160,27 +197,36 @@ class AdamOfState:
             return
         self._ask_caller()
         own = self._ask_optimizer(entries)
-        in_tree: dict[int, _Numbers] = {}
+        in_tree: dict[int, AdamValues] = {}
         for path, value in [((), state), *(content[:2] for content in entries.contents)]:
             for index, numbers in _moments(entries, value, path):
                 in_tree.setdefault(index, numbers)
         self._others = self._said if own else self._said.or_else(self._for_all)
         native_of_others = self._others.native()
+        found = self._sources.found
+        unused = set(self._sources.names)
         for index, entry in enumerate(entries.items):
+            unused.discard(entry.name)
             native = native_of_others
-            if index in own or index in in_tree:
-                numbers = self._said.or_else(own.get(index, _UNKNOWN)).or_else(in_tree.get(index, _UNKNOWN))
+            said = self._ask_caller_of(entry.name)
+            if said is not None or index in own or index in in_tree or entry.name in found:
+                numbers = (self._said if said is None else said).or_else(own.get(index, _UNKNOWN))
+                numbers = numbers.or_else(in_tree.get(index, _UNKNOWN)).or_else(found.get(entry.name, _UNKNOWN))
                 if not own:
                     numbers = numbers.or_else(self._for_all)
                 self._known[entry.name] = numbers
                 native = numbers.native()
             if native is not None:
                 entries.items[index] = entry._replace(adam=native)
+        if unused:
+            raise InvalidArgumentError(f"adam is given for tensors that are not there: {sorted(unused)}")
 
     def for_all(self) -> AdamNumbers | None:
         """The numbers for every moment of a state that is not in memory."""
         if not self._is_needed:
             return None
+        if self._sources.by_name is not None:
+            raise InvalidArgumentError("adam must be one bitsnap.Adam for the tensors of files, not a dict or function")
         self._ask_caller()
         self._ask_optimizer(Entries(None, None))
         self._others = self._said.or_else(self._for_all)
@@ -213,44 +259,56 @@ class AdamOfState:
         return explained
 
     def _ask_caller(self) -> None:
-        step = self._given.step
-        count = None if step is None else _step_of(step() if callable(step) else step)
-        self._said = _Numbers(self._given.betas, self._given.eps, count)
+        self._said = _said_by(self._given)
 
-    def _ask_optimizer(self, entries: Entries) -> dict[int, _Numbers]:
+    def _ask_caller_of(self, name: str) -> AdamValues | None:
+        by_name = self._sources.by_name
+        adam = None if by_name is None else by_name(name)
+        return None if adam is None else _said_by(_of_tensor(adam, f"adam of {name!r}"))
+
+    def _ask_optimizer(self, entries: Entries) -> dict[int, AdamValues]:
         """The numbers of moments that are the optimizer's own, by tensor; keeps those that are the same for all."""
         if self._given.optimizer is None:
             return {}
-        own: dict[int, _Numbers] = {}
-        every: list[_Numbers] = []
+        own: dict[int, AdamValues] = {}
+        every: list[AdamValues] = []
         for moment, numbers in _moments_of(self._given.optimizer):
             every.append(numbers)
             index = _index_of(moment, entries)
             if index is not None:
                 own[index] = numbers
         if not every:
-            every = [_of_group(group) for group in self._given.optimizer.param_groups]
+            every = [values_of_group(group) for group in self._given.optimizer.param_groups]
         agreed: list[Any] = []
-        for name, values in zip(_Numbers._fields, zip(*every, strict=True), strict=False):
+        for name, values in zip(AdamValues._fields, zip(*every, strict=True), strict=False):
             distinct = list(dict.fromkeys(values))
             agreed.append(distinct[0] if len(distinct) == 1 else None)
             if len(distinct) > 1:
                 self._differing[name] = _and([str(value) for value in distinct[:4]])
-        self._for_all = _Numbers(*agreed)
+        self._for_all = AdamValues(*agreed)
         return own
+
+
+def values_of_step(step: Any) -> AdamValues:
+    return AdamValues(step=_count(step))
+
+
+def _said_by(adam: Adam) -> AdamValues:
+    step = adam.step
+    return AdamValues(adam.betas, adam.eps, None if step is None else _step_of(step() if callable(step) else step))
 
 
 def _and(texts: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
-def _moments_of(optimizer: OptimizerLike) -> Iterator[tuple[Any, _Numbers]]:
+def _moments_of(optimizer: OptimizerLike) -> Iterator[tuple[Any, AdamValues]]:
     for group in optimizer.param_groups:
-        numbers = _of_group(group)
+        numbers = values_of_group(group)
         for parameter in group.get("params", ()):
             slots = optimizer.state.get(parameter)
             if isinstance(slots, Mapping) and "exp_avg" in slots:
-                yield slots["exp_avg"], _Numbers(step=_count(slots.get("step"))).or_else(numbers)
+                yield slots["exp_avg"], AdamValues(step=_count(slots.get("step"))).or_else(numbers)
 
 
 def _index_of(moment: Any, entries: Entries) -> int | None:
@@ -264,7 +322,7 @@ def _index_of(moment: Any, entries: Entries) -> int | None:
     return None if identity is None else entries.index_of(identity)
 
 
-def _moments(entries: Entries, value: Any, path: Path = ()) -> Iterator[tuple[int, _Numbers]]:
+def _moments(entries: Entries, value: Any, path: Path = ()) -> Iterator[tuple[int, AdamValues]]:
     """The first moments in state dicts of optimizers anywhere in a state: the index of the tensor, and its numbers."""
     if isinstance(value, Mapping) and "state" in value and "param_groups" in value:
         yield from _moments_in(entries, value, path)
@@ -273,28 +331,28 @@ def _moments(entries: Entries, value: Any, path: Path = ()) -> Iterator[tuple[in
             yield from _moments(entries, item, (*path, key))
 
 
-def _moments_in(entries: Entries, optimizer: Mapping[Any, Any], path: Path) -> Iterator[tuple[int, _Numbers]]:
+def _moments_in(entries: Entries, optimizer: Mapping[Any, Any], path: Path) -> Iterator[tuple[int, AdamValues]]:
     groups, slots_of = optimizer["param_groups"], optimizer["state"]
     if not isinstance(groups, list | tuple) or not isinstance(slots_of, Mapping):
         return
-    by_parameter: dict[Hashable, _Numbers] = {}
+    by_parameter: dict[Hashable, AdamValues] = {}
     for group in groups:
         parameters = group.get("params") if isinstance(group, Mapping) else None
         if isinstance(parameters, list | tuple):
-            numbers = _of_group(group)
+            numbers = values_of_group(group)
             by_parameter.update((key, numbers) for key in parameters if isinstance(key, Hashable))
     for key, slots in slots_of.items():
         index = entries.index_at((*path, "state", key, "exp_avg"))
         if isinstance(slots, Mapping) and index is not None:
-            yield index, _Numbers(step=_count(slots.get("step"))).or_else(by_parameter.get(key, _UNKNOWN))
+            yield index, AdamValues(step=_count(slots.get("step"))).or_else(by_parameter.get(key, _UNKNOWN))
 
 
-def _of_group(group: Mapping[str, Any]) -> _Numbers:
+def values_of_group(group: Mapping[str, Any]) -> AdamValues:
     betas = group.get("betas")
     # Optimizers with three betas are not Adam and use them in other ways.
     pair = [_number(beta) for beta in betas] if isinstance(betas, list | tuple) and len(betas) == 2 else []
     first, second = pair or (None, None)
-    return _Numbers(
+    return AdamValues(
         None if first is None or second is None else (first, second),
         _number(group.get("eps")),
         _count(group.get("step")),  # some optimizers count steps by group

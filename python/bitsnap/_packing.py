@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bitsnap import _bitsnap
-from bitsnap._adam import Adam, AdamOfState
+from bitsnap._adam import AdamOfState, Adams, AdamSources
 from bitsnap._arrays import AnyTensor, Data, is_tensor, named_source_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorTable, ValueTree
 from bitsnap._boxes import Box, local_part, tensor_of
@@ -58,7 +58,7 @@ class Packer:
         self,
         state: Any,
         settings: Settings,
-        adam: Adam | None,
+        adam: Adams | AdamSources | None,
         *,
         roles: Mapping[str, Role] | None,
         masters: Masters | None,
@@ -97,7 +97,7 @@ def _copy_of(names: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def pack(
     state: Any,
     settings: Settings,
-    adam: Adam | None,
+    adam: Adams | AdamSources | None,
     *,
     roles: Mapping[str, Role] | None,
     masters: Masters | None,
@@ -114,7 +114,7 @@ def pack(
 def pack_tensors(
     tensors: Mapping[str, AnyTensor | Box],
     settings: Settings,
-    adam: Adam | None,
+    adam: Adams | AdamSources | None,
     *,
     roles: Mapping[str, Role] | None,
     masters: Masters | None,

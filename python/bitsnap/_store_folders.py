@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._adam import Adam, AdamOfState
+from bitsnap._adam import AdamOfState, AdamSources
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Checkpoint, Settings
 from bitsnap._options import PathLike, Progress
@@ -21,7 +21,7 @@ class StoreFolders(ABC):
 
     _native: _bitsnap.Store
     _settings: Settings
-    _adam: Adam | None
+    _adam: AdamSources
     _threads: int
 
     @abstractmethod

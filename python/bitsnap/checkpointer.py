@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex, cast
 
 from bitsnap import _bitsnap
-from bitsnap._adam import Adam, adam_for_many
+from bitsnap._adam import Adams, adam_for_many
 from bitsnap._arguments import LARGEST_COUNT, check_callable, milliseconds_of, number_of, positive_of, text_of
 from bitsnap._bitsnap import Settings
 from bitsnap._engine_saves import OnProgress, Save, Saves
@@ -91,7 +91,7 @@ class Checkpointer:
         path: PathLike,
         *,
         settings: Settings | str | None = None,
-        adam: Adam | None = None,
+        adam: Adams | None = None,
         every: SupportsIndex = 1,
         every_memory: SupportsIndex | None = None,
         keep_last: SupportsIndex | None = None,

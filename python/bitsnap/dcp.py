@@ -44,10 +44,11 @@ from torch.distributed.checkpoint.storage import (
 )
 from torch.futures import Future
 
-from bitsnap._adam import Adam
+from bitsnap._adam import Adams, AdamSources, adam_for_many
 from bitsnap._arguments import LARGEST_COUNT, number_of, positive_of
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._boxes import Box
+from bitsnap._dcp_adam import adam_in
 from bitsnap._dcp_checkpoint import KEY, OpenCheckpoint
 from bitsnap._dcp_staging import StagedCopies
 from bitsnap._meetings import word_of_start
@@ -85,8 +86,8 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
     Args:
         path: a checkpoint id for all saves that are given none.
         settings: how states are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
-        adam: Adam's betas, eps and step for first moments, if `settings` rounds them. DCP takes states apart, so they
-            are not found in the state.
+        adam: Adam's betas, eps and step for first moments, if `settings` rounds them and the state does not have them
+            as get_optimizer_state_dict() gives them; or a dict or function of the names in DCP, as `roles`.
         roles: the roles of tensors whose names do not tell, by their names in DCP, or a function of the name that
             returns None for those that it does not know. See bitsnap.save_file().
         keep_last: after each save, keep only the N newest checkpoints of the run, and
@@ -108,7 +109,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         path: PathLike | None = None,
         *,
         settings: Settings | str | None = None,
-        adam: Adam | None = None,
+        adam: Adams | None = None,
         roles: Roles | None = None,
         keep_last: int | None = None,
         keep_every: int | None = None,
@@ -121,7 +122,8 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         super().__init__()
         self._path = path
         self._settings = settings_of(settings)
-        self._adam = adam
+        self._adam = adam_for_many(adam)
+        self._numbers = AdamSources()  # for the present save
         self._roles = roles
         self._keep_last = positive_of(keep_last, "keep_last")
         self._keep_every = positive_of(keep_every, "keep_every")
@@ -144,7 +146,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         # For the process of an asynchronous save, which opens the store itself. Nothing says here when it has read the
         # copy of the state, so the next save cannot use the memory of the copy.
         self._copies.clear()
-        return {**self.__dict__, "_store": None}
+        return {**self.__dict__, "_store": None, "_numbers": AdamSources()}
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Copies the state for an asynchronous save."""
@@ -189,7 +191,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
             self._store = Store(
                 run,
                 settings=self._settings,
-                adam=self._adam,
+                adam=self._numbers,
                 shared=True,
                 timeout=self._timeout,
                 threads=self._threads,
@@ -223,6 +225,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         store, step = self._opened()
         place: _Place = plan.storage_data
         state: dict[str, Any] = {}
+        names: dict[str, str] = {}  # in DCP, by the keys of the state
         roles: dict[str, Role] = {}
         values: dict[str, Any] = {}
         tensors = []
@@ -237,12 +240,13 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
             assert isinstance(tensor, torch.Tensor)
             tensors.append(tensor)
             key, value = _entry_of(item, tensor.detach())
-            state[key] = value
+            state[key], names[key] = value, name
             role = self._role_of(name)
             if role is not None:
                 roles[key] = role
             results.append(WriteResult(item.index, tensor.nbytes, place.shard))
         state[KEY] = {"values": values, "paths": _paths_of(plan.planner_data)}
+        self._look_for_adam(names, getattr(planner, "state_dict", {}))
         store.save_shard(
             step,
             state,
@@ -311,6 +315,15 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         if not self._use_collectives:
             parts += [word_of_start() if _is_distributed() else self._save_id, str(self._saves)]
         return f"dcp-{hashlib.sha256(':'.join(parts).encode()).hexdigest()[:16]}"
+
+    def _look_for_adam(self, names: Mapping[str, str], state: Mapping[str, Any]) -> None:
+        """Takes Adam's numbers for the tensors of this rank from the arguments and from the flat state of all."""
+        given, found = self._adam, adam_in(state)
+        self._numbers.for_all = given.for_all
+        if given.by_name is not None:
+            by_name = given.by_name
+            self._numbers.by_name = lambda key: by_name(names[key]) if key in names else None
+        self._numbers.found = {key: found[name] for key, name in names.items() if name in found}
 
     def _role_of(self, name: str) -> Role | None:
         if self._roles is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bitsnap import _bitsnap, _dtypes
-from bitsnap._adam import Adam
+from bitsnap._adam import Adams
 from bitsnap._arrays import AnyTensor
 from bitsnap._bitsnap import SaveSummary, Settings
 from bitsnap._boxes import Box
@@ -27,7 +27,7 @@ def save_file(
     base: PathLike | Snapshot | None = None,
     bases: Bases = (),
     settings: Settings | str | None = None,
-    adam: Adam | None = None,
+    adam: Adams | None = None,
     roles: Mapping[str, Role] | None = None,
     masters: Masters | None = None,
     overwrite: bool = False,
@@ -49,7 +49,8 @@ def save_file(
             name.
         bases: files or directories that are searched for the bases of the base, besides its directory.
         settings: how the state is coded, or the name of a policy, such as "bounded". Settings.base is not used here.
-        adam: Adam's betas, eps and step for first moments, if `settings` rounds them and the state does not have them.
+        adam: Adam's betas, eps and step for first moments, if `settings` rounds them and the state does not have them;
+            or a dict or function of the names of tensors that gives them.
         roles: the roles of tensors, by name, where the name does not tell: "weight", "master", "exp_avg", "exp_avg_sq"
             or "other". A role guides the coding and selects loss rules.
         masters: the float32 tensor that a bfloat16 or float16 tensor is the rounding of, by name, such as

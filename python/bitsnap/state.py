@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
-from bitsnap._adam import Adam
+from bitsnap._adam import Adams
 from bitsnap._arguments import invalid
 from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
@@ -45,7 +45,7 @@ def save(
     base: PathLike | Snapshot | None = None,
     bases: Bases = (),
     settings: Settings | str | None = None,
-    adam: Adam | None = None,
+    adam: Adams | None = None,
     metadata: Mapping[str, str] | None = None,
     roles: Mapping[str, Role] | None = None,
     masters: Masters | None = None,

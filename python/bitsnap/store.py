@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._adam import Adam, adam_for_many
+from bitsnap._adam import Adams, AdamSources, adam_for_many
 from bitsnap._arguments import LARGEST, LARGEST_COUNT, milliseconds_of, number_of, positive_of, text_of
 from bitsnap._bitsnap import (
     Checkpoint,
@@ -57,8 +57,8 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         settings: how checkpoints are coded, or the name of a policy, such as "bounded". The store remembers all
             settings but `codec`; those that are not given here are taken from the store. The rules of `loss` belong to
             the policy that they were given with.
-        adam: Adam's betas, eps and step for first moments, if `settings` rounds them and the states do not have them.
-            The store does not remember it.
+        adam: Adam's betas, eps and step for first moments, if `settings` rounds them and the states do not have them;
+            or a dict or function of the names of tensors that gives them. The store does not remember it.
         keep_last: after each save, keep only the N newest checkpoints, and
         keep_every: those of steps that are multiples of this. If neither is given, all are kept. The files of a pruned
             checkpoint stay as long as others are coded against it.
@@ -84,7 +84,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         path: PathLike,
         *,
         settings: Settings | str | None = None,
-        adam: Adam | None = None,
+        adam: Adams | AdamSources | None = None,
         keep_last: int | None = None,
         keep_every: int | None = None,
         keep_labelled: bool = False,

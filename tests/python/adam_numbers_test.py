@@ -18,7 +18,7 @@ from python.same_bits import assert_same
 FIRST, SECOND = (0.9, 0.95), (0.8, 0.999)
 
 
-def adam_of(path: Path) -> dict[str, bitsnap.AdamNumbers | None]:
+def adam_of(path: Path | bitsnap.Snapshot) -> dict[str, bitsnap.AdamNumbers | None]:
     """By the names of all tensors that lost something as first moments."""
     tensors = bitsnap.inspect(path).tensors
     return {each.name: each.quantizer.adam for each in tensors if each.quantizer and each.role == "exp_avg"}
@@ -299,7 +299,7 @@ def test_a_value_out_of_range_is_named(make: Callable[[], object], message: str,
         (lambda: bitsnap.Adam(step="x"), "step must be an integer, got 'x'"),  # type: ignore[arg-type]
         (lambda: bitsnap.Adam(step=True), "step must be an integer, got True"),
         (lambda: bitsnap.Adam(optimizer=5), "optimizer must have param_groups and state"),  # type: ignore[arg-type]
-        (lambda: bitsnap.save("a.bsnap", {}, adam=5), "adam must be bitsnap.Adam or None, got 5"),  # type: ignore[arg-type]
+        (lambda: bitsnap.save("a.bsnap", {}, adam=5), "adam must be bitsnap.Adam, a dict .* got 5"),  # type: ignore[arg-type]
     ],
 )
 def test_an_argument_of_the_wrong_type_is_named(make: Callable[[], object], message: str) -> None:
@@ -311,3 +311,48 @@ def test_values_of_adam_are_values() -> None:
     adam = bitsnap.Adam(betas=[0.9, 0.95], eps=1, step=3)  # type: ignore[arg-type]
     assert adam == bitsnap.Adam((0.9, 0.95), 1.0, 3) == pickle.loads(pickle.dumps(adam))
     assert repr(bitsnap.Adam(step=3, optimizer=trained(groups=1))) == "Adam(betas=None, eps=None, step=3)"
+
+
+def test_each_tensor_may_have_numbers_of_its_own(tmp_path: Path) -> None:
+    optimizer = trained()
+    state: dict[str, Any] = {"deep": {"optimizer": optimizer.state_dict()}, **moments_of(optimizer)}
+    given = {"0.exp_avg": bitsnap.Adam((0.5, 0.6), 1e-3, 7), "1.exp_avg": bitsnap.Adam((0.7, 0.8), 1e-4, lambda: 9)}
+    own = {
+        "0.exp_avg": bitsnap.AdamNumbers((0.5, 0.6), 1e-3, 7),
+        "1.exp_avg": bitsnap.AdamNumbers((0.7, 0.8), 1e-4, 9),
+        "deep.optimizer.state.0.exp_avg": bitsnap.AdamNumbers(FIRST, 1e-7, 3),
+        "deep.optimizer.state.1.exp_avg": bitsnap.AdamNumbers(SECOND, 1e-7, 2),
+    }
+    bitsnap.save(tmp_path / "a.bsnap", state, settings="bounded", adam=given)
+    assert adam_of(tmp_path / "a.bsnap") == own
+    with bitsnap.Store(tmp_path / "run", settings="bounded", adam=given.get) as store:
+        store.save(1, state)
+        assert adam_of(store.snapshot(1)) == own
+    # What the caller leaves out comes from the state.
+    state = {"optimizer": optimizer.state_dict()}
+    partly = {"optimizer.state.0.exp_avg": bitsnap.Adam(eps=1e-3)}
+    bitsnap.save(tmp_path / "b.bsnap", state, settings="bounded", adam=partly)
+    assert adam_of(tmp_path / "b.bsnap")["optimizer.state.0.exp_avg"] == bitsnap.AdamNumbers(FIRST, 1e-3, 3)
+
+
+def test_numbers_for_tensors_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    optimizer = trained()
+    state, adam = moments_of(optimizer), bitsnap.Adam(FIRST, 1e-7, 3)
+    path = tmp_path / "a.bsnap"
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"adam is given for tensors that are not there: \['x'\]"):
+        bitsnap.save(path, state, settings="bounded", adam={"0.exp_avg": adam, "1.exp_avg": adam, "x": adam})
+    with pytest.raises(
+        bitsnap.InvalidArgumentError, match=r"tensor '1.exp_avg': update_step needs Adam's betas and st"
+    ):
+        bitsnap.save(path, state, settings="bounded", adam={"0.exp_avg": adam, "1.exp_avg": bitsnap.Adam(eps=1e-7)})
+    with pytest.raises(TypeError, match=r"adam of '0.exp_avg' must be bitsnap.Adam, got 5"):
+        bitsnap.save(path, state, settings="bounded", adam=lambda _: 5)  # type: ignore[arg-type]
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"adam\['a'\] its betas, eps and step"):
+        bitsnap.save(path, state, settings="bounded", adam={"a": bitsnap.Adam(optimizer=optimizer)})
+    with pytest.raises(bitsnap.InvalidArgumentError, match="step must be a function here"):
+        bitsnap.Store(tmp_path / "run", adam={"a": adam})
+    with bitsnap.Store(tmp_path / "run", settings="bounded", adam=lambda _: None) as store:
+        (tmp_path / "folder").mkdir()
+        with pytest.raises(bitsnap.InvalidArgumentError, match="for the tensors of files, not a dict or function"):
+            store.add_folder(1, tmp_path / "folder")
+    assert not path.exists()

@@ -307,18 +307,6 @@ def test_wrong_uses_are_explained(tmp_path: Path) -> None:
         loaded({"other": torch.zeros(2)}, tmp_path / "run/5")
 
 
-def test_bounded_loss_keeps_its_bound(tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    moment = torch.randn(400, 300)
-    rule = bitsnap.bounded(update_step=None)
-    state = {"optim": {"exp_avg_sq": moment.square()}, "lone": moment}
-    save(state, tmp_path / "run/1", settings=rule, roles=lambda name: "weight" if name == "lone" else None)
-    back = loaded(state, tmp_path / "run/1")
-    assert torch.equal(back["lone"], moment)
-    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
-        assert store.tensors(1)["lone"].role == "weight"
-
-
 RANKS = """
 import os, sys
 import torch

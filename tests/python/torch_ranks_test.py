@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial
@@ -22,6 +23,11 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import bitsnap
 import bitsnap.torch
+from bitsnap.dcp import StorageWriter
+from python.adam_numbers_test import adam_of
+
+# Whose functions torch does not declare as public.
+dcp: Any = torch.distributed.checkpoint
 
 # Weights larger than what each process saves itself, and not divisible by the number of processes.
 WIDTH, HIDDEN = 66, 1200
@@ -398,6 +404,26 @@ def any_state_may_have_dtensors(path: Path) -> None:
             raise AssertionError("saved a part of a sum")
 
 
+def adams_numbers_of_dtensors_are_found(path: Path) -> None:
+    rank = dist.get_rank()
+    model = fsdp(Net())
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.5, 0.75), eps=1e-5)
+    model(torch.ones(2, WIDTH)).sum().backward()
+    optimizer.step()
+    state = {"optim": get_optimizer_state_dict(model, optimizer)}
+    dcp.save(state, checkpoint_id=path / "dcp/1", storage_writer=StorageWriter(settings="bounded"))
+    moments = [{key: value for key, value in optimizer.state[p].items() if key != "step"} for p in model.parameters()]
+    adam = bitsnap.Adam(optimizer=optimizer)
+    with bitsnap.Store(path / "moments", shared=True, settings="bounded", adam=adam) as store:
+        store.save_shard(1, moments, shard=rank, shards=2, attempt="a")
+        dist.barrier()
+        store.commit(1, 2, "a")
+    for name in ("dcp", "moments"):
+        with bitsnap.Store(path / name, read_only=True) as store:
+            numbers = {*adam_of(store.snapshot(1, rank)).values()}
+        assert numbers == {bitsnap.AdamNumbers((0.5, 0.75), 1e-5, 1)}
+
+
 def work(rank: int, folder: Path, job: str) -> None:
     torch.set_num_threads(1)
     saving: list[tuple[str, int, Divide]] = [
@@ -429,6 +455,7 @@ def work(rank: int, folder: Path, job: str) -> None:
     in_group(2, functools.partial(unused_parameters_have_no_state, folder / "unused", f"{job}unused"))
     in_group(2, functools.partial(averages_and_second_models_are_divided, folder / "models", f"{job}models"))
     in_group(2, functools.partial(any_state_may_have_dtensors, folder / "states"))
+    in_group(2, functools.partial(adams_numbers_of_dtensors_are_found, folder))
     for name, size, divide in saving:
         in_group(size, functools.partial(saved_and_restored, folder / name, f"{job}{name}", divide, rank))
         for target, other in from_each + (to_each if divide is fsdp else []):
