@@ -49,6 +49,7 @@ from bitsnap._boxes import Box as Box
 from bitsnap._committed import wait_committed as wait_committed
 from bitsnap._engine_saves import Save as Save
 from bitsnap._job_options import AgentOptions as AgentOptions, JobOptions as JobOptions, MemoryOptions as MemoryOptions
+from bitsnap._lazy import LazyTensor as LazyTensor
 from bitsnap._registry import register_value as register_value
 from bitsnap._restoring import Restored as Restored
 from bitsnap.agents import agent_status as agent_status, stop_agent as stop_agent

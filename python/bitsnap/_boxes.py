@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 from bitsnap._arguments import number_of
 from bitsnap._arrays import AnyTensor
+from bitsnap._lazy import LazyTensor
 from bitsnap._places import Path
 from bitsnap.errors import InvalidArgumentError
 
@@ -25,7 +26,8 @@ class Box:
         state = {"weight": bitsnap.Box(local, global_shape=weight.shape, offset=(rank * rows, 0))}
 
     Args:
-        tensor: the elements of this process, a torch tensor or a numpy array. Its shape is the extent of the box.
+        tensor: the elements of this process, a torch tensor, a numpy array or a LazyTensor. Its shape is the
+            extent of the box.
         global_shape: the shape of the whole tensor.
         offset: the position of the first element, in each dimension.
         name: the name of the whole tensor. None for the name that the place in the state gives, as in
@@ -36,7 +38,7 @@ class Box:
         TypeError: an argument has the wrong type.
     """
 
-    tensor: AnyTensor
+    tensor: AnyTensor | LazyTensor
     global_shape: tuple[int, ...]
     offset: tuple[int, ...]
     name: str | None = None

@@ -15,6 +15,7 @@ from bitsnap._arrays import AnyTensor, Data, is_tensor, named_source_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorTable, ValueTree
 from bitsnap._boxes import Box, local_part, tensor_of
 from bitsnap._collection import without_collection
+from bitsnap._lazy import LazyTensor
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role, native_target
 from bitsnap._registry import changes
 from bitsnap._state_plan import StatePlan, StructureChangedError
@@ -112,7 +113,7 @@ def pack(
 
 
 def pack_tensors(
-    tensors: Mapping[str, AnyTensor | Box],
+    tensors: Mapping[str, AnyTensor | Box | LazyTensor],
     settings: Settings,
     adam: Adams | AdamSources | None,
     *,
@@ -129,14 +130,16 @@ def pack_tensors(
         tensor = local_part(tensor, (name,))
         box = tensor if isinstance(tensor, Box) else None
         tensor = tensor_of(tensor)
-        if not is_tensor(tensor) and not isinstance(tensor, np.ndarray | np.generic):
+        if not is_tensor(tensor) and not isinstance(tensor, np.ndarray | np.generic | LazyTensor):
             raise InvalidArgumentError(
                 f"tensors[{name!r}] is of type {type(tensor).__qualname__}, not a tensor, array or Box; "
                 "bitsnap.save stores nested states with other values"
             )
         if box is not None and box.name is not None:
             check_text(box.name, f"the name of tensors[{name!r}]")
-        entries.add(name, named_source_of(tensor, f"tensors[{name!r}]"), box=box)
+        where = f"tensors[{name!r}]"
+        is_lazy = isinstance(tensor, LazyTensor)
+        entries.add(name, tensor.source(where) if is_lazy else named_source_of(tensor, where), box=box)
     numbers = AdamOfState(settings, adam)
     numbers.tell(entries)
     return _packed(numbers, entries, None, metadata)

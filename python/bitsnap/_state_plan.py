@@ -16,6 +16,7 @@ import numpy as np
 from bitsnap._arrays import Data, NotStorableTensorError, Source, source_maker, source_of
 from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree, value_text
 from bitsnap._boxes import Box, local_part, tensor_of
+from bitsnap._lazy import LazyTensor
 from bitsnap._pickled_values import PICKLED
 from bitsnap._registry import REGISTERED, Registration, packed
 from bitsnap._tree import Content, Entries, Entry, encoded_value, flatten, is_container
@@ -158,6 +159,15 @@ def _place_in_whole(part: Any) -> Any:
     return (part.global_shape, part.offset, part.name) if isinstance(part, Box) else None
 
 
+class _Unplanned:
+    """A LazyTensor, whose errors name its place: the state is taken apart for each save."""
+
+    __slots__ = ()
+
+    def match(self, value: Any, plan: StatePlan) -> None:
+        raise StructureChangedError
+
+
 class _LongValue:
     """Bytes or a str stored as a tensor."""
 
@@ -288,6 +298,8 @@ def _node_of(value: Any, encoded: Any, entries: _Planned, replace: Replace | Non
 def _node_with_tensors(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Node | None:
     """None if there is no tensor in the value."""
     if isinstance(encoded, TensorRef):
+        if isinstance(tensor_of(value), LazyTensor):
+            return _Unplanned()
         entry = entries.items[encoded.index]
         holder = encoded.index if entry.alias_of is None else entry.alias_of
         part = local_part(value, ())

@@ -20,6 +20,7 @@ from bitsnap._arguments import number_of
 from bitsnap._arrays import Data, NotStorableTensorError, Source, is_tensor, source_of, usual_sources
 from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
 from bitsnap._boxes import Box, local_part
+from bitsnap._lazy import LazyTensor
 from bitsnap._options import Masters
 from bitsnap._pickled_values import PICKLED, PickledValue, pickled, type_name, unpickled
 from bitsnap._places import Path as Path, join, place_of as place_of
@@ -319,6 +320,8 @@ class _Flattener:
             return self._box(part, path, name) if isinstance(part, Box) else self._tensor(part, path, name, "tensor")
         if isinstance(value, Box):
             return self._box(value, path, name)
+        if isinstance(value, LazyTensor):
+            return self._tensor(value, path, name, "tensor" if value.is_of_torch else "array")
         if isinstance(value, np.generic):
             return self._tensor(value, path, name, "scalar")
         if isinstance(value, np.ndarray):
@@ -335,7 +338,10 @@ class _Flattener:
         self, value: Any, path: Path, name: str, kind: str, role: str | None = None, box: Box | None = None
     ) -> TensorRef:
         try:
-            source = self._sources.get(type(value), source_of)(value)
+            if isinstance(value, LazyTensor):
+                source = value.source(place_of(path, "state"))
+            else:
+                source = self._sources.get(type(value), source_of)(value)
         except NotStorableTensorError as error:
             raise _not_storable(f"{place_of(path, 'state')} {error}") from None
         return TensorRef(self._entries.add(name or "tensor", source, path, role, box), kind)
@@ -343,6 +349,8 @@ class _Flattener:
     def _box(self, box: Box, path: Path, name: str) -> TensorRef:
         if box.name is not None:
             check_text(box.name, f"the name of {place_of(path, 'state')}")
+        if isinstance(box.tensor, LazyTensor):
+            return self._tensor(box.tensor, path, name, "tensor" if box.tensor.is_of_torch else "array", box=box)
         if is_tensor(box.tensor):
             return self._tensor(box.tensor, path, name, "tensor", box=box)
         if isinstance(box.tensor, np.ndarray):

@@ -10,6 +10,7 @@ from bitsnap._adam import Adams
 from bitsnap._arrays import AnyTensor
 from bitsnap._bitsnap import SaveSummary, Settings
 from bitsnap._boxes import Box
+from bitsnap._lazy import LazyTensor
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._packing import pack_tensors, write
 from bitsnap._reading import Device, Loader, box_around, device_of
@@ -20,7 +21,7 @@ from bitsnap.snapshot import Snapshot, find_tensor, names_of, native_snapshot
 
 
 def save_file(
-    tensors: Mapping[str, AnyTensor | Box],
+    tensors: Mapping[str, AnyTensor | Box | LazyTensor],
     path: PathLike,
     metadata: Mapping[str, str] | None = None,
     *,

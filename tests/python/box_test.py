@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import bitsnap
+from python.same_bits import assert_same
 
 WEIGHT = torch.arange(96 * 80, dtype=torch.float32).reshape(96, 80)
 DEEP = torch.arange(12 * 10 * 14, dtype=torch.int64).reshape(12, 10, 14)
@@ -53,7 +54,7 @@ def test_a_state_comes_back_with_its_boxes(tmp_path: Path) -> None:
         assert isinstance(after, bitsnap.Box)
         assert type(after.tensor) is type(before.tensor)
         assert (after.global_shape, after.offset, after.name) == (before.global_shape, before.offset, before.name)
-        assert np.array_equal(after.tensor, before.tensor)
+        assert_same(after.tensor, before.tensor)
 
 
 def test_boxes_are_filled_in_place(tmp_path: Path) -> None:
