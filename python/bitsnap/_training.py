@@ -210,12 +210,21 @@ class Training:
                 elif key != "params":
                     group[key] = value
 
-    def check_values(self, values: Mapping[str, Any], places: Iterable[Path]) -> None:
+    def frozen(self) -> set[str]:
+        """The names of the parameters that the training does not change."""
+        parameters = self._model.named_parameters(remove_duplicate=False)
+        return {self._clean(name) for name, parameter in parameters if not parameter.requires_grad}
+
+    def check_values(self, values: Mapping[str, Any], places: Iterable[Path]) -> tuple[set[str], set[str]]:
         """Raises InvalidArgumentError unless optimizers, schedulers and extra values are those of the checkpoint.
 
         `places`: of the tensors to fill, which are not among the values.
+
+        Returns:
+            the parameters that the optimizers have and those of the checkpoint had not, and the reverse; the latter are
+            frozen now.
         """
-        self._check_groups(values["optimizer"]["param_groups"])
+        new, left = self._check_groups(values["optimizer"]["param_groups"])
         training = values["training"]
         kinds = [type(each).__name__ for each in self._optimizers]
         if kinds != training["optimizer"]:
@@ -227,13 +236,18 @@ class Training:
         found = training.get("extra", {}).keys() | {place[2] for place in places if _is_extra(place)}
         if self._extra is not None and self._extra.keys() != found:
             raise InvalidArgumentError(f"extra has {sorted(self._extra)}, the checkpoint {sorted(map(str, found))}")
+        return new, left
 
-    def _check_groups(self, saved: Sequence[Mapping[str, Any]]) -> None:
-        """Raises InvalidArgumentError unless the optimizers have the same parameters in the same groups."""
+    def _check_groups(self, saved: Sequence[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
+        """Raises InvalidArgumentError unless the optimizers have the same parameters in the same groups, but for those
+        that no optimizer of the checkpoint had, and frozen ones that none has now. Returns both."""
         groups = [list(names) for names in self._group_names()]
         found = [list(group["params"]) for group in saved]
-        if groups == found:
-            return
+        own, others = ({name for names in each for name in names} for each in (groups, found))
+        new, left = own - others, (others - own) & self.frozen()
+        common = [[name for name in names if name not in new] for names in groups]
+        if common == [[name for name in names if name not in left] for names in found]:
+            return new, left
         if len(groups) != len(found):
             raise InvalidArgumentError(f"the optimizers have {len(groups)} groups of parameters, saved {len(found)}")
         number = next(i for i, (a, b) in enumerate(zip(groups, found, strict=True)) if a != b)

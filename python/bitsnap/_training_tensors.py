@@ -97,28 +97,31 @@ class AllShards:
         self._store._read_into(self._step, requests, may_share=True)
 
 
-def check_names(needed: set[str], known: Set[str], found: set[str]) -> set[str]:
+def check_names(needed: set[str], known: Set[str], found: set[str], frozen: Set[str]) -> tuple[set[str], set[str]]:
     """Compares the tensors of a training with those of a checkpoint; the parameters of which the checkpoint has no
-    optimizer state.
+    optimizer state, and the frozen ones of which the training has none.
 
     Args:
         needed: the names of the tensors that the checkpoint must have.
         known: the names of those that the training has.
         found: the names of those in the checkpoint.
+        frozen: the names of the parameters that the training does not change.
 
     Raises:
         InvalidArgumentError: they differ.
     """
     stateless = {parameter_of(name) for name in needed} - {parameter_of(name) for name in found} - {""}
+    unknown = found - known
+    aside = {name for name in unknown if parameter_of(name) in frozen}
     missing = {name for name in needed - found if parameter_of(name) not in stateless}
     differing = [
         f"{kind}: {', '.join(sorted(names)[:4])}{', ...' if len(names) > 4 else ''}"
-        for kind, names in (("not in the checkpoint", missing), ("not in the training", found - known))
+        for kind, names in (("not in the checkpoint", missing), ("not in the training", unknown - aside))
         if names
     ]
     if differing:
         raise InvalidArgumentError(f"the tensors of the training and of the checkpoint differ; {'; '.join(differing)}")
-    return stateless
+    return stateless, {parameter_of(name) for name in aside}
 
 
 def parameter_of(name: str) -> str:

@@ -95,6 +95,7 @@ class Checkpointer:
         self._training = Training(model, optimizer, scheduler, dataloader, rng, extra)
         self._engine = _engine.Checkpointer(path, **options)
         self._ranks = self._engine._ranks
+        self._notes: list[str] = []  # of the last comparison with a checkpoint
         # The replicas that are saved once; None if each process saves for itself.
         self._agreed: set[Path] | None = set() if self._ranks.agree else None
         self._has_replicas = self._ranks.agree and any(self._ranks.gather(self._training.has_replicas))
@@ -184,6 +185,8 @@ class Checkpointer:
         for candidate in candidates:
             failure = self._restore_step(candidate, agreed.get(candidate, ""), parts)
             if failure is None:
+                for note in self._notes:
+                    _warn(f"step {candidate}: {note}", 3)
                 return candidate
             first = first or failure.error
             if failure.is_hopeless or not may_fall_back:
@@ -327,8 +330,19 @@ class Checkpointer:
     def _check(
         self, values: Mapping[str, Any], needed: set[str], places: Collection[Path], found: set[str]
     ) -> set[str]:
-        self._training.check_values(values, places)
-        return check_names(needed, {name_of(place) for place in places}, found)
+        frozen = self._training.frozen()
+        new, left = self._training.check_values(values, places)
+        known = {name_of(place) for place in places}
+        stateless, aside = check_names(needed, known, found, frozen)
+        self._notes = [
+            f"{what}: {_shown(names)}"
+            for what, names in (
+                ("frozen parameters, whose optimizer states are in the checkpoint and not restored", aside | left),
+                ("parameters that the optimizers of the checkpoint did not have, and that begin without state", new),
+            )
+            if names
+        ]
+        return stateless
 
     def _take(
         self, values: Mapping[str, Any], forgotten: set[str], own: Mapping[str, Any] | None, places: Collection[Path]
@@ -355,6 +369,10 @@ class Checkpointer:
         if failure is not None:
             raise failure.error
         return cast("T", done)
+
+
+def _shown(names: Set[str]) -> str:
+    return f"{', '.join(sorted(names)[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
 
 
 def _warn(text: str, depth: int) -> None:

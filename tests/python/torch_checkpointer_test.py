@@ -320,6 +320,56 @@ def test_parameters_get_their_states_one_by_one(jobs: Jobs) -> None:
     assert [group["params"] for group in groups] == [["0.weight", "0.bias"], ["1.weight", "1.bias"]]
 
 
+def test_layers_may_be_frozen_and_thawed_at_a_restart(jobs: Jobs) -> None:
+    def with_(model: nn.Module, parameters: Any) -> tuple[bitsnap.torch.Checkpointer, torch.optim.Optimizer]:
+        optimizer = torch.optim.Adam(parameters)
+        job = bitsnap.JobOptions(name=jobs.job)
+        return bitsnap.torch.Checkpointer(jobs.path, model=model, optimizer=optimizer, job=job), optimizer
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+    def layers() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+    model = layers()
+    checkpointer, optimizer = with_(model, model.parameters())
+    with checkpointer:
+        step(model, optimizer)
+        checkpointer.save(1)
+        checkpointer.wait()
+    frozen = layers()
+    frozen[0].requires_grad_(False)
+    # The optimizer may have the frozen parameters or not.
+    for parameters in (frozen.parameters(), frozen[1].parameters()):
+        checkpointer, other = with_(frozen, parameters)
+        with checkpointer:
+            with pytest.warns(bitsnap.RestoreWarning, match=r"not restored: 0\.bias, 0\.weight$"):
+                assert checkpointer.restore() == 1
+            assert_same(frozen.state_dict(), model.state_dict())
+            assert len(other.state) == 2
+            restored, saved = (it.get_parameter("1.weight") for it in (frozen, model))
+            assert torch.equal(other.state[restored]["exp_avg"], optimizer.state[saved]["exp_avg"])
+            step(frozen, other)
+    with with_(frozen, frozen[1].parameters())[0] as checkpointer:
+        checkpointer.save(2)
+        checkpointer.wait()
+    thawed = layers()
+    checkpointer, other = with_(thawed, thawed.parameters())
+    with checkpointer:
+        with pytest.warns(bitsnap.RestoreWarning, match=r"begin without state: 0\.bias, 0\.weight$"):
+            assert checkpointer.restore() == 2
+        assert_same(thawed.state_dict(), frozen.state_dict())
+        step(thawed, other)
+        # Those that are left out and still trained are an error.
+    with (
+        with_(thawed, thawed[0].parameters())[0] as checkpointer,
+        pytest.raises(bitsnap.InvalidArgumentError, match=r"group 0 .* differing in .*1\.bias"),
+    ):
+        checkpointer.restore()
+
+
 def test_optimizers_that_need_gradients_are_refused_at_a_restore(jobs: Jobs) -> None:
     model = nn.Linear(4, 4)
     model(torch.ones(1, 4)).sum().backward()
