@@ -53,7 +53,7 @@ class Part(NamedTuple):
     @property
     def value(self) -> torch.Tensor | Box:
         """As a value of a state."""
-        if tuple(self.tensor.shape) == self.global_shape:
+        if self.tensor.shape == self.global_shape:
             return self.tensor
         return Box(self.tensor, self.global_shape, self.offset)
 
@@ -67,10 +67,11 @@ def part_of(tensor: torch.Tensor, place: Path, replicas: Any = None, *, shares_r
         replicas: the group whose processes hold the same, for tensors that are no DTensors.
         shares_replicas: whether one process saves the replicas of all.
     """
-    tensor = tensor.detach()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if isinstance(tensor, DTensor):
         return _part_of_dtensor(tensor, place, shares_replicas)
-    shape = tuple(tensor.shape)
+    shape = tensor.shape
     if replicas is None or not shares_replicas or distributed.get_world_size(replicas) == 1:
         return Part(tensor, shape, (0,) * len(shape))
     return Part(tensor, shape, (0,) * len(shape), (replicas,), distributed.get_rank(replicas) == 0)

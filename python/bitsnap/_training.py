@@ -85,7 +85,14 @@ class Training:
         together.
         """
         parts, extra_states = self._tensors(agreed, False)
-        state = nested({place: part for place, part in parts.items() if part.is_saved and not _is_extra(place)})
+        of_extra = {place: part for place, part in parts.items() if _is_extra(place)} if self._extra else {}
+        state = nested(
+            {
+                place: part
+                for place, part in parts.items()
+                if (part.is_first_replica or part.is_saved) and place not in of_extra
+            }
+        )
         state["model"].update(extra_states)
         for name, slots in self._other_slots():
             state["optimizer"]["state"].setdefault(name, {}).update(slots)
@@ -98,7 +105,7 @@ class Training:
             "extra": overlaid(
                 self._packed_extra,
                 self._packed_extra,
-                {place[2:]: part.value_or_nothing for place, part in parts.items() if _is_extra(place)},
+                {place[2:]: part.value_or_nothing for place, part in of_extra.items()},
             ),
         }
         state["rank"] = {
@@ -345,11 +352,14 @@ class Training:
 def nested(parts: Mapping[Path, Part]) -> dict[str, Any]:
     """The parts as values of a state, in dicts: also where it has lists."""
     state: dict[Any, Any] = {"model": {}, "optimizer": {"state": {}}}
-    for (*keys, last), part in parts.items():
+    for place, part in parts.items():
         items = state
-        for key in keys:
-            items = items.setdefault(key, {})
-        items[last] = part.value
+        for key in place[:-1]:
+            inner = items.get(key)
+            if inner is None:
+                inner = items[key] = {}
+            items = inner
+        items[place[-1]] = part.value
     return state
 
 
