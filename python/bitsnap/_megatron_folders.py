@@ -1,0 +1,196 @@
+"""The folders that Megatron-LM names, each with a reference to one step of a run that lies beside them.
+
+A reference is the file bitsnap.json. It is written when the step has been committed, and before Megatron writes
+metadata.json, so a folder with both of them is a complete checkpoint. Only one process may call what changes files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from bitsnap._bitsnap import is_store
+from bitsnap._naming import checkpoint_id_of
+from bitsnap._options import PathLike, native_path
+from bitsnap.errors import CorruptError, NotFoundError, UnsupportedError
+from bitsnap.store import Store
+
+# The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
+KEY = "megatron.dist_checkpointing"
+
+_REFERENCE = "bitsnap.json"
+_CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint
+_STOCK_INDEX = ".metadata"
+_RUN = "bitsnap"
+_VERSION = 0
+_LARGEST_REFERENCE = 1 << 16
+
+
+class Place(NamedTuple):
+    """Where a checkpoint is stored."""
+
+    run: Path
+    step: int
+
+
+class NewPlace(NamedTuple):
+    """Where a checkpoint will be stored, and when the one that it replaces was committed; empty: there is none."""
+
+    run: Path
+    step: int
+    replaced: str
+
+
+def is_ours(folder: PathLike) -> bool:
+    """Whether the folder refers to a run, and torch_dist has not saved another checkpoint over it since."""
+    reference, stock = Path(folder) / _REFERENCE, Path(folder) / _STOCK_INDEX
+    if not reference.is_file():
+        return False
+    return not stock.is_file() or reference.stat().st_mtime_ns >= stock.stat().st_mtime_ns
+
+
+def place_of(folder: PathLike) -> Place:
+    """What the reference of a folder leads to.
+
+    Raises:
+        NotFoundError: there is no reference, or no run where it says.
+        CorruptError: the reference is damaged.
+        UnsupportedError: a newer version wrote it.
+    """
+    path = Path(os.path.abspath(folder)) / _REFERENCE  # noqa: PTH100  resolve() would follow links
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_LARGEST_REFERENCE))
+        version, run_id, step = content["version"], content["run_id"], content["step"]
+        run = Path(os.path.normpath(path.parent / content["run"]))
+        if type(version) is not int or type(step) is not int or type(run_id) is not str or step < 0:
+            raise ValueError("a value has the wrong type")
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: there is no such file, so the folder is no checkpoint of bitsnap") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(f"{path}: the reference to a run is damaged: {error}") from None
+    if version > _VERSION:
+        raise UnsupportedError(f"{path} has version {version}; this version of bitsnap reads version {_VERSION}")
+    if not is_store(native_path(run)):
+        raise NotFoundError(
+            f"{path}: the run {content['run']!r} is not there: expected a store at {run}. Copy or move the folder of "
+            "a checkpoint together with its run"
+        )
+    with Store(run, read_only=True) as store:
+        found = store.run_id
+    if found != run_id:
+        raise NotFoundError(f"{path} refers to the run {run_id}, but {run} is the run {found}")
+    return Place(run, step)
+
+
+def refer(folder: PathLike, place: Place) -> None:
+    """Writes the reference of a folder, and removes what torch_dist had saved there before."""
+    path = Path(folder) / _REFERENCE
+    with Store(place.run, read_only=True) as store:
+        run_id = store.run_id
+    content = {
+        "version": _VERSION,
+        "run": os.path.relpath(place.run, os.path.abspath(folder)),  # noqa: PTH100
+        "run_id": run_id,
+        "step": place.step,
+    }
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync(path.parent)
+    for name in (_STOCK_INDEX, "common.pt"):
+        (path.parent / name).unlink(missing_ok=True)
+    for stale in path.parent.glob("*.distcp"):
+        stale.unlink(missing_ok=True)
+
+
+def new_place(folder: PathLike) -> NewPlace:
+    """Where to save the checkpoint of a folder. Removes steps from the runs whose folders have been deleted.
+
+    The step is the iteration in the folder's name, and the run lies beside the folder. A folder with another name has
+    a run of its own inside. An iteration that is below the newest of the run, as after a restart from an older
+    checkpoint, begins another run, because the newer checkpoints stay.
+    """
+    parent, step = checkpoint_id_of(folder)
+    if step is None:
+        run = Path(parent) / _RUN
+        return NewPlace(run, 0, _committed(run, 0))
+    _prune(parent, step)
+    runs = _runs(parent)
+    number = max(runs, default=1)
+    run = _run_at(parent, number)
+    newest = _newest(run) if number in runs else None
+    if newest is not None and step < newest:
+        return NewPlace(_run_at(parent, number + 1), step, "")
+    return NewPlace(run, step, _committed(run, step))
+
+
+def _prune(parent: Path, saved: int) -> None:
+    """Removes the steps without a complete folder. Steps with labels stay, and the one that is saved now."""
+    for run in _runs(parent).values():
+        with Store(run, shared=True, create=False) as store:
+            labelled = set(store.labels().values())
+            steps = store.steps()
+            gone = [step for step in steps if step != saved and step not in labelled and not _refers(parent, run, step)]
+            if gone and len(gone) < len(steps):
+                store.remove(gone)
+        if gone and len(gone) == len(steps):
+            shutil.rmtree(run)
+
+
+def _refers(parent: Path, run: Path, step: int) -> bool:
+    """Whether a complete folder refers to the step."""
+    for folder in _folders(parent, step):
+        if (folder / _CONFIG).is_file() and is_ours(folder):
+            place = place_of(folder)
+            if place.step == step and place.run == run:
+                return True
+    return False
+
+
+def _folders(parent: Path, step: int) -> list[Path]:
+    usual = parent / f"iter_{step:07d}"
+    if usual.is_dir():
+        return [usual]
+    return [path for path in parent.iterdir() if path.is_dir() and checkpoint_id_of(path).step == step]
+
+
+def _runs(parent: Path) -> dict[int, Path]:
+    """The runs beside the folders, by their numbers."""
+    found = {}
+    if parent.is_dir():
+        for path in parent.glob(f"{_RUN}*"):
+            number = path.name.removeprefix(_RUN).removeprefix("-") or "1"
+            if number.isdecimal() and path == _run_at(parent, int(number)) and is_store(native_path(path)):
+                found[int(number)] = path
+    return found
+
+
+def _run_at(parent: Path, number: int) -> Path:
+    return parent / (_RUN if number == 1 else f"{_RUN}-{number}")
+
+
+def _newest(run: Path) -> int | None:
+    with Store(run, read_only=True) as store:
+        return store.latest()
+
+
+def _committed(run: Path, step: int) -> str:
+    if not is_store(native_path(run)):
+        return ""
+    with Store(run, read_only=True) as store:
+        return str(store.checkpoint(step).time) if step in store else ""
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""One save of Megatron's strategies on all ranks: where it goes, the shards, and the commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from bitsnap._megatron_folders import KEY, NewPlace, Place, new_place, refer
+from bitsnap._megatron_shards import Options, Shard, adam_numbers, open_store, part_of, staged
+from bitsnap._options import PathLike
+from bitsnap.errors import BitsnapError, BusyError, IoError
+
+
+class FolderSave:
+    """The save of the checkpoint of a folder. All ranks make it, and call the same methods in the same order.
+
+    An error of one rank is raised on all of them.
+    """
+
+    def __init__(self, folder: PathLike, items: Iterable[Any], common: Any, options: Options) -> None:
+        self._folder = Path(folder)
+        self._options = options
+        self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
+        place, attempt = self._from_first(lambda: (new_place(folder), secrets.token_hex(8)))
+        self._place: NewPlace = place
+        self._attempt = attempt
+        shard, objects = self._on_all(lambda: self._prepared(items, common))
+        self._shard: Shard = shard
+        found: list[Any] = [None] * self._ranks
+        dist.all_gather_object(found, objects)
+        self._keys = {key: rank for rank, keys in enumerate(found) for key in keys}
+
+    def write(self) -> None:
+        """Writes the shard of this rank, and waits for the others."""
+        self._on_all(self._shard.write)
+
+    def detach(self) -> Shard:
+        """The shard of this rank with copies of its tensors, for another process to write."""
+        shard = dataclasses.replace(self._shard, state=staged(self._shard.state))
+        self._shard.state = {}  # commit() does not need it, and its tensors may be free
+        return shard
+
+    def commit(self) -> None:
+        """Makes a checkpoint of the shards, and lets the folder refer to it. Waits until all ranks call it."""
+        # Megatron's queue of asynchronous saves may only have waited for the process of this rank.
+        dist.barrier()
+        self._from_first(self._commit)
+
+    def _prepared(self, items: Iterable[Any], common: Any) -> tuple[Shard, list[str]]:
+        state, roles, objects = part_of(items)
+        values: dict[str, Any] = {"objects": objects}
+        if common is not None and self._rank == 0:
+            values["common"] = common
+        state[KEY] = values
+        shard = Shard(
+            run=self._place.run,
+            step=self._place.step,
+            shard=self._rank,
+            shards=self._ranks,
+            attempt=self._attempt,
+            replace=bool(self._place.replaced),
+            options=self._options,
+            state=state,
+            roles=roles,
+            numbers=adam_numbers(values),
+        )
+        return shard, list(objects)
+
+    def _commit(self) -> None:
+        place = self._place
+        described = {"objects": self._keys}
+        with open_store(place.run, self._options) as store:
+            outcome = store.commit(
+                place.step,
+                self._ranks,
+                self._attempt,
+                metadata={KEY: json.dumps(described)},
+                replace=bool(place.replaced),
+            )
+        if not outcome:
+            raise BusyError(f"{place.run}: step {place.step} cannot be committed: shards {outcome.missing} are missing")
+        refer(self._folder, Place(place.run, place.step))
+
+    def _on_all(self, call: Callable[[], Any]) -> Any:
+        """The result of the call, if it succeeds on all ranks."""
+        result, error = _attempted(call)
+        found: list[Any] = [None] * self._ranks
+        dist.all_gather_object(found, _text_of(error))
+        _raise(error, found, f"{self._folder}: the save failed")
+        return result
+
+    def _from_first(self, call: Callable[[], Any]) -> Any:
+        """What the call returns on rank 0."""
+        result, error = _attempted(call) if self._rank == 0 else (None, None)
+        sent = [(result, _text_of(error))]
+        dist.broadcast_object_list(sent, src=0)
+        _raise(error, [sent[0][1]], f"{self._folder}: the save failed")
+        return sent[0][0]
+
+
+def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return call(), None
+    except Exception as error:
+        return None, error
+
+
+def _text_of(error: Exception | None) -> str:
+    return "" if error is None else f"{type(error).__name__}: {error}"
+
+
+def _raise(own: Exception | None, texts: list[str], what: str) -> None:
+    if own is not None:
+        raise own if isinstance(own, BitsnapError) else IoError(f"{what}: {_text_of(own)}") from own
+    failed = [f"rank {rank}: {text}" for rank, text in enumerate(texts) if text]
+    if failed:
+        raise IoError(f"{what} on {'; '.join(failed)}")

@@ -1,0 +1,275 @@
+"""Checkpoints of Megatron-LM in a store: compressed, each against the one before, and resharded as Megatron does.
+
+    python -m bitsnap.megatron pretrain_gpt.py ...      # instead of: python pretrain_gpt.py ...
+    torchrun --nproc-per-node 8 -m bitsnap.megatron pretrain_gpt.py ...
+
+or, in the training script, before it saves or loads:
+
+    import bitsnap.megatron
+
+    bitsnap.megatron.install()
+
+All flags of Megatron keep their meaning; ``--ckpt-format`` stays ``torch_dist``. The folders ``iter_0001000`` hold
+references, and the bytes of all of them lie in the run ``bitsnap`` beside them, which is a store. Folders that
+torch_dist has saved are loaded as before. Nothing of a checkpoint that was saved here is unpickled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bitsnap import _megatron_versions as versions
+from bitsnap._arguments import LARGEST_COUNT, number_of
+from bitsnap._bitsnap import Settings
+from bitsnap._megatron_folders import is_ours
+from bitsnap._megatron_saves import FolderSave
+from bitsnap._megatron_shards import OpenCheckpoint, Options, Shard
+from bitsnap._options import PathLike
+from bitsnap._pickled_values import Opaque, may_pickle
+from bitsnap.errors import UnsupportedError
+from bitsnap.settings import settings_of
+
+_options = Options()
+_originals: list[tuple[Any, str, Any]] = []
+# Common states that Megatron has handed over, by the folder, until the strategy saves them.
+_common: dict[str, Any] = {}
+
+
+def install(
+    *,
+    settings: Settings | str | None = None,
+    opaque: Opaque = "refuse",
+    timeout: float = 600.0,
+    threads: int = 0,
+) -> None:
+    """Makes Megatron-core save checkpoints of the format torch_dist to runs, and load them, in this process.
+
+    Call it on all ranks, before anything is saved or loaded; calling it again changes the arguments. Megatron's own
+    classes TorchDistSaveShardedStrategy and TorchDistLoadShardedStrategy get other methods, so it works however
+    Megatron makes them, and inside the wrappers for fully parallel saving and loading. A folder that torch_dist has
+    saved is still loaded by torch_dist.
+
+    Args:
+        settings: how checkpoints are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
+        opaque: "pickle" pickles values that cannot be stored otherwise, such as those of a class that is not
+            registered with bitsnap.register_value(), and unpickles them when they are loaded: for checkpoints that you
+            trust. Otherwise saving them raises an error that names the value.
+        timeout: the longest wait for another process that writes to the run, in seconds.
+        threads: of each rank, for compressing; 0 for all that the process may use.
+
+    Raises:
+        ImportError: megatron-core is not installed.
+        UnsupportedError: this version of megatron-core has no torch_dist strategies.
+        InvalidArgumentError: an argument has a wrong value.
+    """
+    global _options
+    may_pickle(opaque)  # checks it
+    _options = Options(settings_of(settings), opaque, timeout, number_of(threads, "threads", LARGEST_COUNT))
+    if _originals:
+        return
+    core = versions.core()
+    _replace(core.save_strategy, "save", lambda _: _save)
+    _replace(core.save_strategy, "async_save", lambda _: _async_save)
+    for name, method in _LOADING.items():
+        _replace(core.load_strategy, name, partial(_by_folder, method))
+    _replace_common(core)
+    if core.optimizer is not None:
+        _replace(core.optimizer, "sharded_param_state_dp_reshardable", _without_noise)
+
+
+def uninstall() -> None:
+    """Gives Megatron-core its own methods back."""
+    while _originals:
+        owner, name, stock = _originals.pop()
+        setattr(owner, name, stock)
+    _common.clear()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a training script after install(): ``python -m bitsnap.megatron [OPTIONS] SCRIPT ...``."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bitsnap.megatron", description="Runs a Megatron-LM script that saves its checkpoints to a run."
+    )
+    parser.add_argument("--settings", help="the name of a policy, such as bounded")
+    parser.add_argument("--opaque", choices=["refuse", "pickle"], default="refuse", help="see bitsnap.megatron.install")
+    parser.add_argument("script", help="the script to run, and its arguments")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    sys.argv = [given.script, *given.arguments]
+    sys.path.insert(0, str(Path(given.script).resolve().parent))
+    install(settings=given.settings, opaque=given.opaque)
+    runpy.run_path(given.script, run_name="__main__")
+
+
+def _save(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike) -> None:
+    save = _begun(sharded_state_dict, checkpoint_dir)
+    save.write()
+    save.commit()
+
+
+def _async_save(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_strategy: str = "mcore") -> Any:
+    save = _begun(sharded_state_dict, checkpoint_dir)
+    request = versions.core().async_request(async_strategy)
+    return request(write_shard, (save.detach(),), [save.commit])
+
+
+def write_shard(shard: Shard) -> None:
+    """Writes the shard of a rank. For the process that Megatron starts for an asynchronous save."""
+    shard.write()
+
+
+def _begun(sharded_state_dict: Any, checkpoint_dir: PathLike) -> FolderSave:
+    items = versions.core().nested_values(sharded_state_dict)
+    return FolderSave(checkpoint_dir, items, _common.pop(str(checkpoint_dir), None), _options)
+
+
+def _load(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_strategy: str = "mcore") -> Any:
+    core = versions.core()
+    items = list(core.nested_values(sharded_state_dict))
+    tensors = [item for item in items if isinstance(item, core.sharded_tensor)]
+    keys = [item.unique_key for item in items if isinstance(item, core.sharded_object)]
+    with OpenCheckpoint(checkpoint_dir, _options) as checkpoint:
+        checkpoint.fill(tensors)
+        objects = checkpoint.objects(keys)
+    return core.map_values(
+        lambda item: item.data if isinstance(item, core.sharded_tensor) else objects[item.unique_key],
+        sharded_state_dict,
+    )
+
+
+def _load_tensors_metadata(self: Any, checkpoint_dir: PathLike, metadata: Any = None) -> dict[str, Any]:
+    core = versions.core()
+    with OpenCheckpoint(checkpoint_dir, _options) as checkpoint:
+        found = checkpoint.tensors()
+    return {
+        key: core.sharded_tensor.from_rank_offsets(
+            key, torch.empty(tensor.shape, dtype=versions.dtype_of(tensor, key), device="meta")
+        ).without_data()
+        for key, tensor in found.items()
+    }
+
+
+def _load_sharded_metadata(self: Any, checkpoint_dir: PathLike) -> dict[str, Any]:
+    core = versions.core()
+    with OpenCheckpoint(checkpoint_dir, _options) as checkpoint:
+        keys = checkpoint.object_keys()
+    found = {key: core.sharded_object.empty_from_unique_key(key) for key in keys}
+    return {**found, **_load_tensors_metadata(self, checkpoint_dir)}
+
+
+def _remove_sharded_tensors(self: Any, checkpoint_dir: PathLike, key_prefix: str) -> None:
+    raise UnsupportedError(
+        f"{checkpoint_dir}: tensors cannot be removed from a checkpoint of bitsnap (those with the prefix "
+        f"{key_prefix!r}); save the state without them"
+    )
+
+
+_LOADING: dict[str, Callable[..., Any]] = {
+    "load": _load,
+    "load_tensors_metadata": _load_tensors_metadata,
+    "load_sharded_metadata": _load_sharded_metadata,
+    "remove_sharded_tensors": _remove_sharded_tensors,
+}
+_FOLDER_AT = {"load": 1}  # the position of the folder among the arguments; otherwise 0
+
+
+def _by_folder(ours: Callable[..., Any], stock: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that reads our folders itself, and leaves those of torch_dist to Megatron."""
+    at = _FOLDER_AT.get(stock.__name__, 0)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        folder = kwargs["checkpoint_dir"] if "checkpoint_dir" in kwargs else args[at]
+        return (ours if is_ours(folder) else stock)(self, *args, **kwargs)
+
+    return method
+
+
+def _replace_common(core: versions.Core) -> None:
+    """Saves the common state with the rest, typed, instead of in common.pt."""
+    if core.common_classes is not None:
+        save_class, load_class = core.common_classes
+
+        def save_method(_: Any) -> Callable[..., None]:
+            return lambda self, state, folder: _common.__setitem__(str(folder), state)
+
+        def load_method(stock: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda self, folder: _common_of(folder) if is_ours(folder) else stock(self, folder)
+
+        stock_save = save_class.save_common
+        _replace(save_class, "save_common", save_method)
+        _replace(load_class, "load_common", load_method)
+        _replace(core.serialization, "save_config", lambda stock: _checking(stock, lambda *a: stock_save(None, *a)))
+    elif core.common_functions:
+        stock_function = core.serialization.save_common
+        for module in core.common_functions:
+            _replace(module, "save_common", lambda _: lambda state, folder: _common.__setitem__(str(folder), state))
+            _replace(
+                module,
+                "load_common",
+                lambda stock: lambda folder: _common_of(folder) if is_ours(folder) else stock(folder),
+            )
+        _replace(core.serialization, "save_config", lambda stock: _checking(stock, stock_function))
+    else:
+        for module in core.common_loaders:
+            _replace(
+                module,
+                "load_common_state_dict",
+                lambda stock: lambda folder: _common_of(folder) if is_ours(folder) else stock(folder),
+            )
+
+
+def _checking(stock: Callable[..., None], save_common: Callable[..., None]) -> Callable[..., None]:
+    """Megatron's save_config(), which first saves a common state that no strategy of ours has taken."""
+
+    def save_config(config: Any, folder: PathLike) -> None:
+        if str(folder) in _common:
+            save_common(_common.pop(str(folder)), folder)
+        stock(config, folder)
+
+    return save_config
+
+
+def _common_of(folder: PathLike) -> Any:
+    with OpenCheckpoint(folder, _options) as checkpoint:
+        if versions.COMMON_OBJECT in checkpoint.object_keys():
+            return checkpoint.objects([versions.COMMON_OBJECT])[versions.COMMON_OBJECT]
+        return checkpoint.common()
+
+
+def _without_noise(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """The optimizer's pieces of buffers, with zeros in the padding between them instead of memory as it was."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        state = stock(self, *args, **kwargs)
+        core = versions.core()
+        for buffers in state.values():
+            if isinstance(buffers, dict):
+                for buckets in buffers.values():
+                    for piece in (piece for bucket in buckets for piece in bucket):
+                        if piece["padding"].unwrap():
+                            for value in piece.values():
+                                if isinstance(value, core.sharded_tensor):
+                                    value.data.zero_()
+        return state
+
+    return method
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    stock = getattr(owner, name)
+    _originals.append((owner, name, stock))
+    setattr(owner, name, make(stock))
+
+
+if __name__ == "__main__":
+    from bitsnap.megatron import main as installed_main
+
+    installed_main()
