@@ -52,6 +52,12 @@ def is_ours(folder: PathLike) -> bool:
     return not stock.is_file() or reference.stat().st_mtime_ns >= stock.stat().st_mtime_ns
 
 
+class _Reference(NamedTuple):
+    run: Path
+    run_id: str
+    step: int
+
+
 def place_of(folder: PathLike) -> Place:
     """What the reference of a folder leads to.
 
@@ -60,7 +66,25 @@ def place_of(folder: PathLike) -> Place:
         CorruptError: the reference is damaged.
         UnsupportedError: a newer version wrote it.
     """
-    path = Path(os.path.abspath(folder)) / _REFERENCE  # noqa: PTH100  resolve() would follow links
+    path = _reference_at(folder)
+    run, run_id, step = _reference_of(path)
+    if not is_store(native_path(run)):
+        raise NotFoundError(
+            f"{path}: the run is not there: expected a store at {run}. Copy or move the folder of a checkpoint "
+            "together with its run"
+        )
+    with Store(run, read_only=True) as store:
+        found = store.run_id
+    if found != run_id:
+        raise NotFoundError(f"{path} refers to the run {run_id}, but {run} is the run {found}")
+    return Place(run, step)
+
+
+def _reference_at(folder: PathLike) -> Path:
+    return Path(os.path.abspath(folder)) / _REFERENCE  # noqa: PTH100  resolve() would follow links
+
+
+def _reference_of(path: Path) -> _Reference:
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(_LARGEST_REFERENCE))
@@ -74,16 +98,7 @@ def place_of(folder: PathLike) -> Place:
         raise CorruptError(f"{path}: the reference to a run is damaged: {error}") from None
     if version > _VERSION:
         raise UnsupportedError(f"{path} has version {version}; this version of bitsnap reads version {_VERSION}")
-    if not is_store(native_path(run)):
-        raise NotFoundError(
-            f"{path}: the run {content['run']!r} is not there: expected a store at {run}. Copy or move the folder of "
-            "a checkpoint together with its run"
-        )
-    with Store(run, read_only=True) as store:
-        found = store.run_id
-    if found != run_id:
-        raise NotFoundError(f"{path} refers to the run {run_id}, but {run} is the run {found}")
-    return Place(run, step)
+    return _Reference(run, run_id, step)
 
 
 def refer(folder: PathLike, place: Place) -> None:
@@ -145,11 +160,14 @@ def _prune(parent: Path, saved: int) -> None:
 
 
 def _refers(parent: Path, run: Path, step: int) -> bool:
-    """Whether a complete folder refers to the step."""
+    """Whether a complete folder refers to the step, or may do so: its reference cannot be read."""
     for folder in _folders(parent, step):
         if (folder / _CONFIG).is_file() and is_ours(folder):
-            place = place_of(folder)
-            if place.step == step and place.run == run:
+            try:
+                found = _reference_of(_reference_at(folder))
+            except (CorruptError, UnsupportedError):
+                return True
+            if found.step == step and found.run == run:
                 return True
     return False
 

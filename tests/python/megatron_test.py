@@ -124,6 +124,26 @@ def test_a_killed_save_leaves_the_last_iteration_and_nothing_else(facts: dict[st
     assert facts[f"left {phase}"] == ["bitsnap", "iter_0000001", "iter_0000002", "iter_0000003"]
 
 
+@needs_megatron
+def test_the_module_runs_a_script_with_its_arguments_after_install(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain.py"
+    script.write_text(
+        "import json, sys, beside\n"
+        "from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy as Save\n"
+        "print(json.dumps([__name__, sys.argv[1:], beside.x, Save.save.__module__]))\n"
+    )
+    (tmp_path / "beside.py").write_text("x = 5")
+    printed = run_script(
+        "import runpy, sys, warnings; warnings.simplefilter('ignore')\n"
+        "sys.argv = ['', '--settings', 'bounded', *sys.argv[1:]]\n"
+        "runpy.run_module('bitsnap.megatron', run_name='__main__', alter_sys=True)",
+        script,
+        "--save",
+        "x",
+    )
+    assert json.loads(printed.splitlines()[-1]) == ["__main__", ["--save", "x"], 5, "bitsnap.megatron"]
+
+
 def saved(folder: Path, *, complete: bool = True) -> Place:
     """A checkpoint with the reference of its folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,8 +189,10 @@ def test_steps_without_a_complete_folder_are_removed_but_not_labelled_ones(tmp_p
         store.label(2, "good")
     for step in (1, 2):
         (tmp_path / f"iter_{step:07d}" / "bitsnap.json").unlink()
-    new_place(tmp_path / "iter_0000005")
-    assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [2, 4]
+    (tmp_path / "iter_0000004" / "bitsnap.json").write_text("damaged: may refer to the step")
+    saved(tmp_path / "iter_0000005")
+    new_place(tmp_path / "iter_0000006")
+    assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [2, 4, 5]
 
 
 def test_a_folder_that_torch_dist_saved_over_is_its_own(tmp_path: Path) -> None:
