@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import itertools
 import json
 import os
 import uuid
@@ -64,6 +65,9 @@ from bitsnap.settings import settings_of
 from bitsnap.store import Store
 
 Roles: TypeAlias = Mapping[str, Role] | Callable[[str], Role | None]
+
+# Of the saves of this process without a coordinator, whichever writer makes them: the same on all ranks.
+_numbers = itertools.count(1)
 
 
 class _Place(NamedTuple):
@@ -136,7 +140,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         self._store: Store | None = None
         self._step: int | None = None
         self._save_id = str(uuid.uuid4())
-        self._saves = 0  # of this writer so far, the same on all ranks
+        self._number = 0  # of this save, from _numbers
         self._begun = False  # set_up_storage_writer() has been called for this save
         self._rank, self._use_collectives = 0, True
         self._replaced = ""  # when the checkpoint that this save replaces was committed; empty: there is none
@@ -181,6 +185,8 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         self._begun = True
         self._rank = int(kwargs.get("rank") or 0)
         self._use_collectives = bool(kwargs.get("use_collectives", True))
+        if not self._use_collectives:
+            self._number = next(_numbers)
         if self.checkpoint_id is None:
             raise InvalidArgumentError(
                 "StorageWriter needs a checkpoint id: pass checkpoint_id='run/step-100' to dcp.save(), or a path here"
@@ -294,7 +300,6 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
     def _begin(self) -> None:
         self._save_id = str(uuid.uuid4())
         self._step = None
-        self._saves += 1
         self._begun = False
 
     def _opened(self) -> tuple[Store, int]:
@@ -313,7 +318,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         """
         parts = [self._replaced]
         if not self._use_collectives:
-            parts += [word_of_start() if _is_distributed() else self._save_id, str(self._saves)]
+            parts += [word_of_start() if _is_distributed() else self._save_id, str(self._number)]
         return f"dcp-{hashlib.sha256(':'.join(parts).encode()).hexdigest()[:16]}"
 
     def _look_for_adam(self, names: Mapping[str, str], state: Mapping[str, Any]) -> None:

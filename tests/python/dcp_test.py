@@ -425,8 +425,9 @@ def without_a_coordinator(rank, mesh):
     assert torch.equal(into["w"].full_tensor(), WEIGHT)
     assert into["values"]["x"] == (1, 2)
 
-def tries_without_a_coordinator_never_mix(rank, mesh, id_of_writer):
-    checkpoint = f"{path}-tries-{id_of_writer}/7"
+def tries_without_a_coordinator_never_mix(rank, mesh, id_of_writer, another_writer):
+    run = f"{path}-tries-{id_of_writer}-{another_writer}"
+    checkpoint = f"{run}/7"
     checkpoint_id = None if id_of_writer else checkpoint
     first, second = ({"w": distribute_tensor(WEIGHT + number, mesh, [Shard(0)])} for number in (1, 2))
     writer = FailingWriter(checkpoint if id_of_writer else None)
@@ -436,6 +437,8 @@ def tries_without_a_coordinator_never_mix(rank, mesh, id_of_writer):
     except OSError:
         dist.barrier()  # the others wait in it
     writer.fails_in = ""
+    if another_writer:
+        writer = FailingWriter(checkpoint if id_of_writer else None)
     dist.barrier()
     # Rank 2 comes first: the shards of the others must not be those of the first try.
     if rank != 2:
@@ -450,7 +453,7 @@ def tries_without_a_coordinator_never_mix(rank, mesh, id_of_writer):
         plan, = writer.prepare_global_plan(planner.create_global_plan([planner.create_local_plan()])[0])
         writer.write_data(planner.finish_plan(plan), planner)
         from bitsnap import Store
-        assert 7 not in Store(f"{path}-tries-{id_of_writer}", read_only=True)
+        assert 7 not in Store(run, read_only=True)
         dist.barrier()
         dist.barrier()
     into = {"w": distribute_tensor(torch.zeros_like(WEIGHT), mesh, [Replicate()])}
@@ -464,8 +467,8 @@ def run(rank):
     every_layout_is_read_in_every_other(rank)
     a_failed_save_leaves_the_step_before(rank, mesh)
     without_a_coordinator(rank, mesh)
-    for id_of_writer in (False, True):
-        tries_without_a_coordinator_never_mix(rank, mesh, id_of_writer)
+    for id_of_writer, another_writer in ((False, False), (True, False), (False, True)):
+        tries_without_a_coordinator_never_mix(rank, mesh, id_of_writer, another_writer)
     fsdp_is_resumed(rank, mesh)
     dist.destroy_process_group()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import multiprocessing as mp
+import os
 import signal
 import time
 import traceback
@@ -31,7 +32,7 @@ class Ranks:
         self.processes = []
         for rank in range(count):
             ours, theirs = _context.Pipe()
-            process = _context.Process(target=_work, args=(theirs, meeting, rank, count, gloo_timeout_s), daemon=True)
+            process = _context.Process(target=_work, args=(theirs, meeting, rank, count, gloo_timeout_s))
             process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -86,6 +87,7 @@ def ranks(meeting: Path, count: int, gloo_timeout_s: float = 200) -> Iterator[Ra
 def _work(pipe: Connection, meeting: Path, rank: int, count: int, gloo_timeout_s: float) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    os.environ["MASTER_ADDR"] = "localhost"  # of the processes that save for dcp.async_save
     dist.init_process_group(
         "gloo",
         init_method=f"file://{meeting}",
@@ -100,7 +102,7 @@ def _work(pipe: Connection, meeting: Path, rank: int, count: int, gloo_timeout_s
             return
         try:
             outcome = (True, function(rank, *arguments))
-        except Exception:
+        except BaseException:  # as DCP's CheckpointException is one
             outcome = (False, traceback.format_exc())
         pipe.send(outcome)
 
