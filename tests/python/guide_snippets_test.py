@@ -1,0 +1,119 @@
+"""The examples of README.md and of the guides for PyTorch run as they are written, each in a directory of its own.
+
+A prelude defines what the text leaves open: a model, an optimizer, a training, and checkpoints to store. Blocks of
+`make` are left out: the tests themselves run by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import bitsnap
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ["README.md", "docs/guide/torch.md", "docs/guide/dcp.md"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:torch.distributed is")]
+
+
+def blocks(kind: str) -> Iterator[Any]:
+    """The fenced blocks of Python, or of the shell, which have no language or "sh"."""
+    for document in DOCUMENTS:
+        text = (ROOT / document).read_text()
+        for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            language, code = found.groups()
+            line = text[: found.start()].count("\n") + 2
+            assert language in ("", "sh", "python"), f"{document}:{line}"
+            if (language == "python") == (kind == "python") and not code.startswith("make "):
+                yield pytest.param(f"{document}:{line}", code, id=f"{Path(document).stem}-{line}")
+
+
+@pytest.fixture
+def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    with contextlib.suppress(bitsnap.NotFoundError):
+        bitsnap.stop_agent("run", timeout=20)
+
+
+def training() -> dict[str, Any]:
+    """The names that the examples use."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 200), torch.nn.ReLU(), torch.nn.Linear(200, 64))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train(step: int = 0) -> None:
+        optimizer.zero_grad()
+        x = torch.randn(8, 64)
+        (model(x) - x).square().mean().backward()
+        optimizer.step()
+
+    train()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    return {"model": model, "optimizer": optimizer, "train": train, "state": state, "step": 100, "steps": 101}
+
+
+@pytest.mark.parametrize(("place", "code"), list(blocks("python")))
+def test_the_python_of_the_guides_runs(clean: Path, place: str, code: str) -> None:
+    names = training()
+    exec(compile(code, place, "exec"), names)
+    if "checkpointer" in names:
+        names["checkpointer"].close()
+    with bitsnap.Store("run", read_only=True) as store:
+        assert store.latest() == 100
+        assert not store.verify().damages
+    if "with " not in code or "Checkpointer" in code:
+        # A second run of the same lines goes on.
+        again = training() | {"step": 101, "steps": 201}
+        exec(compile(code, place, "exec"), again)
+        if "checkpointer" in again:
+            again["checkpointer"].close()
+            with bitsnap.Store("run", read_only=True) as store:
+                assert store.latest() == 200
+
+
+@pytest.mark.parametrize(("place", "code"), list(blocks("shell")))
+def test_the_commands_of_the_guides_run(clean: Path, place: str, code: str) -> None:
+    names = training()
+    (clean / "examples").symlink_to(ROOT / "examples")
+    for step in (1000, 2000):
+        names["train"]()
+        for folder in (clean / f"checkpoint-{step}", clean / f"checkpoints/checkpoint-{step}"):
+            folder.mkdir(parents=True)
+            save_file(dict(names["model"].state_dict()), folder / "model.safetensors")
+    save_file(dict(names["model"].state_dict()), clean / "model.safetensors")
+    if "bitsnap log" in code:
+        with bitsnap.Store("run") as store:
+            for step in (1000, 2000, 2001, 2002):
+                names["train"]()
+                store.save(step, names["state"])
+    # `bitsnap watch` runs as long as the training.
+    prelude = """
+        bitsnap() {
+            if [ "$1" = watch ]; then
+                timeout --preserve-status --signal INT 4 bitsnap "$@" || [ $? = 130 ]
+            else
+                command bitsnap "$@"
+            fi
+        }
+    """
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"{prelude}\n{code}"],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, f"{place}: {done.stderr}{done.stdout}"
