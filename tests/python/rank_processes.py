@@ -21,7 +21,17 @@ import torch.distributed as dist
 Outcome: TypeAlias = "tuple[bool, Any] | None"
 
 _context = mp.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed.checkpoint", "bitsnap.dcp", "bitsnap.torch"])
+# DTensor imports torch._dynamo when it is used first, which takes seconds.
+_context.set_forkserver_preload(
+    [
+        "torch",
+        "torch.distributed.checkpoint",
+        "bitsnap.dcp",
+        "bitsnap.torch",
+        "torch._dynamo",
+        "torch.distributed.tensor",
+    ]
+)
 
 
 class Ranks:
@@ -46,15 +56,15 @@ class Ranks:
         deadline = time.monotonic() + timeout_s
         outcomes: dict[int, Outcome] = {}
         while len(outcomes) < len(self._pipes):
-            waiting = {id(pipe): rank for rank, pipe in enumerate(self._pipes) if rank not in outcomes}
-            ready = wait([self._pipes[rank] for rank in waiting.values()], max(deadline - time.monotonic(), 0))
-            assert ready, f"ranks {sorted(waiting.values())} hang in {function.__name__}{arguments}"
-            for pipe in ready:
-                assert isinstance(pipe, Connection)
-                try:
-                    outcomes[waiting[id(pipe)]] = pipe.recv()
-                except (EOFError, OSError):
-                    outcomes[waiting[id(pipe)]] = None
+            waiting = [rank for rank in range(len(self._pipes)) if rank not in outcomes]
+            ready = wait([self._pipes[rank] for rank in waiting], max(deadline - time.monotonic(), 0))
+            assert ready, f"ranks {waiting} hang in {function.__name__}{arguments}"
+            for rank in waiting:
+                if self._pipes[rank] in ready:
+                    try:
+                        outcomes[rank] = self._pipes[rank].recv()
+                    except (EOFError, OSError):
+                        outcomes[rank] = None
         return [outcomes[rank] for rank in range(len(self._pipes))]
 
     def run(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = 200) -> list[Any]:
