@@ -22,7 +22,7 @@ from typing import Any
 from torch.distributed.checkpoint._extension import ZStandard
 from torch.multiprocessing.spawn import start_processes
 
-from bench.dcp_ranks import DCP, MOMENTS, NEW_COPY, NEXT, RANKS, STORES, WARM_COPY, ZSTD, Task, run
+from bench.dcp_ranks import DCP, MOMENTS, NEW_COPY, NEXT, PARTS, RANKS, STORES, WARM_COPY, ZSTD, Task, run
 from bench.dcp_training import KINDS
 from bench.machine_description import describe
 from bench.results_tables import align
@@ -90,10 +90,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--first", type=int, default=40, help="step of the first checkpoint")
-    parser.add_argument("--times", action="store_true", help="measure only times")
+    parser.add_argument("--parts", default=",".join(PARTS), help="what to measure (default: %(default)s)")
     parser.add_argument("--modes", default="thread,process", help="of async_save")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--beta2", type=float, default=0.95, help="of AdamW (default: %(default)s)")
     parser.add_argument("--folder", type=Path, help="folder to write to; default: a temporary one")
     parser.add_argument("--json", type=Path, help="also write the results of each round to this file")
     options = parser.parse_args()
@@ -106,9 +108,11 @@ def main() -> int:
             output=output,
             layers=options.layers,
             width=options.width,
+            learning_rate=options.learning_rate,
+            betas=(0.9, options.beta2),
             first=options.first,
             rounds=options.rounds,
-            sizes=not options.times,
+            parts=tuple(options.parts.split(",")),
             modes=tuple(options.modes.split(",")),
         )
         start_processes(run, (task,), nprocs=RANKS, start_method="spawn")  # type: ignore[no-untyped-call]
@@ -117,7 +121,12 @@ def main() -> int:
         options.json.write_text(json.dumps(results))
     print(", ".join(describe("as detected").values()))
     print(f"\n{results['parameters'] / 1e6:.1f} M parameters, {RANKS} ranks, {options.rounds} rounds; medians.\n")
-    print("\n".join([*size_lines(results), *time_lines(results), *stall_lines(results)]))
+    lines = size_lines(results)
+    if results["times"]["save"]:
+        lines += time_lines(results)
+    if results["times"]["stall"]:
+        lines += stall_lines(results)
+    print("\n".join(lines))
     return 0
 
 

@@ -25,13 +25,14 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save, save
 
-from bench.dcp_training import BETAS, EPS, KINDS, State, Training, blank, local_tensors, same_bits
+from bench.dcp_training import EPS, KINDS, State, Training, blank, local_tensors, same_bits
 from bitsnap import Adam
 from bitsnap.dcp import StorageReader, StorageWriter
 
 RANKS = 4
 STORES = ("bitsnap", "bitsnap, bounded")
 DCP, ZSTD, TORCH_SAVE = "DCP", "DCP, zstd", "torch.save of rank 0"
+PARTS = ("sizes", "saves", "stalls")  # saves: with loads
 MOMENTS = ("first", "ten steps later", "one step later")
 NEXT = ", next step"
 WARM_COPY, NEW_COPY = "copy into memory in use", "copy into new memory"
@@ -42,9 +43,11 @@ class Task(NamedTuple):
     output: Path  # JSON to write
     layers: int
     width: int
+    learning_rate: float  # after the warmup
+    betas: tuple[float, float]
     first: int  # the step of the first checkpoint
     rounds: int
-    sizes: bool  # whether they are measured, too
+    parts: tuple[str, ...]  # what is measured: of PARTS
     modes: tuple[str, ...]  # of async_save
 
 
@@ -53,7 +56,7 @@ class Rank:
 
     def __init__(self, number: int, task: Task) -> None:
         self.number, self.task = number, task
-        self.training = Training(number, task.layers, task.width)
+        self.training = Training(number, task.layers, task.width, task.learning_rate, task.betas)
         self.sizes: dict[str, dict[str, list[int]]] = {}  # by kind and way, at each of MOMENTS
         self.raw: dict[str, int] = {}
         self.times: dict[str, dict[str, list[float]]] = {
@@ -93,7 +96,7 @@ class Rank:
 
     def writer(self, name: str) -> Any:
         if name == "bitsnap, bounded":
-            adam = Adam(betas=BETAS, eps=EPS, step=lambda: self.training.steps)
+            adam = Adam(betas=self.task.betas, eps=EPS, step=lambda: self.training.steps)
             return StorageWriter(settings="bounded", adam=adam)
         if name == "bitsnap":
             return StorageWriter()
@@ -249,13 +252,15 @@ def run(number: int, task: Task) -> None:
     for _ in range(task.first):
         loss = rank.training.step()
     rank.say(f"step {task.first}, loss {loss:.3f}")
-    if task.sizes:
+    if "sizes" in task.parts:
         rank.measure_sizes()
     ways = rank.async_ways()
-    for turn in range(task.rounds + 1):
+    for turn in range(task.rounds + 1 if task.parts != ("sizes",) else 0):
         rank.training.step()
-        rank.measure_saves_and_loads(turn)
-        rank.measure_stalls(turn, ways)
+        if "saves" in task.parts:
+            rank.measure_saves_and_loads(turn)
+        if "stalls" in task.parts:
+            rank.measure_stalls(turn, ways)
         rank.say(f"turn {turn}: { ({n: {w: round(t[-1], 3) for w, t in ts.items()} for n, ts in rank.times.items()}) }")
     if number == 0:
         task.output.write_text(json.dumps(rank.results()))

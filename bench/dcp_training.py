@@ -25,8 +25,8 @@ from model import Gpt, ModelConfig
 
 # What a checkpoint holds: float32 weights and moments; or bfloat16 weights, float32 masters and moments.
 KINDS = ("float32", "bfloat16 and masters")
-BETAS, EPS = (0.9, 0.95), 1e-8
-_PEAK_RATE, _WARMUP = 1e-3, 10
+EPS = 1e-8
+_WARMUP = 10  # steps
 _BATCH = 2
 _TEXT_BYTES = 4_000_000
 
@@ -36,7 +36,7 @@ State = dict[str, Any]
 class Training:
     """The part of one rank. Deterministic for one number of ranks."""
 
-    def __init__(self, rank: int, layers: int, width: int) -> None:
+    def __init__(self, rank: int, layers: int, width: int, learning_rate: float, betas: tuple[float, float]) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(1)
         config = ModelConfig(layers=layers, heads=width // 64, width=width, compute="float32")
@@ -47,8 +47,11 @@ class Training:
         for block in self.model.blocks:
             fully_shard(block, mp_policy=policy)
         fully_shard(self.model, mp_policy=policy)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), betas=BETAS, eps=EPS, weight_decay=0.1)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=learning_rate, betas=betas, eps=EPS, weight_decay=0.1
+        )
         self.steps = 0
+        self._learning_rate = learning_rate
         self._sampler = Sampler(Corpus(read_text(_TEXT_BYTES), config.vocab), config.block, _BATCH, seed=rank)
         self._rounded = {name: p.detach().to(torch.bfloat16) for name, p in self.model.named_parameters()}
 
@@ -56,7 +59,7 @@ class Training:
         """One step of the optimizer. Returns the loss of this rank."""
         self.steps += 1
         for group in self.optimizer.param_groups:
-            group["lr"] = _PEAK_RATE * min(1.0, self.steps / _WARMUP)
+            group["lr"] = self._learning_rate * min(1.0, self.steps / _WARMUP)
         self.optimizer.zero_grad()
         loss = self.model(*self._sampler.next())
         loss.backward()
