@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bitsnap import _dtypes
-from bitsnap._arguments import check_callable, number_of
+from bitsnap._arguments import LARGEST, check_callable, invalid, number_of
 from bitsnap._arrays import AnyTensor, Source, is_tensor, named_source_of
 from bitsnap.errors import InvalidArgumentError
 
@@ -29,12 +29,13 @@ class LazyTensor:
         shape: the shape of the tensor.
         dtype: its dtype, of torch or numpy.
         make: returns the tensor, a torch tensor or numpy array of this dtype and shape on any device. A save calls it
-            once, or a few times if the tensor is the master of a weight; each time it must return the same values.
+            once, or a few times if the tensor is the master of a weight; each time it must return the same values,
+            which is not checked. It does not call it for a tensor without elements.
             Threads of the save call it, several at a time, for different tensors, in no fixed order: with threads=1 one
             after another. If it raises an error, the save raises that, and nothing is written.
 
     Raises:
-        InvalidArgumentError: no file can hold tensors of this dtype.
+        InvalidArgumentError: no file can hold tensors of this dtype or size.
         TypeError: an argument has the wrong type.
     """
 
@@ -48,7 +49,9 @@ class LazyTensor:
         if isinstance(shape, str | bytes) or not isinstance(shape, Sequence):
             raise TypeError(f"shape must be a tuple of integers, got {shape!r}")
         object.__setattr__(self, "shape", tuple(number_of(extent, "shape") for extent in shape))
-        self._source_of_nothing()  # checks the dtype
+        empty, item = self._source_of_nothing()  # checks the dtype
+        if item * math.prod(self.shape) > LARGEST:
+            raise invalid("shape", f"{list(self.shape)} of {empty.dtype} is too large")
 
     @property
     def is_of_torch(self) -> bool:

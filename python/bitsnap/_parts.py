@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
@@ -83,19 +84,45 @@ def _part_of_dtensor(tensor: DTensor, place: Path, shares_replicas: bool) -> Par
         raise InvalidArgumentError(
             f"{place_of(place, 'state')} is a DTensor of partial sums ({placements}): redistribute it first"
         )
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        raise UnsupportedError(f"{place_of(place, 'state')} is a DTensor on {mesh}, which this process is not in")
     chunks = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]
     local = tensor.to_local()
-    if len(chunks) != 1 or tuple(chunks[0].sizes) != tuple(local.shape):
-        raise UnsupportedError(f"{place_of(place, 'state')} is a DTensor whose part is no box: {placements} on {mesh}")
     shape = tuple(tensor.shape)
+    splits = [(placement, mesh.size(d), coordinate[d]) for d, placement in enumerate(placements)]
+    is_box = all(_is_one_range(extent, len(shape), dim, _of_dimension(splits, dim)) for dim, extent in enumerate(shape))
+    if len(chunks) != 1 or tuple(chunks[0].sizes) != tuple(local.shape) or not is_box:
+        raise UnsupportedError(f"{place_of(place, 'state')} is a DTensor whose part is no box: {placements} on {mesh}")
     # An empty part may begin behind the end.
     offset = tuple(min(start, size) for start, size in zip(chunks[0].offsets, shape, strict=True))
     if not shares_replicas:
         return Part(local, shape, offset)
-    coordinate = mesh.get_coordinate()
     replicated = [d for d, placement in enumerate(placements) if placement.is_replicate() and mesh.size(d) > 1]
-    is_first = coordinate is not None and all(coordinate[d] == 0 for d in replicated)
+    is_first = all(coordinate[d] == 0 for d in replicated)
     return Part(local, shape, offset, tuple(mesh.get_group(d) for d in replicated), is_first)
+
+
+def _of_dimension(splits: list[tuple[Any, int, int]], dim: int) -> tuple[tuple[Any, int, int], ...]:
+    return tuple(split for split in splits if getattr(split[0], "dim", None) == dim)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_one_range(extent: int, dims: int, dim: int, splits: tuple[tuple[Any, int, int], ...]) -> bool:
+    """Whether a part lies in one piece in a dimension. A _StridedShard may give a process several pieces, of which
+    DTensor tells the beginning of the first one only.
+
+    Args:
+        extent: of the whole tensor, which has `dims` dimensions.
+        splits: the placements over this dimension, with the number of processes and the number of this one.
+    """
+    if not any(hasattr(placement, "split_factor") for placement, _, _ in splits):
+        return True
+    indices = torch.arange(extent).reshape([-1 if each == dim else 1 for each in range(dims)])
+    for placement, processes, number in splits:
+        indices = placement._split_tensor(indices, processes, with_padding=False)[0][number]
+    count = indices.numel()
+    return count == 0 or int(indices.max() - indices.min()) == count - 1
 
 
 def send_to_replicas(parts: list[Part]) -> None:

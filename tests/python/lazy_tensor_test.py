@@ -75,6 +75,8 @@ def test_errors_of_the_function_leave_nothing_behind(tmp_path: Path) -> None:
         bitsnap.LazyTensor((3,), torch.float32, 5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="shape must be a tuple of integers"):
         bitsnap.LazyTensor(3, torch.float32, fail)  # type: ignore[arg-type]
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"shape \[4294967296, 1073741824\] of F32 is too large"):
+        bitsnap.LazyTensor((1 << 32, 1 << 30), torch.float32, fail)
 
 
 SCRIPT = (

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint
@@ -18,8 +19,9 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.tensor import DTensor, Partial, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.placement_types import _StridedShard
 
 import bitsnap
 import bitsnap.torch
@@ -394,14 +396,15 @@ def any_state_may_have_dtensors(path: Path) -> None:
             assert "is a box at" in str(error)  # noqa: PT017
         else:
             raise AssertionError("filled a part with another one")
-        mesh = init_device_mesh("cpu", (2,))
-        partial = DTensor.from_local(torch.ones(2), mesh, [Partial()])
-        try:
-            store.save_shard(3, {"sum": partial}, shard=rank, shards=2, attempt="a")
-        except bitsnap.InvalidArgumentError as error:
-            assert "state['sum'] is a DTensor of partial sums" in str(error)  # noqa: PT017
-        else:
-            raise AssertionError("saved a part of a sum")
+        mesh, *alone_in = init_device_mesh("cpu", (2,)), DeviceMesh("cpu", [0]), DeviceMesh("cpu", [1])
+        for placement, on, what in (
+            (Partial(), mesh, "of partial sums"),
+            (_StridedShard(0, split_factor=2), mesh, "whose part is no box"),  # it has rows of both halves
+            (Shard(0), alone_in[1 - rank], "on DeviceMesh"),
+        ):
+            value = DTensor.from_local(torch.ones(4), on, [placement], shape=torch.Size((8,)), stride=(1,))
+            with pytest.raises(bitsnap.BitsnapError, match=rf"state\['v'\] is a DTensor {what}"):
+                store.save_shard(3, {"v": value}, shard=rank, shards=2, attempt="a")
 
 
 def adams_numbers_of_dtensors_are_found(path: Path) -> None:
