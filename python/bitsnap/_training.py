@@ -46,7 +46,12 @@ class Training:
         if isinstance(model, Mapping):
             for name, each in model.items():
                 _check_module(each, f"model[{name!r}]")
-            model = torch.nn.ModuleDict(dict(model))
+                if name in _WRAPPERS:  # which the names of tensors leave out
+                    raise InvalidArgumentError(f"model: {name!r} is the name of a wrapper: choose another one")
+            try:
+                model = torch.nn.ModuleDict(dict(model))
+            except KeyError as error:
+                raise InvalidArgumentError(f"model: {error.args[0]}") from error
         _check_module(model, "model")
         for name, module in model.named_modules():
             if isinstance(module, FullyShardedDataParallel):

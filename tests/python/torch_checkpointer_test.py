@@ -228,6 +228,14 @@ def test_what_does_not_fit_is_named(jobs: Jobs) -> None:
         ),
     ):
         checkpointer.restore()
+    without = nn.Sequential(*job.model.children())
+    without[3] = nn.BatchNorm1d(8, track_running_stats=False)
+    options["optimizer"] = torch.optim.AdamW(without.parameters())
+    with (
+        with_(without, **options) as checkpointer,
+        pytest.raises(bitsnap.InvalidArgumentError, match=r"not in the training: model\.3\.num_batches_tracked"),
+    ):
+        checkpointer.restore()
     other = torch.optim.NAdam(job.model.parameters())
     with with_(job.model, optimizer=other) as checkpointer, pytest.raises(bitsnap.InvalidArgumentError, match="NAdam"):
         checkpointer.restore()
@@ -263,6 +271,9 @@ def test_what_does_not_fit_is_named(jobs: Jobs) -> None:
         with_(job.model, scheduler=3)
     with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module"):
         with_(job.model.parameters())  # type: ignore[arg-type]
+    for name in ("a.b", "keys", "_orig_mod"):
+        with pytest.raises(bitsnap.InvalidArgumentError, match=rf"model: .*{name}"):
+            with_({name: job.model})  # type: ignore[arg-type]
 
 
 class WithExtraState(nn.Linear):
