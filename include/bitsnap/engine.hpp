@@ -104,9 +104,10 @@ struct RestorableStep {
   // Of a state in memory, if there are several ranks: the attempt that it belongs to. Only states of one attempt belong
   // together. If the step is in the store, it is the committed attempt.
   std::string attempt = {};
-  // Not 0: the newest step in the memory of an agent that served this number of ranks before. The memory was dropped,
-  // because it serves only restarts with as many ranks. The step can be restored only if the store has it.
-  std::uint32_t dropped_ranks = 0;
+  // Not 0: this number of ranks saved the step, to the memory of the agent that now serves another number of ranks. If
+  // the agents of the job have the states of all of them, Engine::persist_earlier() makes a checkpoint of them.
+  std::uint32_t earlier_ranks = 0;
+  std::vector<std::uint32_t> held_ranks = {};  // those whose states this agent has; none after it has dropped them
 
   friend bool operator==(const RestorableStep&, const RestorableStep&) = default;
 };
@@ -149,6 +150,14 @@ class Engine {
   // The newest step that every rank can restore: from memory if the agent has the states of all ranks, or from the
   // store. nullopt: none. Ranks on different nodes see the same steps in the store, but not each other's memory.
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step() const;
+
+  // Makes this node's part of a checkpoint of a step that another number of ranks saved to memory: the agent stores the
+  // states of RestorableStep::held_ranks, as their trainers would have. The checkpoint is committed when the states of
+  // all `earlier_ranks` are stored, so one rank on each node calls this, or all of them. Waits for it; without a
+  // timeout, EngineOptions::wait_ms. The agent drops the states when this job gives it an arena, and when it has
+  // committed the newest of them. not_found if it has none of this step.
+  [[nodiscard]] Result<void> persist_earlier(std::uint64_t step, const std::string& attempt,
+                                             std::optional<std::uint64_t> timeout_ms = {}) const;
 
   // This rank's state of a step, from the agent's memory or else from the store. A state from memory stays readable
   // after the agent has ended; chunks that are still in the arena are copied instead of decoded. If there are several

@@ -4,7 +4,7 @@ initialized."""
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from bitsnap import _dtypes, errors
@@ -66,11 +66,6 @@ class Ranks:
         values: list[Any] = [None] * self.world_size
         self._group.all_gather_object(values, value)
         return values
-
-    def common(self, steps: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
-        """The steps that every rank has from the same attempt."""
-        lists = self.gather(list(steps))
-        return set(lists[0]).intersection(*lists[1:])
 
     def together(
         self, work: Callable[[], T], may_retry: Callable[[BaseException], bool] = lambda _: False

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from bitsnap import _bitsnap
-from bitsnap._bitsnap import RestorableStep
 from bitsnap._ranks import Ranks
 from bitsnap.errors import (
     BitsnapError,
@@ -40,14 +39,40 @@ class Restored:
     state: Any = field(repr=False)
 
 
+class _Earlier(NamedTuple):
+    """A step that another number of ranks saved to memory, and the ranks whose states one agent still has."""
+
+    step: int
+    attempt: str
+    world_size: int
+    held: frozenset[int]
+
+    def is_part_of(self, other: _Earlier) -> bool:
+        return self[:3] == other[:3] and bool(self.held)
+
+    def absent(self, found: list[_Known]) -> set[int]:
+        """The ranks whose states no agent has."""
+        held = (each.held for known in found for each in known.earlier if each[:3] == self[:3])
+        return set(range(self.world_size)).difference(*held)
+
+
+class _Known(NamedTuple):
+    """What one rank can restore, and what its agent has of an earlier world size."""
+
+    steps: list[tuple[int, str]]
+    earlier: list[_Earlier]
+
+
 class Restoring:
     """The steps that this rank can restore from the engine's memory and from the store.
 
-    `options` are arguments of load().
+    `options` are arguments of load(). `has_one_agent`: all ranks are on this machine.
     """
 
-    def __init__(self, native: _bitsnap.Engine, path: Path, ranks: Ranks, timeout_ms: int) -> None:
+    def __init__(self, native: _bitsnap.Engine, path: Path, ranks: Ranks, timeout_ms: int, has_one_agent: bool) -> None:
         self._native, self._path, self._ranks, self._timeout_ms = native, path, ranks, timeout_ms
+        self._has_one_agent = has_one_agent
+        self._own_earlier: list[_Earlier] = []
         self._deadline = 0.0
         self._is_agent_silent = False
 
@@ -58,7 +83,7 @@ class Restoring:
     def step(self, step: int, options: Mapping[str, Any], fallback: bool) -> Restored:
         """One step, without falling back to another one."""
         self.begin()
-        agreed = self.agreed(fallback) if self._ranks.agree else {}
+        agreed = self.agreed(fallback, step)
         return self._load(step, agreed.get(step, ""), options, fallback)
 
     def newest(self, options: Mapping[str, Any], fallback: bool) -> Restored | None:
@@ -92,17 +117,60 @@ class Restoring:
     def _left_ms(self) -> int:
         return max(int((self._deadline - time.monotonic()) * 1000), 0)
 
-    def agreed(self, fallback: bool) -> dict[int, str]:
-        """The steps that may be restored, with the attempt of those that only memory has."""
+    def agreed(self, fallback: bool, step: int | None = None) -> dict[int, str]:
+        """The steps that may be restored, with the attempt of those that only memory has.
+
+        A newer one that another number of ranks saved to memory, or the wanted one, becomes a checkpoint first.
+        """
+        found = self._gather_known(fallback)
+        kept = _earlier_step(found, self._common(found), step)
+        if kept is None:
+            return self._common(found)
+        why = self._persist_earlier(kept, found)
+        found = self._gather_known(fallback)
+        common = self._common(found)
+        if kept.step not in common:
+            _warn(
+                f"step {kept.step} was saved with world_size = {kept.world_size} to the memory of agents, and cannot "
+                f"be restored with world_size = {self._ranks.world_size}: {why}"
+            )
+        return common
+
+    def _gather_known(self, fallback: bool) -> list[_Known]:
+        """What each rank knows, which is only this one if ranks cannot communicate."""
         found, failure = self._ranks.together(lambda: self._known_steps(fallback))
         if failure is not None:
             raise failure.error
         assert found is not None
-        # Steps of the store come last and replace those of memory.
-        return dict(sorted(self._ranks.common(found), key=lambda each: each[1], reverse=True))
+        return self._ranks.gather(found)
 
-    def _known_steps(self, fallback: bool) -> list[tuple[int, str]]:
+    @staticmethod
+    def _common(found: list[_Known]) -> dict[int, str]:
+        steps = set(found[0].steps).intersection(*(each.steps for each in found[1:]))
+        # Steps of the store come last and replace those of memory.
+        return dict(sorted(steps, key=lambda each: each[1], reverse=True))
+
+    def _persist_earlier(self, kept: _Earlier, found: list[_Known]) -> str:
+        """Lets all agents that have states of the step store them. Returns why it cannot be restored if it cannot."""
+        if not self._ranks.agree and not self._has_one_agent:
+            return "ranks on several machines must be able to communicate for that, through torch.distributed"
+        absent = kept.absent(found)
+        if len(absent) == kept.world_size:
+            return "the agent has dropped it, as this training has begun to save"
+        if absent:
+            return f"no agent that is alive has the states of ranks {', '.join(map(str, sorted(absent)))}"
+        error = None
+        if any(each.is_part_of(kept) for each in self._own_earlier):
+            try:
+                self._native.persist_earlier(kept.step, kept.attempt, self._left_ms)
+            except BitsnapError as raised:
+                error = str(raised)
+        errors = [each for each in self._ranks.gather(error) if each is not None]
+        return errors[0] if errors else "the store does not have all of its shards"
+
+    def _known_steps(self, fallback: bool) -> _Known:
         """Steps in memory, with their attempt, and steps in the store, with an empty one."""
+        self._own_earlier = []
         try:
             found = self._native.steps(self._left_ms)
         except BitsnapError as error:
@@ -110,32 +178,26 @@ class Restoring:
                 raise
             self._is_agent_silent = isinstance(error, BusyError)
             _warn(f"the agent's memory cannot be read, only the store is used: {error}")
-            return [(step, "") for step in self._steps_of_store()]
+            return _Known([(step, "") for step in self._steps_of_store()], [])
         if not any(each.in_store for each in found):
-            self._check_store([each for each in found if not each.dropped_ranks])
-        self._warn_of_dropped(found)
+            self._check_store(any(each.in_memory for each in found))
         stored = [(each.step, "") for each in found if each.in_store]
         # Ranks that cannot communicate use only the steps that every rank has.
         sees_all = self._ranks.world_size == 1 or self._ranks.agree
         kept = [(each.step, each.attempt) for each in found if each.in_memory and (sees_all or each.everywhere)]
-        return stored + kept
+        self._own_earlier = [
+            _Earlier(each.step, each.attempt, each.earlier_ranks, frozenset(each.held_ranks))
+            for each in found
+            if each.earlier_ranks
+        ]
+        return _Known(stored + kept, self._own_earlier)
 
-    def _warn_of_dropped(self, found: list[RestorableStep]) -> None:
-        """Of a step in memory that is newer than all that can be restored, and that another number of ranks saved."""
-        for each in found:
-            if each.dropped_ranks and not any(other.in_store and other.step >= each.step for other in found):
-                _warn(
-                    f"step {each.step} was saved with world_size = {each.dropped_ranks} to the agent's memory, which "
-                    f"was dropped because world_size is {self._ranks.world_size} now: memory serves restarts with as "
-                    "many ranks only"
-                )
-
-    def _check_store(self, found: list[RestorableStep]) -> None:
+    def _check_store(self, has_memory: bool) -> None:
         """The engine leaves out a store that it cannot read, which must not be taken for an empty one."""
         try:
             self._steps_of_store()
         except BitsnapError as error:
-            if not found:
+            if not has_memory:
                 raise
             _warn(f"the store cannot be read: {error}")
 
@@ -181,6 +243,18 @@ class Restoring:
     def _from_store(self, step: int) -> Snapshot:
         store = self.store()
         return store.snapshot(step, 0 if store.checkpoint(step).shards == 1 else self._ranks.rank)
+
+
+def _earlier_step(found: list[_Known], restorable: Mapping[int, str], wanted: int | None) -> _Earlier | None:
+    """The newest complete step of an earlier world size that is worth storing, or else the one that lacks least."""
+    newest = max(restorable, default=-1)
+    worth = [
+        each
+        for known in found
+        for each in known.earlier
+        if (each.step > newest if wanted is None else each.step == wanted and wanted not in restorable)
+    ]
+    return max(worth, key=lambda each: (-len(each.absent(found)), *each[:3]), default=None)
 
 
 def is_damage(error: BaseException) -> bool:

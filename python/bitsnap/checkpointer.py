@@ -136,7 +136,8 @@ class Checkpointer:
         )
         self._saves = Saves(native, timeout_ms, on_progress)
         self._memory_note = ""  # what the last MemoryWarning said
-        self._restoring = Restoring(native, self.path, self._ranks, timeout_ms)
+        has_one_agent = not session or self._ranks.world_size == 1
+        self._restoring = Restoring(native, self.path, self._ranks, timeout_ms, has_one_agent)
         # Also at exit: calls that wait in the library must not outlive the interpreter.
         self._end = weakref.finalize(self, self._saves.let_go)
         self._flush = Flush(self._saves) if flush_on_sigterm else None

@@ -175,7 +175,7 @@ class Checkpointer:
         asked = set(ranks.gather(wanted))
         if len(asked) > 1:
             raise InvalidArgumentError(f"restore() was called for different steps: {', '.join(map(str, asked))}")
-        agreed = restoring.agreed(True)
+        agreed = restoring.agreed(True, wanted)
         candidates = sorted(agreed, reverse=True) if wanted is None else [wanted]
         if not candidates:
             return None

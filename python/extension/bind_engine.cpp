@@ -209,6 +209,11 @@ Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::st
   return self.call(context, true, [&](Engine& engine) { return engine.restore(step, attempt, timeout_ms, in_place); });
 }
 
+void persist_earlier(const PyEngine& self, std::uint64_t step, const std::string& attempt, std::uint64_t timeout_ms) {
+  RunContext context{nb::none()};
+  self.call(context, true, [&](Engine& engine) { return engine.persist_earlier(step, attempt, timeout_ms); });
+}
+
 template <typename Number>
 Number number_of(const PyEngine& self, Number (Engine::*getter)() const noexcept) {
   const std::shared_ptr<HeldEngine> engine = self.in_use();
@@ -254,8 +259,9 @@ void bind_save_state(nb::module_& module) {
       .field("everywhere", &RestorableStep::everywhere, "The agent has the state of every rank.")
       .field("in_store", &RestorableStep::in_store)
       .field("attempt", &RestorableStep::attempt, "The attempt that the state in memory is a part of.")
-      .field("dropped_ranks", &RestorableStep::dropped_ranks,
-             "If not 0, the number of ranks of an earlier job whose memory had the step, which was dropped.");
+      .field("earlier_ranks", &RestorableStep::earlier_ranks,
+             "If not 0, the number of ranks of an earlier job that saved the step to memory.")
+      .field("held_ranks", &RestorableStep::held_ranks, "Those of them whose states the agent has.");
   ReportClass<Engine::Restored>(module, "RestoredSnapshot", "An open snapshot of a restored step.")
       .field("snapshot", [](const Engine::Restored& self) { return PySnapshot{self.snapshot}; })
       .field("from_memory", &Engine::Restored::from_memory)
@@ -292,6 +298,7 @@ void bind_engine(nb::module_& module) {
            nb::arg("is_urgent") = true)
       .def("wait_all", &wait_all, nb::arg("timeout_ms"))
       .def("steps", &steps, nb::arg("timeout_ms"))
+      .def("persist_earlier", &persist_earlier, nb::arg("step"), nb::arg("attempt"), nb::arg("timeout_ms"))
       .def("restore", &restore, nb::arg("step"), nb::arg("attempt"), nb::arg("timeout_ms"), nb::kw_only(),
            nb::arg("in_place"));
 

@@ -60,6 +60,7 @@ Agent::Agent(const AgentOptions& options, os::FileSystem& files, os::LocalListen
 Agent::~Agent() {
   // The threads of the ranks call tell() and wake() until they end.
   ranks_.clear();
+  earlier_.reset();
 }
 
 void Agent::tell(std::uint32_t rank, std::uint64_t trainer, ProgressEvent event) {
@@ -100,6 +101,7 @@ Result<void> Agent::run() {
     is_told_to_abandon_ |= signals.count() > 1;
     stop_as_told();
     take_inbox();
+    settle_earlier();
     answer_lists();
   }
   // The socket closes when run() returns. The next trainer then finds no agent and starts another one.
@@ -120,7 +122,7 @@ std::optional<std::int64_t> Agent::time_left() {
   if (stopping_since_ns_) return is_busy ? std::optional(kTickMs) : std::nullopt;
   if (has_trainers() || is_busy) {
     last_trainer_ns_ = now;
-    return lists_.empty() ? kLongMs : kTickMs;
+    return lists_.empty() && persists_.empty() ? kLongMs : kTickMs;
   }
   const auto quiet_ms = static_cast<std::int64_t>((now - last_trainer_ns_) / 1'000'000);
   const auto left = static_cast<std::int64_t>(std::min(linger_ms_, kLongestWaitMs)) - quiet_ms;
@@ -136,10 +138,13 @@ void Agent::stop_as_told() {
   if (is_told_to_abandon_ && !is_abandoning_) {
     is_abandoning_ = true;
     for (const auto& [number, rank] : ranks_) rank->abandon();
+    if (!earlier_) return;
+    for (const auto& [number, rank] : earlier_->ranks) rank->abandon();
   }
 }
 
 bool Agent::is_idle(bool ignore_uncommitted) const {
+  if (earlier_ && earlier_->persisting) return false;
   return std::ranges::all_of(ranks_, [&](const auto& rank) { return rank.second->is_idle(ignore_uncommitted); });
 }
 
@@ -245,6 +250,7 @@ void Agent::close(std::uint64_t token) {
   const auto is_its = [token](const Request& request) { return request.connection == token; };
   std::erase_if(lists_, is_its);
   std::erase_if(stops_, is_its);
+  std::erase_if(persists_, is_its);
   set_urgency();
 }
 
@@ -255,6 +261,7 @@ void Agent::take_inbox() {
     std::swap(inbox, inbox_);
   }
   for (const Told& told : inbox.events) {
+    if (told.trainer == 0 && told.event.error && earlier_) earlier_->error = told.event.error;
     for (const auto& [token, connection] : connections_) {
       // Events for an earlier trainer of the rank are dropped: the present one learned the state of the slots from
       // `welcome`.

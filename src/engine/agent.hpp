@@ -79,6 +79,16 @@ class Agent final : public ProgressSink {
     bool is_counted = false;
     std::map<std::uint32_t, std::uint64_t> taken = {};  // the saves that each rank had staged; valid if `is_counted`
   };
+  // A job with another world size that the present trainers follow. Its states stay in memory until its present
+  // followers give their first arena or need the memory: they may ask for one step to be stored.
+  struct EarlierJob {
+    Hello first;
+    std::unique_ptr<Job> job;
+    std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks;
+    std::optional<PersistRequest> persisting = {};
+    std::uint64_t since_ns = 0;  // when persisting began
+    std::optional<Error> error = {};
+  };
   // The result of a fetch, on its way from a thread of a rank to the loop.
   struct Fetch : Request {
     Result<AgentRank::FetchResult> result;
@@ -122,12 +132,22 @@ class Agent final : public ProgressSink {
   [[nodiscard]] bool decide(std::uint32_t rank, const DecideRequest& request);
   // busy if the connection has too many requests without an answer that it has read.
   [[nodiscard]] Result<void> check_owed(std::uint64_t token) const;
+  [[nodiscard]] Result<void> on_fetch(const Request& asked, AgentRank& rank, const Packet& packet);
   [[nodiscard]] Result<void> on_hurry(std::uint64_t token, const Packet& packet);
   // Compresses at the priority of the trainers while one of them waits.
   void set_urgency();
   // As JSON, for people and monitoring. docs/guide/engine.md lists the keys.
   [[nodiscard]] std::string report() const;
-  void note_dropped();
+  // agent_earlier.cpp
+  // The present job has ended, and one with another world size begins.
+  void begin_other_job(std::uint32_t world_size);
+  [[nodiscard]] Result<void> on_persist(const Request& asked, const PersistRequest& request);
+  // Answers `persist` requests when the work for them has ended.
+  void settle_earlier();
+  // Gives the memory of the earlier job back, unless it is being stored.
+  void drop_earlier();
+  // The steps of the earlier job in memory, ascending.
+  [[nodiscard]] std::vector<MemoryStep> earlier_steps() const;
   [[nodiscard]] StepList step_list(std::uint32_t rank) const;
 
   void reply(const Request& request, MessageKind kind, std::string body,
@@ -169,7 +189,9 @@ class Agent final : public ProgressSink {
   std::optional<Hello> first_;
   std::unique_ptr<Job> job_;
   std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks_;
-  std::optional<MemoryStep> dropped_;  // the newest of the steps that a job of another world size had in memory
+  std::unique_ptr<EarlierJob> earlier_;
+  std::vector<Request> persists_;      // `persist` requests that wait
+  std::optional<MemoryStep> dropped_;  // the newest of the steps that an earlier job had in memory
   StepDecisions decisions_;
 };
 

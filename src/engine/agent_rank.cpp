@@ -159,6 +159,24 @@ std::vector<std::pair<std::uint64_t, std::string>> AgentRank::memory_attempts() 
   return kept;
 }
 
+void AgentRank::retire() {
+  const std::lock_guard lock(mutex_);
+  trainer_ = 0;
+}
+
+void AgentRank::persist(const PersistRequest& request) {
+  {
+    const std::lock_guard lock(mutex_);
+    work_.emplace_back(request);
+  }
+  changed_.notify_all();
+}
+
+bool AgentRank::is_settled() const {
+  const std::lock_guard lock(mutex_);
+  return work_.empty() && !encoding_ && publication_ == nullptr && !is_committing_;
+}
+
 std::size_t AgentRank::slot_count() const {
   const std::lock_guard lock(mutex_);
   return slots_.size();
@@ -212,6 +230,10 @@ void AgentRank::abandon() {
     const Error error(ErrorKind::cancelled, "the agent was stopped before it began this work");
     if (auto* const queued = std::get_if<QueuedSave>(&work)) fail_save(*queued, error);
     if (auto* const fetch = std::get_if<QueuedFetch>(&work)) fetch->done(tl::unexpected(error));
+    if (auto* const kept = std::get_if<PersistRequest>(&work)) {
+      const std::lock_guard lock(mutex_);
+      fail_save_locked(kept_ticket(kept->step), kept->step, error);
+    }
   }
 }
 
@@ -244,6 +266,10 @@ void AgentRank::run_encoder() {
     lock.unlock();
     if (save != nullptr) {
       encode(*save);
+      os::return_free_memory();
+    }
+    if (const auto* const kept = std::get_if<PersistRequest>(&work)) {
+      persist_kept(*kept);
       os::return_free_memory();
     }
     if (const auto* const fetch = std::get_if<QueuedFetch>(&work)) {

@@ -44,6 +44,9 @@
 
 namespace bitsnap::engine {
 
+// The ticket of a save that no trainer staged: far above those of trainers, and one for each step.
+[[nodiscard]] constexpr std::uint64_t kept_ticket(std::uint64_t step) noexcept { return UINT64_MAX - step; }
+
 class ProgressSink {
  public:
   ProgressSink() = default;
@@ -168,6 +171,14 @@ class AgentRank {
   // Queued behind earlier saves and fetches. The encoder thread calls `done`, or the caller of abandon().
   void fetch(const FetchRequest& request, FetchDone done);
 
+  // Later events belong to trainer 0, which is none, so that no trainer of another job takes them for its own.
+  void retire();
+  // Stores what memory has of the step, unless the store has the step. Queued behind earlier work. If it fails, an
+  // event of trainer 0 says why. Precondition: retired.
+  void persist(const PersistRequest& request);
+  // Whether nothing is left to do that this agent can do: shards that wait for other ranks do not count.
+  [[nodiscard]] bool is_settled() const;
+
   // Drops all saves and fetches that are not being encoded or published.
   void abandon();
 
@@ -203,7 +214,7 @@ class AgentRank {
     FetchRequest request;
     FetchDone done;
   };
-  using Work = std::variant<QueuedSave, QueuedFetch>;
+  using Work = std::variant<QueuedSave, QueuedFetch, PersistRequest>;
   // A save that goes to the store. The encoder thread owns it until `is_encoded`, then the writer thread.
   struct Publication {
     const QueuedSave queued;
@@ -273,6 +284,14 @@ class AgentRank {
   // The held slot with the complete state of a step.
   [[nodiscard]] std::optional<HeldState> slot_of(std::uint64_t step) const;
 
+  // agent_persist.cpp
+  void persist_kept(const PersistRequest& request);
+  // Returns whether there is anything to publish.
+  [[nodiscard]] Result<bool> encode_kept(const PersistRequest& request, Publication& publication, ProgressEvent& event);
+  [[nodiscard]] bool is_uncommitted(const PersistRequest& request) const;
+  // The memory of a held slot.
+  [[nodiscard]] std::pair<ConstByteSpan, std::shared_ptr<const os::MappedMemory>> slot_memory(std::uint32_t slot) const;
+
   // agent_memory.cpp
   // Gives back memory that a restore of `step` does not need.
   void give_back_beside(std::uint64_t step);
@@ -312,7 +331,7 @@ class AgentRank {
   std::optional<Arena> arena_;
   std::vector<Slot> slots_;
   std::deque<Work> work_;
-  std::optional<std::uint64_t> encoding_;  // number of the save that is being encoded; UINT64_MAX for a fetch
+  std::optional<std::uint64_t> encoding_;  // number of the save that is being encoded; UINT64_MAX for other work
   std::uint64_t taken_ = 0;
   bool is_committing_ = false;
   std::unique_ptr<Publication> publication_;  // from the encoder thread to the writer thread

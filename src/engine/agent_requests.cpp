@@ -104,10 +104,7 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
   // A restarted job may have another world size, once nothing of the last one is under way.
   const bool is_other = first_ && hello.world_size != first_->world_size;
   if (is_other && hello.store == first_->store && !stopping_since_ns_ && is_idle_job()) {
-    note_dropped();
-    ranks_.clear();
-    job_.reset();
-    first_.reset();
+    begin_other_job(hello.world_size);
   }
   BITSNAP_TRY(check_job(hello));
   for (const auto& [other, connection] : connections_) {
@@ -152,7 +149,8 @@ Result<void> Agent::check_owed(std::uint64_t token) const {
   const auto is_its = [token](const Request& request) { return request.connection == token; };
   const auto owed = static_cast<std::size_t>(
       std::ranges::count_if(connection.outgoing, [](const Outgoing& each) { return each.descriptor.has_value(); }) +
-      std::ranges::count_if(lists_, is_its) + std::ranges::count_if(stops_, is_its));
+      std::ranges::count_if(lists_, is_its) + std::ranges::count_if(stops_, is_its) +
+      std::ranges::count_if(persists_, is_its));
   if (owed + connection.fetching < kMaxOwed) return {};
   return fail(ErrorKind::busy,
               fmt::format("the connection already has {} requests whose answers are pending or unread", kMaxOwed));
@@ -160,7 +158,8 @@ Result<void> Agent::check_owed(std::uint64_t token) const {
 
 Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor>& descriptors) {
   const bool is_costly = packet.kind == MessageKind::status || packet.kind == MessageKind::stop ||
-                         packet.kind == MessageKind::list || packet.kind == MessageKind::fetch;
+                         packet.kind == MessageKind::list || packet.kind == MessageKind::fetch ||
+                         packet.kind == MessageKind::persist;
   if (is_costly) BITSNAP_TRY(check_owed(token));
   const Request asked{token, packet.number};
   if (packet.kind == MessageKind::status) {
@@ -186,6 +185,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       BITSNAP_ASSIGN(os::SharedMemory memory,
                      os::SharedMemory::adopt(std::move(descriptors.front()), std::numeric_limits<std::int64_t>::max()));
       BITSNAP_TRY(rank.set_arena(std::move(memory), offer));
+      drop_earlier();
       // What was told of the slots of the last one comes before the answer, and is not taken for these.
       take_inbox();
       reply(asked, MessageKind::ok, "{}");
@@ -218,17 +218,10 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       lists_.push_back({asked, *number, deadline_ns});
       return {};
     }
-    case MessageKind::fetch: {
-      BITSNAP_ASSIGN(const FetchRequest request, parse_body<FetchRequest>(packet.body));
-      ++connections_.at(token)->fetching;
-      rank.fetch(request, [this, asked](Result<AgentRank::FetchResult> result) {
-        {
-          const std::lock_guard lock(inbox_mutex_);
-          inbox_.fetches.push_back({asked, std::move(result)});
-        }
-        woken_.raise();
-      });
-      return {};
+    case MessageKind::fetch: return on_fetch(asked, rank, packet);
+    case MessageKind::persist: {
+      BITSNAP_ASSIGN(const PersistRequest request, parse_body<PersistRequest>(packet.body));
+      return on_persist(asked, request);
     }
     case MessageKind::hurry: return on_hurry(token, packet);
     case MessageKind::bye:
@@ -237,6 +230,20 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       return {};
     default: return fail(ErrorKind::corrupt, fmt::format("'{}' is not a request", message_kind_name(packet.kind)));
   }
+}
+
+Result<void> Agent::on_fetch(const Request& asked, AgentRank& rank, const Packet& packet) {
+  BITSNAP_ASSIGN(const FetchRequest request, parse_body<FetchRequest>(packet.body));
+  if (request.reads_store) drop_earlier();
+  ++connections_.at(asked.connection)->fetching;
+  rank.fetch(request, [this, asked](Result<AgentRank::FetchResult> result) {
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      inbox_.fetches.push_back({asked, std::move(result)});
+    }
+    woken_.raise();
+  });
+  return {};
 }
 
 Result<void> Agent::on_hurry(std::uint64_t token, const Packet& packet) {
@@ -262,15 +269,6 @@ bool Agent::decide(std::uint32_t rank, const DecideRequest& request) {
   return decisions_.decide(rank, request.step, slots);
 }
 
-// Ranks of another number cannot restore what is in memory; a restoring trainer says so.
-void Agent::note_dropped() {
-  for (const auto& [number, rank] : ranks_) {
-    const auto kept = rank->memory_attempts();
-    if (kept.empty() || (dropped_ && dropped_->step >= kept.back().first)) continue;
-    dropped_ = MemoryStep{.step = kept.back().first, .dropped_ranks = first_->world_size};
-  }
-}
-
 StepList Agent::step_list(std::uint32_t rank) const {
   const auto own = ranks_.at(rank)->memory_attempts();
   // States of one step from before and after a restart are not one state of all ranks.
@@ -286,7 +284,9 @@ StepList Agent::step_list(std::uint32_t rank) const {
     const bool is_everywhere = std::ranges::binary_search(everywhere, each);
     list.steps.push_back({.step = each.first, .memory = true, .everywhere = is_everywhere, .attempt = each.second});
   }
-  if (dropped_ && (own.empty() || own.back().first < dropped_->step)) list.steps.push_back(*dropped_);
+  for (const MemoryStep& each : earlier_steps()) {
+    if (own.empty() || own.back().first < each.step) list.steps.push_back(each);
+  }
   return list;
 }
 

@@ -47,6 +47,11 @@ Result<std::vector<RestorableStep>> Engine::steps(std::optional<std::uint64_t> t
 
 Result<std::optional<std::uint64_t>> Engine::newest_common_step() const { return impl_->newest_common_step(); }
 
+Result<void> Engine::persist_earlier(std::uint64_t step, const std::string& attempt,
+                                     std::optional<std::uint64_t> timeout_ms) const {
+  return impl_->persist_earlier(step, attempt, timeout_ms);
+}
+
 Result<Engine::Restored> Engine::restore(std::uint64_t step, const std::string& attempt,
                                          std::optional<std::uint64_t> timeout_ms, bool in_place) const {
   return impl_->restore(step, attempt, timeout_ms, in_place);

@@ -138,7 +138,7 @@ TEST_F(EngineRestartsTest, RestoringWithAnotherWorldSizeSaysWhatToDo) {
   expect_refused(0, 1, 1, {"saved by 2 ranks", "world_size = 1", "Start 2 ranks", "Store.load(1, shard=1)"});
   expect_refused(1, 3, 1, {"saved by 2 ranks", "world_size = 3", "Start 2 ranks", "Store.load(1, shard=1)"});
   save_with(2, 2, false);
-  expect_refused(0, 1, 2, {"world_size = 2", "world_size is 1 now", "as many ranks", "saved to the store"});
+  expect_refused(0, 1, 2, {"world_size = 2", "world_size is 1 now", "as many ranks", "steps of the store"});
   EXPECT_EQ((*Engine::attach(options()))->newest_common_step()->value(), 1U);
   // The whole state of one rank serves any number of ranks, from the store.
   save_with(1, 3, true);

@@ -228,7 +228,8 @@ struct MemoryStep {
   bool memory = false;
   bool everywhere = false;
   std::string attempt = {};         // empty with one rank
-  std::uint32_t dropped_ranks = 0;  // of an earlier job with another world size, which had the step in memory
+  std::uint32_t earlier_ranks = 0;  // of an earlier job with another world size, which saved the step to memory
+  std::vector<std::uint32_t> held_ranks = {};  // of these, those whose states of the attempt this agent still has
 
   friend bool operator==(const MemoryStep&, const MemoryStep&) = default;
 };
@@ -238,7 +239,8 @@ constexpr auto json_fields(std::type_identity<MemoryStep>) {
                     json_field<&MemoryStep::memory>("memory", JsonNeed::defaulted),
                     json_field<&MemoryStep::everywhere>("everywhere", JsonNeed::defaulted),
                     json_field<&MemoryStep::attempt>("attempt", JsonNeed::optional),
-                    json_field<&MemoryStep::dropped_ranks>("dropped_ranks", JsonNeed::optional)};
+                    json_field<&MemoryStep::earlier_ranks>("earlier_ranks", JsonNeed::optional),
+                    json_field<&MemoryStep::held_ranks>("held_ranks", JsonNeed::optional)};
 }
 
 // In shared memory, not in a packet.
@@ -247,6 +249,17 @@ struct StepList {
 };
 
 constexpr auto json_fields(std::type_identity<StepList>) { return std::array{json_field<&StepList::steps>("steps")}; }
+
+// Asks the agent to store what it has in memory of a step of the earlier job.
+struct PersistRequest {
+  std::uint64_t step = 0;
+  std::string attempt = {};  // empty if the earlier job had one rank
+};
+
+constexpr auto json_fields(std::type_identity<PersistRequest>) {
+  return std::array{json_field<&PersistRequest::step>("step"),
+                    json_field<&PersistRequest::attempt>("attempt", JsonNeed::optional)};
+}
 
 struct FetchRequest {
   std::uint64_t step = 0;

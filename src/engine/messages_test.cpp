@@ -294,8 +294,8 @@ TEST(Messages, RejectsMissingKeysAndWrongTypesInRows) {
   const SnapshotId id = *SnapshotId::from_hex("00112233445566778899aabbccddeeff");
   const Json fetched = to_json(Fetched{{{id, 1, 2}}, std::nullopt});
   expect_strict(fetched["files"][0], {}, row_of(fetched, "files", check<Fetched>));
-  const Json steps = to_json(StepList{{{1, true, true, "a", 2}}});
-  expect_strict(steps["steps"][0], {"memory", "everywhere", "attempt", "dropped_ranks"},
+  const Json steps = to_json(StepList{{{1, true, true, "a", 2, {0}}}});
+  expect_strict(steps["steps"][0], {"memory", "everywhere", "attempt", "earlier_ranks", "held_ranks"},
                 row_of(steps, "steps", check<StepList>));
   const Json welcome = to_json(Welcome{1, "1", 8192, {HeldSlot{true, 1}}});
   expect_strict(welcome["slots"][0], {}, row_of(welcome, "slots", check<Welcome>));

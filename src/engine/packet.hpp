@@ -30,6 +30,7 @@ enum class MessageKind : std::uint16_t {
   stop = 8,
   decide = 9,
   hurry = 10,
+  persist = 11,
   ok = 64,
   refused = 65,
   welcome = 66,

@@ -51,6 +51,8 @@ class Engine::Impl {
 
   [[nodiscard]] Result<std::vector<RestorableStep>> steps(std::optional<std::uint64_t> timeout_ms = {});
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step();
+  [[nodiscard]] Result<void> persist_earlier(std::uint64_t step, const std::string& attempt,
+                                             std::optional<std::uint64_t> timeout_ms);
   [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt,
                                          std::optional<std::uint64_t> timeout_ms, bool in_place);
 

@@ -45,17 +45,23 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint6
       BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
       BITSNAP_ASSIGN(const engine::StepList list, this->list(deadline));
       for (const engine::MemoryStep& step : list.steps) {
+        // Of several attempts of an earlier step, the one of the most ranks.
+        if (const auto known = found.find(step.step);
+            known != found.end() && known->second.held_ranks.size() >= step.held_ranks.size())
+          continue;
         found[step.step] = {.step = step.step,
                             .in_memory = step.memory,
                             .everywhere = step.everywhere,
                             .attempt = step.attempt,
-                            .dropped_ranks = step.dropped_ranks};
+                            .earlier_ranks = step.earlier_ranks,
+                            .held_ranks = step.held_ranks};
       }
     }
     if (const auto store = read_store()) {
       if (const auto committed = (*store)->steps()) {
         for (const std::uint64_t step : *committed) {
           RestorableStep& known = found[step];
+          if (known.earlier_ranks != 0) known = {};
           // The state in memory may be from before a restart, of an attempt that was never committed.
           if (!known.attempt.empty() && committed_attempt(step).value_or(std::nullopt) != known.attempt) known = {};
           known.step = step;
@@ -76,6 +82,18 @@ Result<std::optional<std::uint64_t>> Engine::Impl::newest_common_step() {
     if (step.everywhere || step.in_store) return std::optional(step.step);
   }
   return std::optional<std::uint64_t>();
+}
+
+Result<void> Engine::Impl::persist_earlier(std::uint64_t step, const std::string& attempt,
+                                           std::optional<std::uint64_t> timeout_ms) {
+  return no_throw("persist_earlier", [&]() -> Result<void> {
+    BITSNAP_TRY(check_process());
+    const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.wait_ms));
+    BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
+    BITSNAP_TRY(
+        ask(MessageKind::persist, serialize_body(engine::PersistRequest{step, attempt}), MessageKind::ok, deadline));
+    return {};
+  });
 }
 
 Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::string& attempt,
@@ -147,13 +165,14 @@ Result<void> Engine::Impl::check_not_dropped(std::uint64_t step, Clock::time_poi
   const auto known = list(deadline);
   if (!known) return {};  // the error of the store says enough
   const auto found = std::ranges::find(known->steps, step, &engine::MemoryStep::step);
-  if (found == known->steps.end() || found->dropped_ranks == 0) return {};
+  if (found == known->steps.end() || found->earlier_ranks == 0) return {};
   return fail(
       ErrorKind::invalid_argument,
-      fmt::format("step {} was saved with world_size = {} to the memory of the agent, which was dropped because "
-                  "world_size is {} now: memory serves restarts with as many ranks only. Steps that other "
-                  "numbers of ranks read must be saved to the store {}",
-                  step, found->dropped_ranks, options_.world_size, options_.path));
+      fmt::format("step {} was saved with world_size = {} to the memory of the agent, but world_size is {} now: memory "
+                  "serves restarts with as many ranks only. Other numbers of ranks read steps of the store {}{}",
+                  step, found->earlier_ranks, options_.world_size, options_.path,
+                  found->held_ranks.empty() ? ", and the agent has dropped this one"
+                                            : ": persist_earlier() stores what memory still has"));
 }
 
 Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const std::string& body, MessageKind expected,

@@ -7,6 +7,7 @@
 #include "base/try.hpp"
 #include "exec/executor.hpp"
 #include "save/base_finder.hpp"
+#include "save/snapshot_rewriter.hpp"
 #include "save/snapshot_writer.hpp"
 #include "store/spilling_file.hpp"
 #include "store/store_impl.hpp"
@@ -103,7 +104,7 @@ std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSa
       });
 }
 
-Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& state, const RunOptions& options,
+Result<void> Store::Impl::encode_file(store::PendingSave& save, const Write& write, const RunOptions& options,
                                       store::Destination destination, const std::shared_ptr<store::BaseWatch>& watch) {
   SaveOptions coding{.settings = settings_};
   coding.settings.max_depth = save.coding.max_depth;
@@ -131,7 +132,7 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
     BITSNAP_ASSIGN(file, create());
   }
   const auto executor = exec::make_executor(options.threads);
-  auto result = save::write_snapshot(state, coding, bases.get(), save.keeper.get(), *file, *executor);
+  auto result = write(coding, bases.get(), *file, *executor);
   if (!result) return tl::unexpected(name_file(std::move(result).error(), path));
   BITSNAP_TRY(file->sync());
   BITSNAP_TRY(file->close());
@@ -172,12 +173,11 @@ bool Store::Impl::is_next_base(const store::PendingSave& save) const {
   return settings_.base == BaseRule::previous || save.coding.links == 0;
 }
 
-Result<void> Store::Impl::encode(store::PendingSave& save, const State& state, const RunOptions& options,
-                                 store::Destination destination) {
-  if (destination == store::Destination::disk && is_next_base(save)) save.keeper = cache_->make_keeper();
-  const auto encode_or_keyframe = [&]() -> Result<void> {
+Result<void> Store::Impl::encode_or_keyframe(store::PendingSave& save, const Write& write, const RunOptions& options,
+                                             store::Destination destination) {
+  const auto encode = [&]() -> Result<void> {
     const auto watch = std::make_shared<store::BaseWatch>();
-    Result<void> encoded = encode_file(save, state, options, destination, watch);
+    Result<void> encoded = encode_file(save, write, options, destination, watch);
     if (encoded || !watch->failed || encoded.error().kind() == ErrorKind::cancelled) return encoded;
     // The base is damaged or gone. The training must be able to save nevertheless, so the file becomes a keyframe.
     cache_->forget_base();
@@ -187,11 +187,34 @@ Result<void> Store::Impl::encode(store::PendingSave& save, const State& state, c
     if (const auto file = file_system_.stat(path); file && file->exists) {
       BITSNAP_TRY(directories_.remove_file(save.step, save.file_name));
     }
-    return encode_file(save, state, options, destination, std::make_shared<store::BaseWatch>());
+    return encode_file(save, write, options, destination, std::make_shared<store::BaseWatch>());
   };
-  Result<void> encoded = encode_or_keyframe();
+  Result<void> encoded = encode();
   if (!encoded) take_back(save);
   return encoded;
+}
+
+Result<void> Store::Impl::encode(store::PendingSave& save, const State& state, const RunOptions& options,
+                                 store::Destination destination) {
+  if (destination == store::Destination::disk && is_next_base(save)) save.keeper = cache_->make_keeper();
+  const auto write = [&](const SaveOptions& coding, save::BaseFinder* bases, os::WritableFile& file,
+                         exec::Executor& executor) {
+    return save::write_snapshot(state, coding, bases, save.keeper.get(), file, executor);
+  };
+  return encode_or_keyframe(save, write, options, destination);
+}
+
+Result<void> Store::Impl::encode(store::PendingSave& save, const Snapshot& source, const RunOptions& options) {
+  save.coding.base.reset();
+  save.coding.links = 0;
+  save.coding.max_depth = 0;
+  std::vector<SnapshotId> dropped;
+  for (const BaseReference& base : source.bases()) dropped.push_back(base.id);
+  const auto write = [&](const SaveOptions& coding, save::BaseFinder* bases, os::WritableFile& file,
+                         exec::Executor& executor) {
+    return save::rewrite_snapshot(source, dropped, bases, coding, file, executor);
+  };
+  return encode_or_keyframe(save, write, options, store::Destination::disk);
 }
 
 }  // namespace bitsnap

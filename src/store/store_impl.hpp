@@ -23,6 +23,7 @@
 
 #include "os/file_system.hpp"
 #include "save/base_finder.hpp"
+#include "save/snapshot_writer.hpp"
 #include "store/base_cache.hpp"
 #include "store/checkpoint_reader.hpp"
 #include "store/commit_record.hpp"
@@ -71,6 +72,8 @@ class Store::Impl {
   // Encodes the snapshot file; as a keyframe if the base turns out to be damaged.
   [[nodiscard]] Result<void> encode(store::PendingSave& save, const State& state, const RunOptions& options,
                                     store::Destination destination);
+  // The same for what another snapshot holds, on disk and as a keyframe. Nothing is quantized again, and the id stays.
+  [[nodiscard]] Result<void> encode(store::PendingSave& save, const Snapshot& source, const RunOptions& options);
   // Writes the file, if it is in memory, and then the commit record or shard record. Everything is durable when it
   // returns.
   [[nodiscard]] Result<void> publish(store::PendingSave& save);
@@ -201,9 +204,14 @@ class Store::Impl {
   [[nodiscard]] std::unique_ptr<save::BaseFinder> find_bases(const store::PendingSave& save,
                                                              store::CheckpointReader& reader,
                                                              const std::shared_ptr<store::BaseWatch>& watch);
+  // Writes the content of a save.
+  using Write = std::function<Result<save::WriteSummary>(const SaveOptions& coding, save::BaseFinder* bases,
+                                                         os::WritableFile& file, exec::Executor& executor)>;
   // Afterwards, `watch` tells whether the base has failed.
-  Result<void> encode_file(store::PendingSave& save, const State& state, const RunOptions& options,
+  Result<void> encode_file(store::PendingSave& save, const Write& write, const RunOptions& options,
                            store::Destination destination, const std::shared_ptr<store::BaseWatch>& watch);
+  Result<void> encode_or_keyframe(store::PendingSave& save, const Write& write, const RunOptions& options,
+                                  store::Destination destination);
 
   // store_commit.cpp
   static Result<void> check_place(const ShardPlace& place);

@@ -194,22 +194,52 @@ def test_a_restart_with_another_number_of_ranks_says_how_to_read_the_shards(jobs
         each.close()
 
 
-@pytest.mark.parametrize("before", [1, 2])
-def test_memory_of_another_number_of_ranks_is_not_dropped_in_silence(jobs: Jobs, before: int) -> None:
-    def ranks(world_size: int) -> list[bitsnap.Checkpointer]:
-        places = [bitsnap.JobOptions(jobs.job, rank=rank, world_size=world_size) for rank in range(world_size)]
-        return [jobs(job=place, every=1000, every_memory=1) for place in places]
+def ranks_of(jobs: Jobs, world_size: int, absent: int = 0) -> list[bitsnap.Checkpointer]:
+    """Save to memory alone."""
+    places = [bitsnap.JobOptions(jobs.job, rank=rank, world_size=world_size) for rank in range(world_size - absent)]
+    return [jobs(job=place, every=1000, every_memory=1) for place in places]
 
-    earlier = ranks(before)
-    for save in [saved(each, 7, {"rank": each.rank}) for each in earlier]:
+
+def save_to_memory(checkpointers: list[bitsnap.Checkpointer], step: int) -> None:
+    for save in [saved(each, step, {"rank": each.rank, "step": step}) for each in checkpointers]:
         save.wait_memory()
-    for each in earlier:
+    for each in checkpointers:
         each.close()
-    lost = f"step 7 was saved with world_size = {before} to .* dropped because world_size is {3 - before} now"
-    for each in ranks(3 - before):
-        with pytest.warns(bitsnap.RestoreWarning, match=lost):
-            assert each.restore() is None
-        with pytest.raises(bitsnap.InvalidArgumentError, match=lost):
-            each.restore(7)
-        assert each.steps() == []
+
+
+def test_memory_of_another_number_of_ranks_is_stored_and_restored(jobs: Jobs) -> None:
+    save_to_memory(ranks_of(jobs, 1), 6)
+    save_to_memory(ranks_of(jobs, 1), 7)
+    for each, step in zip(ranks_of(jobs, 2), (None, 7), strict=True):
+        restored = each.restore(step)
+        assert restored is not None
+        assert (restored.step, restored.source, restored.state) == (7, "store", {"rank": 0, "step": 7})
         each.close()
+    save_to_memory(ranks_of(jobs, 2), 8)
+    (alone,) = ranks_of(jobs, 1)
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"saved by 2 ranks.*Store.load\(8, shard=1\)"):
+        alone.restore()
+    assert alone.steps() == [7, 8]
+    with bitsnap.Store(jobs.path, read_only=True) as store:
+        assert [store.load(8, shard=rank)["rank"] for rank in (0, 1)] == [0, 1]
+
+
+def test_memory_of_another_number_of_ranks_is_not_dropped_in_silence(jobs: Jobs) -> None:
+    save_to_memory(ranks_of(jobs, 3, absent=1), 7)
+    lost = "step 7 was saved with world_size = 3 .* world_size = 2: no agent that is alive has the states of ranks 2$"
+    first, second = ranks_of(jobs, 2)
+    with pytest.warns(bitsnap.RestoreWarning, match=lost):
+        assert first.restore() is None
+    with pytest.warns(bitsnap.RestoreWarning, match=lost), pytest.raises(bitsnap.InvalidArgumentError, match="step 7"):
+        first.restore(7)
+    saved(first, 1, {}).wait_memory()
+    with pytest.warns(bitsnap.RestoreWarning, match="begun to save"):
+        assert second.restore() is None
+    # Ranks of several machines that cannot communicate could choose different steps.
+    bitsnap.stop_agent(job=jobs.job, timeout=20)
+    first.close()
+    second.close()
+    save_to_memory(ranks_of(jobs, 1), 7)
+    apart = jobs(job=bitsnap.JobOptions(jobs.job, rank=0, world_size=2, session="s"), every_memory=1)
+    with pytest.warns(bitsnap.RestoreWarning, match=r"through torch\.distributed$"):
+        assert apart.restore() is None

@@ -1,0 +1,92 @@
+// Storing what memory kept of an earlier job: its trainers are gone, and trainers of another world size read the store.
+// The encoder thread runs this; the writer thread publishes the result as it publishes every save.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "engine/agent_rank.hpp"
+#include "engine/slot_layout.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::engine {
+
+void AgentRank::persist_kept(const PersistRequest& request) {
+  const QueuedSave queued{.staged = {.ticket = kept_ticket(request.step), .step = request.step},
+                          .attempt = request.attempt,
+                          .slot = {},
+                          .mapping = nullptr,
+                          .joined = job_.attempts.now()};
+  Publication* const publication = begin_publication(queued);
+  if (publication == nullptr) return;  // the rank ends
+  ProgressEvent event;
+  event.ticket = queued.staged.ticket;
+  const Result<bool> encoded = no_throw("encoding", [&] { return encode_kept(request, *publication, event); });
+  if (!encoded) {
+    const std::lock_guard lock(mutex_);
+    fail_save_locked(queued.staged.ticket, request.step,
+                     Error(encoded.error()).within(fmt::format("storing step {} of rank {}", request.step, rank_)));
+  }
+  end_encoding(*publication, encoded && *encoded, event);
+}
+
+bool AgentRank::is_uncommitted(const PersistRequest& request) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(uncommitted_, [&](const Uncommitted& shard) {
+    return shard.step == request.step && shard.attempt == request.attempt;
+  });
+}
+
+std::pair<ConstByteSpan, std::shared_ptr<const os::MappedMemory>> AgentRank::slot_memory(std::uint32_t slot) const {
+  const std::lock_guard lock(mutex_);
+  const ConstByteSpan bytes = arena_->mapping->bytes().subspan(
+      static_cast<std::size_t>(kSlotUnit + slot * arena_->slot_bytes), static_cast<std::size_t>(arena_->slot_bytes));
+  return {bytes, arena_->mapping};
+}
+
+Result<bool> AgentRank::encode_kept(const PersistRequest& request, Publication& publication, ProgressEvent& event) {
+  const std::uint64_t step = request.step;
+  if (is_uncommitted(request)) return false;  // the shard is durable
+  BITSNAP_ASSIGN(publication.store, open_store());
+  BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, publication.store->steps());
+  if (std::ranges::binary_search(steps, step)) return false;
+  const auto kept = memory_attempts();
+  if (!std::ranges::binary_search(kept, std::pair(step, request.attempt))) {
+    return fail(ErrorKind::not_found, fmt::format("attempt '{}' is not in the agent's memory", request.attempt));
+  }
+  std::optional<ShardPlace> place;
+  if (job_.world_size > 1) place = ShardPlace{.shard = rank_, .shards = job_.world_size, .attempt = request.attempt};
+  RunOptions run;
+  run.threads = job_.threads;
+  const std::unique_lock gate(job_.encode_gate);
+  const os::Stopwatch stopwatch;
+  Store::Impl& impl = Store::Impl::of(*publication.store);
+  BITSNAP_ASSIGN(publication.save, impl.begin(step, place));
+  store::PendingSave& save = *publication.save;
+  if (const auto chain = cache_->chain(step)) {
+    // The chunks that a slot holds are checked against their hashes: nothing that a trainer wrote there later is
+    // stored.
+    BITSNAP_ASSIGN(const std::shared_ptr<const Snapshot> snapshot, cache_->open(chain->front().id));
+    BITSNAP_TRY(impl.encode(save, *snapshot, run));
+  } else {
+    const std::optional<HeldState> held = slot_of(step);
+    if (!held) return fail(ErrorKind::not_found, "the state is not in the agent's memory any more");
+    const auto [bytes, mapping] = slot_memory(held->slot);
+    BITSNAP_ASSIGN(const State state, read_slot(bytes, bytes.size()));
+    BITSNAP_TRY(impl.encode(save, state, run, store::Destination::disk));
+    if (save.summary.id != held->id) {
+      return fail(ErrorKind::corrupt,
+                  fmt::format("the slot has the state {}, expected {}", save.summary.id.to_hex(), held->id.to_hex()));
+    }
+  }
+  if (save.coding.damage) set_last_error(*save.coding.damage);
+  event.raw_bytes = save.summary.raw_bytes;
+  event.stored_bytes = save.summary.stored_bytes;
+  event.base = save.coding.base;
+  event.encode_us = elapsed_us(stopwatch);
+  return true;
+}
+
+}  // namespace bitsnap::engine
