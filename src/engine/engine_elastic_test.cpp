@@ -32,6 +32,7 @@ class EngineElasticTest : public EngineFixture {
       wanted.rank = rank;
       wanted.world_size = world_size;
       wanted.slots = slots;
+      wanted.linger_ms = kWaitMs;  // no slow machine ends the agent between two jobs
       engines.push_back(attach(wanted));
     }
     return engines;
