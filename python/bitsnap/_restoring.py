@@ -159,12 +159,13 @@ class Restoring:
             return "the agent has dropped it, as this training has begun to save"
         if absent:
             return f"no agent that is alive has the states of ranks {', '.join(map(str, sorted(absent)))}"
+        has_part = any(each.is_part_of(kept) for each in self._own_earlier)
         error = None
-        if any(each.is_part_of(kept) for each in self._own_earlier):
-            try:
-                self._native.persist_earlier(kept.step, kept.attempt, self._left_ms)
-            except BitsnapError as raised:
-                error = str(raised)
+        # A rank whose agent has no part asks, too, so that it does not take the checkpoint for a later save of its own.
+        try:
+            self._native.persist_earlier(kept.step, kept.attempt, self._left_ms)
+        except BitsnapError as raised:
+            error = str(raised) if has_part else None
         errors = [each for each in self._ranks.gather(error) if each is not None]
         return errors[0] if errors else "the store does not have all of its shards"
 

@@ -261,7 +261,9 @@ void Agent::take_inbox() {
     std::swap(inbox, inbox_);
   }
   for (const Told& told : inbox.events) {
-    if (told.trainer == 0 && told.event.error && earlier_) earlier_->error = told.event.error;
+    const bool is_earlier = told.trainer == 0 && earlier_ && earlier_->persisting;
+    if (is_earlier && told.event.error && told.event.ticket == kept_ticket(earlier_->persisting->step))
+      earlier_->error = told.event.error;
     for (const auto& [token, connection] : connections_) {
       // Events for an earlier trainer of the rank are dropped: the present one learned the state of the slots from
       // `welcome`.

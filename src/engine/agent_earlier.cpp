@@ -24,7 +24,10 @@ void Agent::begin_other_job(std::uint32_t world_size) {
       std::ranges::any_of(ranks_, [](const auto& rank) { return !rank.second->memory_attempts().empty(); });
   if (has_states) {
     drop_earlier();
-    for (const auto& [number, rank] : ranks_) rank->retire();
+    for (const auto& [number, rank] : ranks_) {
+      rank->retire();
+      job_->attempts.note_hello(number);  // a shard of a kept state does not fail because other trainers have left
+    }
     earlier_ = std::make_unique<EarlierJob>(EarlierJob{*std::move(first_), std::move(job_), std::move(ranks_)});
   }
   ranks_.clear();
@@ -96,11 +99,12 @@ void Agent::settle_earlier() {
   };
   if (!all_ranks([](const AgentRank& rank) { return rank.is_settled(); })) return;
   const bool has_all = earlier_->ranks.size() == earlier_->first.world_size;
-  const bool is_committed = all_ranks([](const AgentRank& rank) { return rank.is_idle(false); });
+  const PersistRequest& present = *earlier_->persisting;
+  const bool is_committed = all_ranks([&](const AgentRank& rank) { return !rank.is_uncommitted(present); });
   const bool is_patient = os::monotonic_ns() - earlier_->since_ns < kOwnCommitNs;
   if (has_all && !is_committed && !earlier_->error && is_patient) return;
   take_inbox();  // what the ranks told before they had settled
-  const std::uint64_t step = earlier_->persisting->step;
+  const std::uint64_t step = present.step;
   earlier_->persisting.reset();
   std::optional<Error> error = earlier_->error;
   if (!error && has_all && !is_committed)

@@ -178,6 +178,8 @@ class AgentRank {
   void persist(const PersistRequest& request);
   // Whether nothing is left to do that this agent can do: shards that wait for other ranks do not count.
   [[nodiscard]] bool is_settled() const;
+  // Whether this rank's shard of the step is stored, and waits for those of other ranks.
+  [[nodiscard]] bool is_uncommitted(const PersistRequest& request) const;
 
   // Drops all saves and fetches that are not being encoded or published.
   void abandon();
@@ -288,7 +290,6 @@ class AgentRank {
   void persist_kept(const PersistRequest& request);
   // Returns whether there is anything to publish.
   [[nodiscard]] Result<bool> encode_kept(const PersistRequest& request, Publication& publication, ProgressEvent& event);
-  [[nodiscard]] bool is_uncommitted(const PersistRequest& request) const;
   // The memory of a held slot.
   [[nodiscard]] std::pair<ConstByteSpan, std::shared_ptr<const os::MappedMemory>> slot_memory(std::uint32_t slot) const;
 

@@ -9,8 +9,10 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "engine/agent_process_testing.hpp"
 #include "engine/agent_thread_testing.hpp"
 #include "engine/engine_fixture_testing.hpp"
 #include "os/file_system_faulty.hpp"
@@ -19,6 +21,7 @@
 namespace bitsnap::engine {
 namespace {
 
+using store::Training;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Engines = std::vector<std::unique_ptr<Engine>>;
@@ -28,10 +31,11 @@ class EngineElasticTest : public EngineFixture {
   Engines attach_all(std::uint32_t world_size, std::uint32_t slots = 2, std::uint32_t absent = 0) {
     Engines engines;
     for (std::uint32_t rank = 0; rank + absent < world_size; ++rank) {
-      EngineOptions wanted = options();
+      EngineOptions wanted = options(program_);
       wanted.rank = rank;
       wanted.world_size = world_size;
       wanted.slots = slots;
+      wanted.session = session_;
       wanted.linger_ms = kWaitMs;  // no slow machine ends the agent between two jobs
       engines.push_back(attach(wanted));
     }
@@ -46,6 +50,9 @@ class EngineElasticTest : public EngineFixture {
       EXPECT_EQ(engines[rank]->wait(tickets[rank], wanted, kWaitMs)->stage, wanted);
     }
   }
+
+  std::string session_;
+  std::string program_;  // of the agent, unless a thread is one
 
   static RestorableStep newest(const Engine& engine) { return engine.steps()->back(); }
 
@@ -161,6 +168,54 @@ TEST_F(EngineElasticTest, AFullDiskLosesNothing) {
   full.reset();
   const auto again = after[0]->persist_earlier(1, kept.attempt);
   ASSERT_TRUE(again.has_value()) << again.error().message();
+  expect_stored(1, 2);
+}
+
+TEST_F(EngineElasticTest, AStepThatWasStoredIsNotTakenForALaterSaveOfIt) {
+  program_ = agent_program_in(directory_.path());
+  save_all(attach_all(2), 5);
+  const Engines after = attach_all(1);
+  ASSERT_TRUE(after[0]->persist_earlier(5, newest(*after[0]).attempt).has_value());
+  expect_stored(5, 2);
+  const Training stored = trained_;
+  // The training goes back to step 3. It saves another state of step 5, later two of step 6; the agents that have the
+  // second ones die before they save them.
+  trained_.step();
+  save_all(after, 4);
+  for (const std::uint64_t step : {5U, 6U}) {
+    std::uint64_t ticket = 0;
+    {
+      const StoppedAgent stopped(after[0]->agent_process());
+      ticket = after[0]->save(step, trained_.state())->ticket;
+      kill_agent(*after[0]);
+    }
+    const auto ended = after[0]->wait(ticket, SaveStage::persisted, kWaitMs);
+    ASSERT_TRUE(ended.has_value());
+    EXPECT_EQ(ended->stage, SaveStage::failed) << step;
+    trained_.step();
+    if (step == 5) save_all(after, 6, true);
+  }
+  trained_ = stored;
+  expect_stored(5, 2);
+}
+
+TEST_F(EngineElasticTest, AShardWaitsForASlowOneOfAnotherRank) {
+  os::FaultyFileSystem slow(os::real_file_system());
+  std::string first;  // one rank encodes at a time
+  bool is_slow = true;
+  slow.watch([&](const os::FaultyFileSystem::Step& step) {
+    if (step.operation != os::FileOperation::append || !step.path.ends_with(".bsnap")) return;
+    if (first.empty()) first = step.path;
+    if (first != step.path && std::exchange(is_slow, false)) ::usleep(2'500'000);
+  });
+  const AgentThread agent(job_, slow);
+  session_ = "first";
+  save_all(attach_all(2), 1);
+  session_ = "second";
+  static_cast<void>(attach_all(2));  // restarts, and leaves
+  const Engines after = attach_all(1);
+  const auto stored = after[0]->persist_earlier(1, newest(*after[0]).attempt);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
   expect_stored(1, 2);
 }
 

@@ -115,10 +115,6 @@ Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& 
   const Clock::time_point deadline = engine::deadline_in(complete.wait_ms);
   std::unique_ptr<Impl> impl(new Impl(complete, files, std::move(memory)));
   BITSNAP_TRY(impl->check_store());
-  if (const auto store = impl->read_store()) {
-    const auto steps = (*store)->steps();
-    if (steps && !steps->empty()) impl->newest_before_ = steps->back();
-  }
   const std::lock_guard lock(impl->save_mutex_);
   BITSNAP_TRY(impl->connected(deadline));
   return impl;
@@ -278,7 +274,7 @@ Result<void> Engine::Impl::hand_over_again(const Link& link, std::uint64_t numbe
                        .step = save.state.step,
                        .bytes = save.bytes,
                        .persist = save.state.persist,
-                       .again = save.was_told && is_new_step(save.state.step)});
+                       .again = save.was_told && save.is_new});
       save.was_told = true;
     }
   }

@@ -89,6 +89,7 @@ class Engine::Impl {
     std::optional<std::uint32_t> slot;  // the slot that still holds the state
     std::uint64_t bytes = 0;            // bytes used in the slot
     std::uint64_t link = 0;             // number of the link that staged it last
+    bool is_new = false;                // a checkpoint of this step can only come from this save
     bool was_told = false;              // an agent was told of it and may have accepted it
     int agents_died = 0;                // agents that died while they had it
     std::optional<Error> lost = {};     // set if the agent died and no slot holds the state: persisted or lost
@@ -134,8 +135,6 @@ class Engine::Impl {
                                              bool is_urgent);
   [[nodiscard]] Result<void> wait_until_all_over(std::uint64_t timeout_ms);
   [[nodiscard]] Result<void> wait_for_change(Clock::time_point deadline);
-  // Whether a checkpoint of this step in the store can only come from a save of this object.
-  [[nodiscard]] bool is_new_step(std::uint64_t step) const { return !newest_before_ || step > *newest_before_; }
   // Ends the lost saves: as persisted if the store has them, as failed otherwise.
   void settle_lost();
   // Precondition of the next two functions: `mutex_` is held.
@@ -164,6 +163,8 @@ class Engine::Impl {
   // nullopt: all slots are in use and WhenBusy::skip is set.
   [[nodiscard]] Result<std::optional<std::uint32_t>> take_slot(Clock::time_point deadline);
   [[nodiscard]] Result<std::optional<std::uint32_t>> wait_for_slot(Clock::time_point deadline);
+  // Whether the store can have this step only from the save that begins now. Called for each save, in their order.
+  [[nodiscard]] bool is_new_step(std::uint64_t step, bool persist);
   [[nodiscard]] Result<void> hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline);
 
   // trainer_memory.cpp
@@ -243,8 +244,11 @@ class Engine::Impl {
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> early_frees_;  // slots freed right after `welcome`, before `slots_` was set
   std::uint64_t last_ticket_ = 0;
-  // The newest step in the store when this object attached. Steps up to it are not from saves of this object.
-  std::optional<std::uint64_t> newest_before_;
+  // Steps below this one may be in the store by something else than the save that begins next: those that the store had
+  // before the first save, those that persist_earlier() asked for, and those of earlier saves. Guarded by
+  // `save_mutex_`.
+  std::uint64_t least_new_step_ = 0;
+  bool knows_store_ = false;  // `least_new_step_` counts what the store had before the first save
   std::map<std::uint64_t, Save> saves_;
   std::vector<SaveState> failures_;
   bool is_lost_ = true;  // there is no usable link

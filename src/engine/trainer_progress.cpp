@@ -95,7 +95,7 @@ void Engine::Impl::settle_lost() {
     const std::lock_guard lock(mutex_);
     for (auto& [ticket, save] : saves_) {
       if (!save.lost || save.state.is_over()) continue;
-      if (is_new_step(save.state.step) && std::ranges::binary_search(steps, save.state.step)) {
+      if (save.is_new && std::ranges::binary_search(steps, save.state.step)) {
         save.state.stage = SaveStage::persisted;
       } else {
         end_with(save, *save.lost);

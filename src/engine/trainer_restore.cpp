@@ -90,6 +90,8 @@ Result<void> Engine::Impl::persist_earlier(std::uint64_t step, const std::string
     BITSNAP_TRY(check_process());
     const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.wait_ms));
     BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
+    // Whatever the answer: agents may store the step later than the first save of this trainer.
+    least_new_step_ = std::max(least_new_step_, step + 1);
     BITSNAP_TRY(
         ask(MessageKind::persist, serialize_body(engine::PersistRequest{step, attempt}), MessageKind::ok, deadline));
     return {};

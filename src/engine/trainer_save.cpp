@@ -82,6 +82,7 @@ Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, boo
   // From here on the save is recorded: if the agent dies now, the next agent gets it.
   save.slot = slot;
   save.bytes = plan.bytes;
+  save.is_new = is_new_step(step, persist);
   {
     const std::lock_guard lock(mutex_);
     slots_[*slot] = Slot{.state = SlotState::given, .ticket = save.state.ticket};
@@ -107,6 +108,17 @@ Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, boo
     found->second.state.stall_seconds = known.stall_seconds;
   }
   return known;
+}
+
+bool Engine::Impl::is_new_step(std::uint64_t step, bool persist) {
+  if (!knows_store_) {
+    const auto steps = read_store().and_then([](const auto& store) { return store->steps(); });
+    knows_store_ = steps || steps.error().kind() == ErrorKind::not_found;
+    if (steps && !steps->empty()) least_new_step_ = std::max(least_new_step_, steps->back() + 1);
+  }
+  const bool is_new = knows_store_ && step >= least_new_step_;
+  if (persist) least_new_step_ = std::max(least_new_step_, step + 1);
+  return is_new;
 }
 
 // Tells the agent that the save is staged; if the agent dies before it hears, tells the next one. Does not wait for the
