@@ -86,7 +86,7 @@ class Agent final : public ProgressSink {
     std::unique_ptr<Job> job;
     std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks;
     std::optional<PersistRequest> persisting = {};
-    std::uint64_t since_ns = 0;  // when persisting began
+    std::uint64_t since_ns = 0;  // when the last shard was still being written
     std::optional<Error> error = {};
   };
   // The result of a fetch, on its way from a thread of a rank to the loop.

@@ -97,6 +97,7 @@ void Agent::settle_earlier() {
   const auto all_ranks = [this](const auto& is_true) {
     return std::ranges::all_of(earlier_->ranks, [&](const auto& rank) { return is_true(*rank.second); });
   };
+  if (!all_ranks([](const AgentRank& rank) { return rank.is_idle(true); })) earlier_->since_ns = os::monotonic_ns();
   if (!all_ranks([](const AgentRank& rank) { return rank.is_settled(); })) return;
   const bool has_all = earlier_->ranks.size() == earlier_->first.world_size;
   const PersistRequest& present = *earlier_->persisting;

@@ -201,22 +201,20 @@ TEST_F(EngineElasticTest, AStepThatWasStoredIsNotTakenForALaterSaveOfIt) {
 
 TEST_F(EngineElasticTest, AShardWaitsForASlowOneOfAnotherRank) {
   os::FaultyFileSystem slow(os::real_file_system());
-  std::string first;  // one rank encodes at a time
-  bool is_slow = true;
+  std::string last;  // one rank encodes at a time
   slow.watch([&](const os::FaultyFileSystem::Step& step) {
     if (step.operation != os::FileOperation::append || !step.path.ends_with(".bsnap")) return;
-    if (first.empty()) first = step.path;
-    if (first != step.path && std::exchange(is_slow, false)) ::usleep(2'500'000);
+    if (std::exchange(last, step.path) != step.path) ::usleep(1'100'000);
   });
   const AgentThread agent(job_, slow);
   session_ = "first";
-  save_all(attach_all(2), 1);
+  save_all(attach_all(4), 1);
   session_ = "second";
-  static_cast<void>(attach_all(2));  // restarts, and leaves
+  static_cast<void>(attach_all(4));  // restarts, and leaves
   const Engines after = attach_all(1);
   const auto stored = after[0]->persist_earlier(1, newest(*after[0]).attempt);
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
-  expect_stored(1, 2);
+  expect_stored(1, 4);
 }
 
 TEST_F(EngineElasticTest, AStoppedAgentFinishesWhatItStores) {
