@@ -26,8 +26,8 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save, save
 
 from bench.dcp_training import EPS, KINDS, State, Training, blank, local_tensors, same_bits
-from bitsnap import Adam
-from bitsnap.dcp import StorageReader, StorageWriter
+from bitsnap import Adam, AgentOptions, Checkpointer
+from bitsnap.dcp import AgentSaves, StorageReader, StorageWriter
 
 RANKS = 4
 STORES = ("bitsnap", "bitsnap, bounded")
@@ -192,12 +192,17 @@ class Rank:
 
         return self.slowest(work)[0]
 
+    def agent_saves(self) -> AgentSaves:
+        path = self.task.folder / "bitsnap-agent"
+        return AgentSaves(Checkpointer(path, agent=AgentOptions(linger=1.0)))
+
     def async_ways(self) -> dict[str, dict[str, Any]]:
         thread, process = AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS
         stager = DefaultStager(StagingOptions(False, False, False, False))
         ways: list[tuple[str, Any, AsyncCheckpointerType, DefaultStager | None]] = [
             ("bitsnap, thread", self.writer("bitsnap"), thread, None),
             ("bitsnap, thread, keep_copy=False", StorageWriter(keep_copy=False), thread, None),
+            ("bitsnap, agent", self.agent_saves(), thread, None),
             ("bitsnap, process", self.writer("bitsnap"), process, None),
             ("DCP, thread", self.writer(DCP), thread, None),
             ("DCP, thread, one DefaultStager", self.writer(DCP), thread, stager),
@@ -216,9 +221,12 @@ class Rank:
             self.times["stall"][WARM_COPY].append(copied)
             self.times["stall"][NEW_COPY].append(self.copy(state, new=True))
             folder = self.task.folder / way.replace(" ", "-").replace(",", "")
+            options = dict(ways[way])
+            if isinstance(options["storage_writer"], AgentSaves):
+                options["storage_writer"] = options["storage_writer"].writer(state["step"])
             dist.barrier()
             start = time.perf_counter()
-            future: Any = async_save(state, checkpoint_id=folder / f"step-{state['step']}", **ways[way])
+            future: Any = async_save(state, checkpoint_id=folder / f"step-{state['step']}", **options)
             returned = time.perf_counter()
             future.result()  # before the ranks compare times, because it uses the same process group
             finished = time.perf_counter()

@@ -7,9 +7,24 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bitsnap._adam import AdamValues, values_of_group, values_of_step
+from bitsnap._adam import AdamSources, AdamValues, values_of_group, values_of_step
 
 _GROUPS, _STATE, _MOMENT = "param_groups", "state", "exp_avg"
+
+
+def adam_of_shard(given: AdamSources, names: Mapping[str, str], state: Mapping[str, Any]) -> AdamSources:
+    """Adam's numbers for the tensors of one rank, from the arguments and from the flat state of all.
+
+    Args:
+        names: of the tensors in DCP, by their keys in the state of the shard.
+        state: as the planner made it flat.
+    """
+    found, by_name = adam_in(state), given.by_name
+    return AdamSources(
+        given.for_all,
+        None if by_name is None else lambda key: by_name(names[key]) if key in names else None,
+        found={key: found[name] for key, name in names.items() if name in found},
+    )
 
 
 def adam_in(state: Mapping[str, Any]) -> dict[str, AdamValues]:

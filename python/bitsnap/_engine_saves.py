@@ -148,13 +148,16 @@ class Save:
             raise BusyError(f"step {self.step} was skipped: {self._why_skipped}")
         return self.state()
 
-    def _wait(self, stage: str, timeout: float | None) -> bool:
-        """Whether the save has reached the stage, or has ended."""
+    def _wait(self, stage: str, timeout: float | None, *, is_urgent: bool = True) -> bool:
+        """Whether the save has reached the stage, or has ended.
+
+        `is_urgent`: the training waits, so that the agent works at the priority of the training.
+        """
         timeout_ms = self._saves.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout")
         if self._state.is_over:
             return True
         try:
-            self._state = self._saves.native.wait(self._state.ticket, stage, timeout_ms)
+            self._state = self._saves.native.wait(self._state.ticket, stage, timeout_ms, is_urgent=is_urgent)
         except BusyError:
             return self.done()
         return True

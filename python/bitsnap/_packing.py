@@ -25,6 +25,13 @@ from bitsnap.settings import may_lose, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, native_base
 
 
+class StateWithAdam(NamedTuple):
+    """A state for a Checkpointer, with what is known of Adam in this state."""
+
+    state: Any
+    adam: AdamSources
+
+
 class PackedState(NamedTuple):
     adam: AdamOfState
     entries: list[Entry]

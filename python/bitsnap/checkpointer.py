@@ -19,7 +19,7 @@ from bitsnap._engine_saves import OnProgress, Save, Saves
 from bitsnap._flush import Flush
 from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
 from bitsnap._options import Masters, PathLike, Role, absolute_path, native_path
-from bitsnap._packing import PackedState, Packer
+from bitsnap._packing import PackedState, Packer, StateWithAdam
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._ranks import Ranks
 from bitsnap._reading import Device
@@ -381,13 +381,14 @@ class Checkpointer:
     ) -> PackedState:
         # Modules and registered values can be called, too, with another meaning.
         is_function = callable(state) and not hasattr(state, "state_dict") and registration_of(type(state)) is None
-        made = state() if is_function else state
-        settings = self._settings
+        made, adam, settings = state() if is_function else state, self._adam, self._settings
+        if isinstance(made, StateWithAdam):
+            made, adam = made
         if not may_lose(settings):
             self._stored_settings = self._stored_settings or self._settings_of_store()
             settings = self._stored_settings or settings
         return self._packer.pack(
-            made, settings, self._adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle
+            made, settings, adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle
         )
 
     def _settings_of_store(self) -> Settings | None:

@@ -8,6 +8,7 @@
 
 A checkpoint id is the directory of a store and a step in it. Loading decodes only the chunks that a rank needs, however
 the tensors were divided when they were saved. Nothing in a checkpoint is unpickled.
+AgentSaves makes writers for asynchronous saves that an agent compresses.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ import itertools
 import json
 import os
 import uuid
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.checkpoint import metadata as dcp_metadata
@@ -33,8 +33,6 @@ from torch.distributed.checkpoint.planner import (
     LoadPlanner,
     SavePlan,
     SavePlanner,
-    WriteItem,
-    WriteItemType,
 )
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
@@ -48,13 +46,14 @@ from torch.futures import Future
 from bitsnap._adam import Adams, AdamSources, adam_for_many
 from bitsnap._arguments import LARGEST_COUNT, number_of, positive_of
 from bitsnap._bitsnap import Settings, is_store
-from bitsnap._boxes import Box
-from bitsnap._dcp_adam import adam_in
+from bitsnap._dcp_adam import adam_of_shard
+from bitsnap._dcp_agent import AgentSaves as AgentSaves, AgentWriter as AgentWriter
 from bitsnap._dcp_checkpoint import KEY, OpenCheckpoint
+from bitsnap._dcp_shards import Roles, paths_of, results_of, shard_of
 from bitsnap._dcp_staging import StagedCopies
 from bitsnap._meetings import word_of_start
 from bitsnap._naming import checkpoint_id_of
-from bitsnap._options import PathLike, Role, native_path
+from bitsnap._options import PathLike, native_path
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap.errors import (
     BusyError,
@@ -63,8 +62,6 @@ from bitsnap.errors import (
 )
 from bitsnap.settings import settings_of
 from bitsnap.store import Store
-
-Roles: TypeAlias = Mapping[str, Role] | Callable[[str], Role | None]
 
 # Of the saves of this process without a coordinator, whichever writer makes them: the same on all ranks.
 _numbers = itertools.count(1)
@@ -230,44 +227,23 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         """Compresses and writes the shard of this rank."""
         store, step = self._opened()
         place: _Place = plan.storage_data
-        state: dict[str, Any] = {}
-        names: dict[str, str] = {}  # in DCP, by the keys of the state
-        roles: dict[str, Role] = {}
-        values: dict[str, Any] = {}
-        tensors = []
-        results = []
-        for item in plan.items:
-            name = item.index.fqn
-            if item.type == WriteItemType.BYTE_IO:
-                values[name] = _value_of(item, planner)
-                results.append(WriteResult(item.index, 0, place.shard))
-                continue
-            tensor = planner.resolve_data(item)
-            assert isinstance(tensor, torch.Tensor)
-            tensors.append(tensor)
-            key, value = _entry_of(item, tensor.detach())
-            state[key], names[key] = value, name
-            role = self._role_of(name)
-            if role is not None:
-                roles[key] = role
-            results.append(WriteResult(item.index, tensor.nbytes, place.shard))
-        state[KEY] = {"values": values, "paths": _paths_of(plan.planner_data)}
-        self._look_for_adam(names, getattr(planner, "state_dict", {}))
+        shard = shard_of(plan.items, planner, plan.planner_data, self._roles)
+        vars(self._numbers).update(vars(adam_of_shard(self._adam, shard.names, getattr(planner, "state_dict", {}))))
         store.save_shard(
             step,
-            state,
+            shard.state,
             shard=place.shard,
             shards=place.shards,
             attempt=self._attempt(),
-            roles=roles,
+            roles=shard.roles,
             opaque=self._opaque,
             replace=bool(self._replaced),
         )
-        self._copies.release(tensors)
+        self._copies.release(shard.tensors)
         if not self._use_collectives:
             store.commit(step, place.shards, self._attempt(), replace=bool(self._replaced))
         future: Future[list[WriteResult]] = Future()
-        future.set_result(results)
+        future.set_result(results_of(plan.items, place.shard))
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
@@ -281,7 +257,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
             for result in written
             if isinstance(metadata.state_dict_metadata.get(result.index.fqn), dcp_metadata.BytesStorageMetadata)
         }
-        described = {"save_id": self._save_id, "values": shards, "paths": _paths_of(metadata.planner_data)}
+        described = {"save_id": self._save_id, "values": shards, "paths": paths_of(metadata.planner_data)}
         outcome = store.commit(
             step,
             len(results),
@@ -320,20 +296,6 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         if not self._use_collectives:
             parts += [word_of_start() if _is_distributed() else self._save_id, str(self._number)]
         return f"dcp-{hashlib.sha256(':'.join(parts).encode()).hexdigest()[:16]}"
-
-    def _look_for_adam(self, names: Mapping[str, str], state: Mapping[str, Any]) -> None:
-        """Takes Adam's numbers for the tensors of this rank from the arguments and from the flat state of all."""
-        given, found = self._adam, adam_in(state)
-        self._numbers.for_all = given.for_all
-        if given.by_name is not None:
-            by_name = given.by_name
-            self._numbers.by_name = lambda key: by_name(names[key]) if key in names else None
-        self._numbers.found = {key: found[name] for key, name in names.items() if name in found}
-
-    def _role_of(self, name: str) -> Role | None:
-        if self._roles is None:
-            return None
-        return self._roles(name) if callable(self._roles) else self._roles.get(name)
 
 
 class StorageReader(TorchStorageReader):
@@ -447,34 +409,6 @@ def to_torch_save(
         except BaseException:
             temporary.unlink()
             raise
-
-
-def _value_of(item: WriteItem, planner: SavePlanner) -> Any:
-    """What is no tensor, as the planner found it in the state, instead of what it pickles of it."""
-    look_up = getattr(planner, "lookup_object", None)
-    if look_up is None:
-        raise InvalidArgumentError(
-            f"{item.index.fqn!r} is no tensor, and {type(planner).__name__} gives only its pickle: derive the planner "
-            "from torch's DefaultSavePlanner"
-        )
-    return look_up(item.index)
-
-
-def _entry_of(item: WriteItem, tensor: torch.Tensor) -> tuple[str, Any]:
-    """The tensor with its key in the state of the shard, in a box if it is a part."""
-    data = item.tensor_data
-    name = item.index.fqn
-    if data is None or tuple(data.chunk.sizes) == tuple(data.size):
-        return name, tensor
-    offset = tuple(data.chunk.offsets)
-    return f"{name}/{'-'.join(map(str, offset))}", Box(tensor, tuple(data.size), offset, name)
-
-
-def _paths_of(planner_data: Any) -> dict[str, list[str | int]]:
-    """The place of each entry in the state that the planner made flat; empty if there are none."""
-    if not isinstance(planner_data, Mapping):
-        return {}
-    return {str(name): list(path) for name, path in planner_data.items()}
 
 
 def _pickled(value: Any) -> io.BytesIO:

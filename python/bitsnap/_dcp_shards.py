@@ -1,0 +1,88 @@
+"""The shard of one rank in a checkpoint of torch.distributed.checkpoint: what a plan of DCP names, as a state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch.distributed.checkpoint.planner import SavePlanner, WriteItem, WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+
+from bitsnap._boxes import Box
+from bitsnap._dcp_checkpoint import KEY
+from bitsnap._options import Role
+from bitsnap.errors import InvalidArgumentError
+
+Roles: TypeAlias = Mapping[str, Role] | Callable[[str], Role | None]
+
+
+class Shard(NamedTuple):
+    state: dict[str, Any]
+    names: dict[str, str]  # in DCP, by the keys of the state
+    roles: dict[str, Role]  # by the keys of the state
+    tensors: list[torch.Tensor]  # those of the caller
+
+
+def shard_of(items: Iterable[WriteItem], planner: SavePlanner, planner_data: Any, roles: Roles | None) -> Shard:
+    shard = Shard({}, {}, {}, [])
+    values: dict[str, Any] = {}
+    for item in items:
+        name = item.index.fqn
+        if item.type == WriteItemType.BYTE_IO:
+            values[name] = _value_of(item, planner)
+            continue
+        tensor = planner.resolve_data(item)
+        assert isinstance(tensor, torch.Tensor)
+        shard.tensors.append(tensor)
+        key, value = _entry_of(item, tensor.detach())
+        shard.state[key], shard.names[key] = value, name
+        role = _role_of(name, roles)
+        if role is not None:
+            shard.roles[key] = role
+    shard.state[KEY] = {"values": values, "paths": paths_of(planner_data)}
+    return shard
+
+
+def results_of(items: Iterable[WriteItem], shard: int) -> list[WriteResult]:
+    """What write_data() returns for items that the shard of this number has."""
+    return [WriteResult(item.index, _bytes_of(item), shard) for item in items]
+
+
+def paths_of(planner_data: Any) -> dict[str, list[str | int]]:
+    """The place of each entry in the state that the planner made flat; empty if there are none."""
+    if not isinstance(planner_data, Mapping):
+        return {}
+    return {str(name): list(path) for name, path in planner_data.items()}
+
+
+def _bytes_of(item: WriteItem) -> int:
+    data = item.tensor_data
+    return 0 if data is None else data.chunk.sizes.numel() * data.properties.dtype.itemsize
+
+
+def _value_of(item: WriteItem, planner: SavePlanner) -> Any:
+    """What is no tensor, as the planner found it in the state, instead of what it pickles of it."""
+    look_up = getattr(planner, "lookup_object", None)
+    if look_up is None:
+        raise InvalidArgumentError(
+            f"{item.index.fqn!r} is no tensor, and {type(planner).__name__} gives only its pickle: derive the planner "
+            "from torch's DefaultSavePlanner"
+        )
+    return look_up(item.index)
+
+
+def _entry_of(item: WriteItem, tensor: torch.Tensor) -> tuple[str, Any]:
+    """The tensor with its key in the state of the shard, in a box if it is a part."""
+    data = item.tensor_data
+    name = item.index.fqn
+    if data is None or tuple(data.chunk.sizes) == tuple(data.size):
+        return name, tensor
+    offset = tuple(data.chunk.offsets)
+    return f"{name}/{'-'.join(map(str, offset))}", Box(tensor, tuple(data.size), offset, name)
+
+
+def _role_of(name: str, roles: Roles | None) -> Role | None:
+    if roles is None:
+        return None
+    return roles(name) if callable(roles) else roles.get(name)
