@@ -11,8 +11,9 @@ import datetime
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable
-from typing import Any, NoReturn, SupportsIndex
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, NoReturn, SupportsIndex
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
@@ -26,6 +27,7 @@ from torch.utils import _pytree as pytree
 from bitsnap._arguments import number_of
 from bitsnap._dcp_adam import adam_of_shard
 from bitsnap._dcp_shards import Roles, results_of, shard_of
+from bitsnap._dcp_staging import OtherValueError, layout_of
 from bitsnap._engine_saves import Save
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike
@@ -33,6 +35,14 @@ from bitsnap._packing import StateWithAdam
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import InvalidArgumentError
+
+
+class _Planned(NamedTuple):
+    """The entries of a state in this rank, by DCP's plan."""
+
+    layout: list[Any] | None = None  # of the state; None: unknown
+    items: Sequence[WriteItem] = ()
+    keys: Sequence[str] = ()
 
 
 class AgentSaves:
@@ -69,6 +79,7 @@ class AgentSaves:
         self._roles = roles
         self._opaque: Opaque = opaque
         self._owners = _Owners(checkpointer)
+        self._planned = _Planned()
 
     def writer(self, step: SupportsIndex) -> AgentWriter:
         """The writer for one save, of this step, which must be above those that the store has.
@@ -85,19 +96,29 @@ class AgentSaves:
 
     def _stage(self, step: int, state: dict[str, Any]) -> Save:
         """Copies what this rank saves of a state. All ranks must call it."""
-        planner = DefaultSavePlanner()
-        items: list[WriteItem] = []
+        planner, planned = DefaultSavePlanner(), _Planned()
         try:
             planner.set_up_planner(state)
-            plan = planner.create_local_plan()
-            items = plan.items
+            planned = self._planned_for(state, planner)
         finally:
-            self._owners.agree([_key_of(item) for item in items])
-        own = [item for item in items if self._owners.is_own(_key_of(item))]
-        return self._save(step, own, planner, plan.planner_data)
+            self._owners.agree(planned.keys)
+        own = [item for item, key in zip(planned.items, planned.keys, strict=True) if self._owners.is_own(key)]
+        return self._save(step, own, planner, planner.mappings)
+
+    def _planned_for(self, state: dict[str, Any], planner: DefaultSavePlanner) -> _Planned:
+        """The entries of a state, which are those of the last one if it had the same layout: DCP takes long to find the
+        parts of many DTensors."""
+        layout = None
+        with torch.no_grad(), suppress(OtherValueError):
+            layout = layout_of(state)[0]
+        if layout is None or layout != self._planned.layout:
+            items = planner.create_local_plan().items
+            self._planned = _Planned(layout, items, [_key_of(item) for item in items])
+        return self._planned
 
     def _save(self, step: int, items: Iterable[WriteItem], planner: SavePlanner, planner_data: Any) -> Save:
-        shard = shard_of(items, planner, planner_data, self._roles)
+        with torch.no_grad():
+            shard = shard_of(items, planner, planner_data, self._roles)
         adam = adam_of_shard(self._checkpointer._adam, shard.names, getattr(planner, "state_dict", {}))
         saved = self._checkpointer.save(step, StateWithAdam(shard.state, adam), roles=shard.roles, opaque=self._opaque)
         assert saved is not None  # because the step is due
@@ -263,7 +284,7 @@ class _Owners:
         timeout = datetime.timedelta(milliseconds=checkpointer._saves.timeout_ms)
         self._group = torch.distributed.new_group(backend="gloo", timeout=timeout)
 
-    def agree(self, keys: list[str]) -> None:
+    def agree(self, keys: Sequence[str]) -> None:
         """Says what this rank has. All ranks must call it."""
         word = hashlib.sha256("\0".join(keys).encode()).digest()
         words = self._gather(word)

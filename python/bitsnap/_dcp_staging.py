@@ -22,8 +22,8 @@ _DICTS = (dict, OrderedDict)
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
-class _OtherValueError(Exception):
-    """A state has a value that only DCP's stager can copy."""
+class OtherValueError(Exception):
+    """A state has a value that is not simple, and that only DCP's stager can copy."""
 
 
 @dataclass
@@ -48,15 +48,15 @@ class StagedCopies:
             return _new_copy(state)
         with torch.no_grad():
             try:
-                layout, tensors = _layout_of(state)
-            except _OtherValueError:
+                layout, tensors = layout_of(state)
+            except OtherValueError:
                 self._copy = None
                 return _new_copy(state)
             copy = self._copy
             if copy is None or copy.in_use or copy.layout != layout:
                 self._copy = None  # the memory is free before other memory is needed
                 staged = _new_copy(state)
-                own = _layout_of(staged)[1]
+                own = layout_of(staged)[1]
                 self._copy = _Copy(layout, staged, own, frozenset(_addresses(own)))
                 return staged
             copy.in_use = True
@@ -84,10 +84,10 @@ def _new_copy(state: dict[str, Any]) -> dict[str, Any]:
     return staged
 
 
-def _layout_of(state: dict[str, Any]) -> tuple[list[Any], list[torch.Tensor]]:
+def layout_of(state: dict[str, Any]) -> tuple[list[Any], list[torch.Tensor]]:
     """The keys and tensors, without the elements, and what this rank holds of the tensors.
 
-    Tensors that share memory share it in the same way in states with equal layouts.
+    Tensors that share memory share it in the same way in states with equal layouts. Call it without gradients.
     """
     layout: list[Any] = []
     tensors: list[torch.Tensor] = []
@@ -97,7 +97,7 @@ def _layout_of(state: dict[str, Any]) -> tuple[list[Any], list[torch.Tensor]]:
             local = value.to_local() if isinstance(value, DTensor) else value
             is_plain = type(local) in _TENSORS and local.layout == torch.strided
             if not is_plain or local.is_conj() or local.is_neg():
-                raise _OtherValueError
+                raise OtherValueError
             memory = numbers.setdefault(local.untyped_storage().data_ptr(), len(numbers))
             described = (local.dtype, local.shape, local.stride(), local.storage_offset())
             layout.append((memory, described, value._spec if isinstance(value, DTensor) else None))
@@ -115,7 +115,7 @@ def _flat(value: Any) -> Iterator[Any]:
         yield len(value)
         for key, item in value.items():
             if not isinstance(key, _SIMPLE):
-                raise _OtherValueError
+                raise OtherValueError
             yield key
             yield from _flat(item)
     elif type(value) in (list, tuple):
@@ -126,7 +126,7 @@ def _flat(value: Any) -> Iterator[Any]:
     elif isinstance(value, _SIMPLE):
         yield type(value)
     else:
-        raise _OtherValueError
+        raise OtherValueError
 
 
 def _with_values_of(state: Any, copy: Any) -> Any:
