@@ -271,7 +271,7 @@ class _Owners:
         ranks = checkpointer._ranks
         self._rank, self._count = ranks.rank, ranks.world_size
         self._group: Any = None
-        self._words: list[bytes] = []
+        self._words = b""  # of all ranks
         self._lower: frozenset[str] = frozenset()  # what lower ranks have
         self._all: frozenset[str] = frozenset()
         if self._count == 1:
@@ -286,8 +286,7 @@ class _Owners:
 
     def agree(self, keys: Sequence[str]) -> None:
         """Says what this rank has. All ranks must call it."""
-        word = hashlib.sha256("\0".join(keys).encode()).digest()
-        words = self._gather(word)
+        words = self._gather_words(hashlib.sha256("\0".join(keys).encode()).digest())
         if words == self._words:
             return
         every = [frozenset(each) for each in self._gather(keys)]
@@ -300,6 +299,14 @@ class _Owners:
 
     def knows(self, key: str) -> bool:
         return key in self._all
+
+    def _gather_words(self, word: bytes) -> bytes:
+        """The words of all ranks, which have one length: in half the time of objects, whose lengths are sent first."""
+        if self._group is None:
+            return word
+        words = torch.empty(self._count, len(word), dtype=torch.uint8)
+        torch.distributed.all_gather(list(words), torch.frombuffer(bytearray(word), dtype=torch.uint8), self._group)
+        return words.numpy().tobytes()
 
     def _gather(self, value: Any) -> list[Any]:
         if self._group is None:
