@@ -72,7 +72,8 @@ class Run:
             steps = store.steps()
         # Of a failed step, nothing stays when it has been saved.
         for step in steps:
-            assert len(list((self.path / "checkpoints").glob(f"*{step:010}/*.bsnap"))) == RANKS
+            files = list((self.path / "checkpoints").glob(f"*{step:010}/*.bsnap"))
+            assert sorted(file.name.partition("-")[0] for file in files) == ["files"] + ["shard"] * RANKS
         assert all(int(path.name) <= self.newest + 1 for path in (self.path / "checkpoints").glob("[0-9]*"))
 
 

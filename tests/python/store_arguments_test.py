@@ -56,7 +56,7 @@ def test_a_wrong_argument_of_a_store_is_named_and_makes_nothing(
         ({"threads": "x"}, "threads must be an integer, got 'x'"),
         ({"settings": 5}, "settings must be bitsnap.Settings, the name of a policy, or None, got 5"),
         ({"settings": {"max_depth": 3}}, "settings must be bitsnap.Settings"),
-        ({"adam": (0.9, 0.95)}, "adam must be bitsnap.Adam or None"),
+        ({"adam": (0.9, 0.95)}, "adam must be bitsnap.Adam, a dict or function of names that gives it, or None"),
     ],
 )
 def test_an_argument_of_the_wrong_type_is_named_and_makes_nothing(
