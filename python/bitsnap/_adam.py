@@ -95,6 +95,10 @@ class AdamSources:
     names: frozenset[str] = frozenset()  # of the tensors that must be there
     found: Mapping[str, AdamValues] = field(default_factory=dict)  # in the state, by the names of tensors
 
+    def assign(self, other: AdamSources) -> None:
+        """Makes a store that has this object use another for its next state."""
+        self.for_all, self.by_name, self.names, self.found = other.for_all, other.by_name, other.names, other.found
+
 
 def sources_of(adam: Adams | AdamSources | None) -> AdamSources:
     if isinstance(adam, AdamSources):

@@ -228,7 +228,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         store, step = self._opened()
         place: _Place = plan.storage_data
         shard = shard_of(plan.items, planner, plan.planner_data, self._roles)
-        vars(self._numbers).update(vars(adam_of_shard(self._adam, shard.names, getattr(planner, "state_dict", {}))))
+        self._numbers.assign(adam_of_shard(self._adam, shard.names, getattr(planner, "state_dict", {})))
         store.save_shard(
             step,
             shard.state,
