@@ -92,12 +92,24 @@ def _set_states(
 DistributedOptimizer._set_main_param_and_optimizer_states = _set_states
 
 
+_groups: dict[tuple[int, int], dict[str, Any]] = {}  # what Megatron knows of them, by the parallel sizes
+
+
+def use_parallel_sizes(tp: int, pp: int) -> None:
+    """Gives Megatron the process groups of these sizes. They are made once in a process, because gloo never ends the
+    thread of a group, which wakes a hundred times a second."""
+    parallel_state.destroy_model_parallel()
+    if (tp, pp) not in _groups:
+        parallel_state.initialize_model_parallel(tp, pp)
+        _groups[tp, pp] = {name: value for name, value in vars(parallel_state).items() if name.isupper()}
+    vars(parallel_state).update(_groups[tp, pp])
+
+
 class Training:
     """One rank of a training: the model, its optimizer, and a number of steps done."""
 
     def __init__(self, tp: int, pp: int, seed: int = 7, hidden: int = 32, layers: int = 2) -> None:
-        parallel_state.destroy_model_parallel()
-        parallel_state.initialize_model_parallel(tp, pp)
+        use_parallel_sizes(tp, pp)
         tensor_parallel.model_parallel_cuda_manual_seed(seed, force_reset_rng=True)
         torch.manual_seed(seed)
         config = TransformerConfig(
