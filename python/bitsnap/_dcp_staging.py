@@ -89,44 +89,48 @@ def layout_of(state: dict[str, Any]) -> tuple[list[Any], list[torch.Tensor]]:
 
     Tensors that share memory share it in the same way in states with equal layouts. Call it without gradients.
     """
-    layout: list[Any] = []
-    tensors: list[torch.Tensor] = []
-    numbers: dict[int, int] = {}  # of memory, by address
-    for value in _flat(state):
-        if isinstance(value, torch.Tensor):
-            local = value.to_local() if isinstance(value, DTensor) else value
-            is_plain = type(local) in _TENSORS and local.layout == torch.strided
-            if not is_plain or local.is_conj() or local.is_neg():
-                raise OtherValueError
-            memory = numbers.setdefault(local.untyped_storage().data_ptr(), len(numbers))
-            described = (local.dtype, local.shape, local.stride(), local.storage_offset())
-            layout.append((memory, described, value._spec if isinstance(value, DTensor) else None))
-            tensors.append(local)
+    found = _Layout()
+    found.add(state)
+    return found.described, found.tensors
+
+
+class _Layout:
+    """What layout_of() has found, of a state that it goes through while the training waits."""
+
+    def __init__(self) -> None:
+        self.described: list[Any] = []
+        self.tensors: list[torch.Tensor] = []
+        self._numbers: dict[int, int] = {}  # of memory, by address
+
+    def add(self, value: Any) -> None:
+        kind = type(value)
+        if kind in _TENSORS:
+            self._add_tensor(value, None)
+        elif isinstance(value, DTensor):
+            self._add_tensor(value.to_local(), value._spec)
+        elif kind in _DICTS:
+            self.described.append(len(value))
+            for key, item in value.items():
+                if type(key) is not str and not isinstance(key, _SIMPLE):
+                    raise OtherValueError
+                self.described.append(key)
+                self.add(item)
+        elif kind in (list, tuple):
+            self.described += (kind, len(value))
+            for item in value:
+                self.add(item)
+        elif isinstance(value, _SIMPLE):
+            self.described.append(kind)
         else:
-            layout.append(value)
-    return layout, tensors
+            raise OtherValueError
 
-
-def _flat(value: Any) -> Iterator[Any]:
-    """Tensors, keys, and the beginnings and ends of containers."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif type(value) in _DICTS:
-        yield len(value)
-        for key, item in value.items():
-            if not isinstance(key, _SIMPLE):
-                raise OtherValueError
-            yield key
-            yield from _flat(item)
-    elif type(value) in (list, tuple):
-        yield type(value)
-        yield len(value)
-        for item in value:
-            yield from _flat(item)
-    elif isinstance(value, _SIMPLE):
-        yield type(value)
-    else:
-        raise OtherValueError
+    def _add_tensor(self, local: torch.Tensor, spec: Any) -> None:
+        if type(local) not in _TENSORS or local.layout != torch.strided or local.is_conj() or local.is_neg():
+            raise OtherValueError
+        numbers = self._numbers
+        memory = numbers.setdefault(local.untyped_storage().data_ptr(), len(numbers))
+        self.described += (memory, local.dtype, local.shape, local.stride(), local.storage_offset(), spec)
+        self.tensors.append(local)
 
 
 def _with_values_of(state: Any, copy: Any) -> Any:
