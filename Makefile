@@ -9,7 +9,7 @@ venv_python := .venv/bin/python
 # Where the set-up and the installed package stand recorded; both go away with the environment.
 packages_stamp := .venv/.packages-installed
 package_stamp := .venv/.bitsnap-installed
-requirements := scripts/requirements-build.txt scripts/requirements-test.txt scripts/constraints.txt
+requirements := $(addprefix scripts/,requirements-build.txt requirements-test.txt requirements-test-no-deps.txt constraints.txt)
 package_sources := $(shell find CMakeLists.txt pyproject.toml README.md LICENSE include src cmake cli interop python \
 	-type f -not -path '*/__pycache__/*' -not -path '*/.*' -not -name '*_test.*' -not -name '_bitsnap.pyi' 2>/dev/null)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # make_venv.sh PYTHON VENV REQUIREMENTS...
-# Creates the virtual environment and installs the pinned packages. A file constraints*.txt only limits versions.
+# Creates the virtual environment and installs the pinned packages. A file constraints*.txt only limits versions; the
+# packages of a file *-no-deps.txt are installed without those that they depend on.
 set -euo pipefail
 
 python=$1
@@ -14,9 +15,11 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 fi
 
 arguments=()
+alone=()
 for file in "$@"; do
   case "$file" in
     */constraints*.txt) arguments+=(--constraint "$file") ;;
+    *-no-deps.txt) alone+=(--requirement "$file") ;;
     *) arguments+=(--requirement "$file") ;;
   esac
 done
@@ -24,3 +27,6 @@ done
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 echo "installing the Python packages into $venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${arguments[@]}"
+if [ ${#alone[@]} -gt 0 ]; then
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "${alone[@]}"
+fi

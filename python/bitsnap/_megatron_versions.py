@@ -94,6 +94,26 @@ def dtype_of(tensor: GlobalTensor, key: str) -> torch.dtype:
     return torch_dtype(tensor.dtype, key)
 
 
+def tensor_aware_state_dict() -> Any:
+    """The class of the states that local checkpoints hold.
+
+    Raises:
+        ImportError: nvidia-resiliency-ext is not installed.
+    """
+    module = _module("tensor_aware_state_dict")
+    if not getattr(module, "HAVE_NVRX", True):
+        raise ImportError("local checkpoints of Megatron need nvidia-resiliency-ext")
+    return module.MCoreTensorAwareStateDict
+
+
+def local_managers() -> ModuleType | None:
+    """The module from which Megatron takes the manager of local checkpoints; None if it is not installed."""
+    try:
+        return importlib.import_module("nvidia_resiliency_ext.checkpointing.local.ckpt_managers.local_manager")
+    except ImportError:
+        return None
+
+
 def _optimizer() -> type | None:
     try:
         found: type = importlib.import_module("megatron.core.optimizer.distrib_optimizer").DistributedOptimizer

@@ -107,6 +107,11 @@ class Restoring:
             raise first
         return None
 
+    def common_steps(self) -> list[int]:
+        """The steps that every rank can restore, ascending. All ranks must call it."""
+        self.begin()
+        return sorted(self._common(self._gather_known(fallback=True)))
+
     def begin(self) -> None:
         """All waits of a restore share one limit."""
         self._deadline = time.monotonic() + self._timeout_ms / 1000

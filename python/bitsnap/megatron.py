@@ -30,6 +30,7 @@ from bitsnap import _megatron_versions as versions
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
 from bitsnap._megatron_folders import is_ours
+from bitsnap._megatron_local import LocalCheckpointManager as LocalCheckpointManager
 from bitsnap._megatron_saves import FolderSave
 from bitsnap._megatron_shards import OpenCheckpoint, Options, Shard
 from bitsnap._options import PathLike
@@ -76,6 +77,9 @@ def install(
     if _originals:
         return
     core = versions.core()
+    managers = versions.local_managers()
+    if managers is not None:
+        _replace(managers, "LocalCheckpointManager", lambda _: _local_manager)
     _replace(core.save_strategy, "save", lambda _: _save)
     _replace(core.save_strategy, "async_save", lambda _: _async_save)
     for name, method in _LOADING.items():
@@ -107,6 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.path.insert(0, str(Path(given.script).resolve().parent))
     install(settings=given.settings, opaque=given.opaque)
     runpy.run_path(given.script, run_name="__main__")
+
+
+def _local_manager(*args: Any, **kwargs: Any) -> LocalCheckpointManager:
+    return LocalCheckpointManager(*args, **{"opaque": _options.opaque, "timeout": _options.timeout, **kwargs})
 
 
 def _save(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike) -> None:

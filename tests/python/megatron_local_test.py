@@ -1,0 +1,71 @@
+"""Local checkpoints of Megatron-LM in the memory of an agent: a real Megatron-core GPT on 4 ranks over gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bitsnap.megatron
+
+pytest.importorskip("nvidia_resiliency_ext", reason="nvidia-resiliency-ext has no package for this Python")
+
+TESTS = Path(__file__).parent.parent
+KILLED = "exit codes of the ranks: [-9, -9, -9, -9]"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """What megatron_local_scenario.py reports, by name."""
+    path = tmp_path_factory.mktemp("local")
+    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-B", "-Wignore", "-m", "python.megatron_local_scenario", path],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    output = (path / "output").read_text() if (path / "output").exists() else ""
+    assert done.returncode == 0, done.stdout + done.stderr + output
+    found: dict[str, list[Any]] = {}
+    for line in (path / "results").read_text().splitlines():
+        name, value = json.loads(line)
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def test_all_ranks_are_killed_and_continue_with_equal_losses(results: dict[str, list[Any]]) -> None:
+    assert results["nothing"] == [[-1] * 4]
+    assert results["end of begin"] == [KILLED]
+    assert results["latest"] == [[3] * 4]
+    assert results["same"] == [[True] * 4]
+    losses = results["losses"]
+    assert losses[0] == losses[1]
+    assert len(losses[0][0]) == 2
+
+
+def test_asynchronous_saves_go_through_the_queue_of_megatron(results: dict[str, list[Any]]) -> None:
+    assert results["finalized"] == [[2] * 4, [3] * 4]
+
+
+def test_an_iteration_that_a_rank_lacks_is_not_the_latest(results: dict[str, list[Any]]) -> None:
+    assert results["newer"] == [[5] * 4]
+    assert results["end of go_on"] == [KILLED]
+    assert results["common"] == [[5] * 4]
+    assert results["done"] == [[5] * 4]
+
+
+def test_a_value_that_cannot_be_stored_is_named(results: dict[str, list[Any]]) -> None:
+    (texts,) = results["refused"]
+    assert all("'value'" in text and "Unknown" in text for text in texts)
+
+
+def test_replication_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(bitsnap.UnsupportedError, match="leave --replication out"):
+        bitsnap.megatron.LocalCheckpointManager(tmp_path, repl_strategy=object())
