@@ -27,7 +27,7 @@ std::vector<std::string_view> name_parts(std::string_view name) {
                                              "momentum_buffer"};
   std::vector<std::string_view> parts;
   while (!name.empty()) {
-    const std::size_t end = std::min(name.find_first_of("./"), name.size());
+    const std::size_t end = std::min(name.find_first_of(kNameSeparators), name.size());
     const std::string_view part = name.substr(0, end);
     if (!part.empty() && std::ranges::find(kRoleWords, part) == std::end(kRoleWords)) parts.push_back(part);
     name.remove_prefix(std::min(end + 1, name.size()));
@@ -45,7 +45,7 @@ std::size_t likeness(std::string_view one, std::string_view other) {
 std::string without_moment(std::string_view name) {
   std::string rest;
   while (!name.empty()) {
-    const std::size_t end = std::min(name.find_first_of("./"), name.size());
+    const std::size_t end = std::min(name.find_first_of(kNameSeparators), name.size());
     const std::string_view part = name.substr(0, end);
     if (part != "exp_avg" && part != "exp_avg_sq" && part != "max_exp_avg_sq") (rest += part) += '.';
     name.remove_prefix(std::min(end + 1, name.size()));

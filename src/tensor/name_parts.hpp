@@ -8,6 +8,9 @@
 
 namespace bitsnap::tensor {
 
+// Between the parts of a name: of paths of keys and of files, and before the offset of a shard, as in "exp_avg[0,64]".
+constexpr std::string_view kNameSeparators = "./[";
+
 // The parts of a name except those that state the role.
 [[nodiscard]] std::vector<std::string_view> name_parts(std::string_view name);
 

@@ -9,6 +9,8 @@
 
 #include <bitsnap/tensor.hpp>
 
+#include "tensor/name_parts.hpp"
+
 namespace bitsnap {
 namespace {
 
@@ -54,7 +56,7 @@ bool is_beside_weights(std::string_view part) noexcept {
 template <typename Predicate>
 bool any_part(std::string_view name, Predicate is_so) noexcept {
   while (!name.empty()) {
-    const std::size_t end = std::min(name.find_first_of("./"), name.size());
+    const std::size_t end = std::min(name.find_first_of(tensor::kNameSeparators), name.size());
     if (is_so(name.substr(0, end))) return true;
     name.remove_prefix(std::min(end + 1, name.size()));
   }

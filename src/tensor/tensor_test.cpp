@@ -58,6 +58,8 @@ TEST(GuessRole, RecognizesTheNamesOfFrameworks) {
   EXPECT_EQ(guess_role("optimizer.state.exp_avg.decoder.w", DType::f32), Role::exp_avg);
   EXPECT_EQ(guess_role("chained_0.optimizer.state.exp_avg_sq/decoder/w", DType::bf16), Role::exp_avg_sq);
   EXPECT_EQ(guess_role("state.0.max_exp_avg_sq", DType::f32), Role::exp_avg_sq);
+  EXPECT_EQ(guess_role("__0_0.distcp/optimizer.bucket_idx_0.exp_avg_sq[0,64]", DType::f32), Role::exp_avg_sq);
+  EXPECT_EQ(guess_role("__0_0.distcp/fp32_param[8]", DType::f32), Role::master);
   for (const std::string_view name :
        {"optimizer.state.fp32_param.decoder.w", "optimizer.shard_fp32_from_float16_groups.0.1", "master_weights/0",
         "optimizer.single_partition_of_fp32_groups.0", "fp32_flat_groups.3", "optimizer.fp32_partitioned_groups.0",
