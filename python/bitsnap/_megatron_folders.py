@@ -22,8 +22,10 @@ from bitsnap.store import Store
 KEY = "megatron.dist_checkpointing"
 
 _REFERENCE = "bitsnap.json"
-_CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint
-_STOCK_INDEX = ".metadata"
+CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint
+# Of torch_dist.
+STOCK_INDEX = ".metadata"
+STOCK_COMMON = "common.pt"
 _RUN = "bitsnap"
 _VERSION = 0
 _LARGEST_REFERENCE = 1 << 16
@@ -46,7 +48,7 @@ class NewPlace(NamedTuple):
 
 def is_ours(folder: PathLike) -> bool:
     """Whether the folder refers to a run, and torch_dist has not saved another checkpoint over it since."""
-    reference, stock = Path(folder) / _REFERENCE, Path(folder) / _STOCK_INDEX
+    reference, stock = Path(folder) / _REFERENCE, Path(folder) / STOCK_INDEX
     if not reference.is_file():
         return False
     return not stock.is_file() or reference.stat().st_mtime_ns >= stock.stat().st_mtime_ns
@@ -112,17 +114,22 @@ def refer(folder: PathLike, place: Place) -> None:
         "run_id": run_id,
         "step": place.step,
     }
+    write_durably(path, json.dumps(content).encode())
+    for name in (STOCK_INDEX, STOCK_COMMON):
+        (path.parent / name).unlink(missing_ok=True)
+    for stale in path.parent.glob("*.distcp"):
+        stale.unlink(missing_ok=True)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Makes or replaces a file. After a crash, it has the old content or the new one."""
     temporary = path.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        json.dump(content, file)
+    with temporary.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
     _sync(path.parent)
-    for name in (_STOCK_INDEX, "common.pt"):
-        (path.parent / name).unlink(missing_ok=True)
-    for stale in path.parent.glob("*.distcp"):
-        stale.unlink(missing_ok=True)
 
 
 def new_place(folder: PathLike) -> NewPlace:
@@ -162,7 +169,7 @@ def _prune(parent: Path, saved: int) -> None:
 def _refers(parent: Path, run: Path, step: int) -> bool:
     """Whether a complete folder refers to the step, or may do so: its reference cannot be read."""
     for folder in _folders(parent, step):
-        if (folder / _CONFIG).is_file() and is_ours(folder):
+        if (folder / CONFIG).is_file() and is_ours(folder):
             try:
                 found = _reference_of(_reference_at(folder))
             except (CorruptError, UnsupportedError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,19 +73,7 @@ class FolderSave:
         return shard, list(objects)
 
     def _commit(self) -> None:
-        place = self._place
-        described = {"objects": self._keys}
-        with open_store(place.run, self._options) as store:
-            outcome = store.commit(
-                place.step,
-                self._ranks,
-                self._attempt,
-                metadata={KEY: json.dumps(described)},
-                replace=bool(place.replaced),
-            )
-        if not outcome:
-            raise BusyError(f"{place.run}: step {place.step} cannot be committed: shards {outcome.missing} are missing")
-        refer(self._folder, Place(place.run, place.step))
+        commit(self._folder, self._shard, self._keys)
 
     def _on_all(self, call: Callable[[], Any]) -> Any:
         """The result of the call, if it succeeds on all ranks."""
@@ -102,6 +90,24 @@ class FolderSave:
         dist.broadcast_object_list(sent, src=0)
         _raise(error, [sent[0][1]], f"{self._folder}: the save failed")
         return sent[0][0]
+
+
+def commit(folder: Path, shard: Shard, keys: Mapping[str, int]) -> None:
+    """Makes a checkpoint of the shards, of which one is given, and lets the folder refer to it.
+
+    `keys` has the shards of all objects by their unique keys.
+    """
+    with open_store(shard.run, shard.options) as store:
+        outcome = store.commit(
+            shard.step,
+            shard.shards,
+            shard.attempt,
+            metadata={KEY: json.dumps({"objects": keys})},
+            replace=shard.replace,
+        )
+    if not outcome:
+        raise BusyError(f"{shard.run}: step {shard.step} cannot be committed: shards {outcome.missing} are missing")
+    refer(folder, Place(shard.run, shard.step))
 
 
 def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:

@@ -29,13 +29,14 @@ import torch
 from bitsnap import _megatron_versions as versions
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
+from bitsnap._megatron_convert import convert_all
 from bitsnap._megatron_folders import is_ours
 from bitsnap._megatron_local import LocalCheckpointManager as LocalCheckpointManager
 from bitsnap._megatron_saves import FolderSave
 from bitsnap._megatron_shards import OpenCheckpoint, Options, Shard
 from bitsnap._options import PathLike
 from bitsnap._pickled_values import Opaque, may_pickle
-from bitsnap.errors import UnsupportedError
+from bitsnap.errors import BitsnapError, UnsupportedError
 from bitsnap.settings import settings_of
 
 _options = Options()
@@ -97,13 +98,85 @@ def uninstall() -> None:
     _common.clear()
 
 
+def convert(
+    source: PathLike,
+    target: PathLike,
+    *,
+    settings: Settings | str | None = None,
+    opaque: Opaque = "refuse",
+    threads: int = 0,
+) -> list[Path]:
+    """Writes checkpoints that torch_dist has saved as such of bitsnap, or the other way, without loss.
+
+    Needs one process and Megatron-core, and neither a process group nor a GPU; nothing is installed. Tensors keep their
+    bits and their parts, and pass through memory part by part. The common state and ShardedObjects keep their types.
+
+    Args:
+        source: the folder of a checkpoint, such as ``iter_0001000``, or a directory of such folders, which are
+            converted in the order of their iterations, each coded against the one before. What is there tells the
+            direction.
+        target: the folder of the checkpoint, or the directory, that is written. The run lies beside the folder of a
+            checkpoint, as after a save. In a directory, complete checkpoints of the same names stay as they are.
+        settings, threads: as in install().
+        opaque: "pickle" unpickles the values that torch_dist has pickled without limits, and pickles those that
+            cannot be stored otherwise: for checkpoints that you trust. Otherwise only objects of the classes that
+            Megatron-core has registered with torch are made.
+
+    Returns:
+        The folders that were written.
+
+    Raises:
+        ImportError: megatron-core is not installed.
+        NotFoundError: there is no complete checkpoint, or a file of it is missing.
+        ExistsError: `target` holds a checkpoint already.
+        InvalidArgumentError: an argument has a wrong value, or a value cannot be stored.
+        UnsupportedError: the checkpoint has another format, or holds values that only pickle reads.
+        CorruptError, TruncatedError: the checkpoint is damaged. `target` is then not complete.
+    """
+    may_pickle(opaque)  # checks it
+    options = Options(settings_of(settings), opaque, threads=number_of(threads, "threads", LARGEST_COUNT))
+    return convert_all(Path(source), Path(target), options)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a training script after install(): ``python -m bitsnap.megatron [OPTIONS] SCRIPT ...``."""
+    """Runs a training script after install(), or converts checkpoints.
+
+    ``python -m bitsnap.megatron [OPTIONS] SCRIPT ...`` or ``python -m bitsnap.megatron convert [OPTIONS] FROM TO``.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["convert"]:
+        _convert_folders(given[1:])
+    else:
+        _run_script(given)
+
+
+def _convert_folders(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bitsnap.megatron convert",
+        description="Writes checkpoints that torch_dist has saved as such of bitsnap, or the other way.",
+    )
+    _add_options(parser)
+    parser.add_argument("source", metavar="FROM", help="the folder of a checkpoint, or a directory of such folders")
+    parser.add_argument("target", metavar="TO", help="the folder or directory to write")
+    given = parser.parse_args(arguments)
+    try:
+        written = convert(given.source, given.target, settings=given.settings, opaque=given.opaque)
+    except BitsnapError as error:
+        sys.exit(f"error: {error}")
+    for folder in written:
+        print(folder)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--settings", help="the name of a policy, such as bounded")
+    parser.add_argument("--opaque", choices=["refuse", "pickle"], default="refuse", help="see bitsnap.megatron.install")
+
+
+def _run_script(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bitsnap.megatron", description="Runs a Megatron-LM script that saves its checkpoints to a run."
     )
-    parser.add_argument("--settings", help="the name of a policy, such as bounded")
-    parser.add_argument("--opaque", choices=["refuse", "pickle"], default="refuse", help="see bitsnap.megatron.install")
+    _add_options(parser)
     parser.add_argument("script", help="the script to run, and its arguments")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

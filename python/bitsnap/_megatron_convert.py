@@ -1,0 +1,125 @@
+"""Checkpoints of torch_dist as steps of a run, and back, in one process. bitsnap.megatron.convert() says how.
+
+Tensors keep the parts in which they are stored, and only the parts that are being coded are in memory.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bitsnap import _megatron_versions as versions
+from bitsnap._boxes import Box
+from bitsnap._lazy import LazyTensor
+from bitsnap._megatron_folders import CONFIG, KEY, is_ours, new_place, place_of, write_durably
+from bitsnap._megatron_saves import commit
+from bitsnap._megatron_shards import OpenCheckpoint, Options, Shard, adam_numbers, role_of
+from bitsnap._naming import checkpoint_id_of
+from bitsnap._options import Role
+from bitsnap._torch_dist import Part, StoredTensor, TorchDistFolder, write_torch_dist
+from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
+from bitsnap.store import Store
+
+_TRACKER = "latest_checkpointed_iteration.txt"
+
+
+def convert_all(source: Path, target: Path, options: Options) -> list[Path]:
+    """The folders that were written: that of one checkpoint, or those of a directory that are not there yet."""
+    if target.resolve().is_relative_to(source.resolve()):
+        raise InvalidArgumentError(f"{target} must not lie in {source}")
+    if _is_complete(source):
+        if _is_complete(target):
+            raise ExistsError(f"{target} holds a checkpoint already")
+        _convert(source, target, options)
+        return [target]
+    found = [path for path in source.iterdir() if _is_complete(path)] if source.is_dir() else []
+    if not found:
+        raise NotFoundError(
+            f"{source}: expected the folder of a checkpoint, which has a {CONFIG}, or a directory of such folders"
+        )
+    written = []
+    for folder in sorted(found, key=_order):
+        if not _is_complete(target / folder.name):
+            _convert(folder, target / folder.name, options)
+            written.append(target / folder.name)
+    tracker = source / _TRACKER
+    if tracker.is_file() and not (target / _TRACKER).exists():
+        write_durably(target / _TRACKER, tracker.read_bytes())
+    return written
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / CONFIG).is_file()
+
+
+def _order(folder: Path) -> tuple[float, str]:
+    step = checkpoint_id_of(folder).step
+    return (math.inf if step is None else step), folder.name
+
+
+def _convert(source: Path, target: Path, options: Options) -> None:
+    versions.core()  # imports the classes of values
+    (_to_torch_dist if is_ours(source) else _to_run)(source, target, options)
+
+
+def _to_run(source: Path, target: Path, options: Options) -> None:
+    folder = TorchDistFolder(source, options.opaque)
+    state: dict[str, Any] = {}
+    roles: dict[str, Role] = {}
+    for key, tensor in folder.tensors():
+        role = role_of(key, tensor.dtype)
+        for part in tensor.parts:
+            lazy = LazyTensor(part.shape, tensor.dtype, partial(folder.part, key, tensor, part))
+            is_whole = part.shape == tensor.shape
+            name = key if is_whole else f"{key}/{'-'.join(map(str, part.offset))}"
+            state[name] = lazy if is_whole else Box(lazy, tensor.shape, part.offset, key)
+            if role is not None:
+                roles[name] = role
+    values: dict[str, Any] = {"objects": {key: folder.object(key) for key in folder.object_keys}}
+    common = folder.common()
+    if common is not None:
+        values["common"] = common
+    state[KEY] = values
+    target.mkdir(parents=True, exist_ok=True)
+    place = new_place(target)
+    shard = Shard(
+        run=place.run,
+        step=place.step,
+        shard=0,
+        shards=1,
+        attempt=secrets.token_hex(8),
+        replace=bool(place.replaced),
+        options=options,
+        state=state,
+        roles=roles,
+        numbers=adam_numbers(values),
+    )
+    shard.write()
+    commit(target, shard, dict.fromkeys(folder.object_keys, 0))
+    write_durably(target / CONFIG, (source / CONFIG).read_bytes())
+
+
+def _to_torch_dist(source: Path, target: Path, options: Options) -> None:
+    place = place_of(source)
+    with (
+        OpenCheckpoint(source, options) as checkpoint,
+        Store(place.run, read_only=True, threads=options.threads) as store,
+    ):
+        tensors = {}
+        for key, tensor in checkpoint.tensors().items():
+            parts = [Part(part.offset, part.shape) for part in tensor.parts]
+            empty = Part((0,) * len(tensor.shape), tensor.shape)
+            tensors[key] = StoredTensor(versions.dtype_of(tensor, key), tensor.shape, parts or [empty])
+
+        def read(key: str, tensor: StoredTensor, part: Part) -> torch.Tensor:
+            elements = torch.empty(part.shape, dtype=tensor.dtype)
+            store.read_into(place.step, [(key, part.offset, elements)])
+            return elements
+
+        values = checkpoint.objects(checkpoint.object_keys())
+        write_torch_dist(target, tensors, read, values, checkpoint.common(), (source / CONFIG).read_bytes())
