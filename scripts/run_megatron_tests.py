@@ -253,14 +253,16 @@ class Runs:
     def _wait(self, children: Sequence[Any], name: str) -> str:
         """Waits for all, or kills all that they have started; what they printed."""
         end = time.monotonic() + self.timeout
-        while time.monotonic() < end and any(child.is_alive() for child in children):
-            time.sleep(0.2)
-            if any('"failed"' in each.read_text() for each in self.folder.glob("answer-*")):
-                end = min(end, time.monotonic() + _GRACE)
-        for child in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.join()
+        try:
+            while time.monotonic() < end and any(child.is_alive() for child in children):
+                time.sleep(0.2)
+                if any('"failed"' in each.read_text() for each in self.folder.glob("answer-*")):
+                    end = min(end, time.monotonic() + _GRACE)
+        finally:
+            for child in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.join()
         logs = [self.folder / f"log-{child.pid}" for child in children]
         text = "".join(log.read_text(errors="replace") for log in logs if log.exists())
         for log in logs:
@@ -280,6 +282,7 @@ def in_a_child(folder: Path, work: Any) -> None:
     import torch
 
     torch.set_num_threads(1)
+    torch.cuda.device_count = lambda: RANKS
     mode: Any = importlib.import_module("python.megatron_gpt")._OnCpu()
     mode.__enter__()  # until the process ends
     work()
@@ -337,6 +340,7 @@ def main() -> int:
     source = options.dir.resolve()
     if not (source / FOLDER).is_dir():
         parser.error(f"{options.dir} has no {FOLDER}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the ranks
     keep = None if options.keep is None else options.keep.resolve()
     os.environ.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory(prefix="megatron-") as folder:
