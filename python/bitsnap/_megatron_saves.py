@@ -7,14 +7,17 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
 from bitsnap._megatron_folders import KEY, NewPlace, Place, new_place, refer
-from bitsnap._megatron_shards import Options, Shard, adam_numbers, open_store, part_of, staged
+from bitsnap._megatron_pairs import Offer, shares_of
+from bitsnap._megatron_shards import Options, RankPart, Shard, adam_numbers, open_store, staged
 from bitsnap._options import PathLike
 from bitsnap.errors import BitsnapError, BusyError, IoError
+
+_T = TypeVar("_T")
 
 
 class FolderSave:
@@ -30,11 +33,9 @@ class FolderSave:
         place, attempt = self._from_first(lambda: (new_place(folder), secrets.token_hex(8)))
         self._place: NewPlace = place
         self._attempt = attempt
-        shard, objects = self._on_all(lambda: self._prepared(items, common))
-        self._shard: Shard = shard
-        found: list[Any] = [None] * self._ranks
-        dist.all_gather_object(found, objects)
-        self._keys = {key: rank for rank, keys in enumerate(found) for key in keys}
+        part, told = self._told(lambda: RankPart(items), lambda part: (list(part.objects), part.offer))
+        self._keys = {key: rank for rank, (keys, _) in enumerate(told) for key in keys}
+        self._shard: Shard = self._on_all(lambda: self._prepared(part, [offer for _, offer in told], common))
 
     def write(self) -> None:
         """Writes the shard of this rank, and waits for the others."""
@@ -52,13 +53,12 @@ class FolderSave:
         dist.barrier()
         self._from_first(self._commit)
 
-    def _prepared(self, items: Iterable[Any], common: Any) -> tuple[Shard, list[str]]:
-        state, roles, objects = part_of(items)
-        values: dict[str, Any] = {"objects": objects}
+    def _prepared(self, part: RankPart, offers: list[Offer], common: Any) -> Shard:
+        part.take(shares_of(self._rank, offers))
+        values: dict[str, Any] = {"objects": part.objects}
         if common is not None and self._rank == 0:
             values["common"] = common
-        state[KEY] = values
-        shard = Shard(
+        return Shard(
             run=self._place.run,
             step=self._place.step,
             shard=self._rank,
@@ -66,22 +66,26 @@ class FolderSave:
             attempt=self._attempt,
             replace=bool(self._place.replaced),
             options=self._options,
-            state=state,
-            roles=roles,
-            numbers=adam_numbers(values),
+            state={**part.state, KEY: values},
+            roles=part.roles,
+            masters=part.masters,
+            numbers=adam_numbers([part.values, common]),
         )
-        return shard, list(objects)
 
     def _commit(self) -> None:
         commit(self._folder, self._shard, self._keys)
 
     def _on_all(self, call: Callable[[], Any]) -> Any:
         """The result of the call, if it succeeds on all ranks."""
+        return self._told(call, lambda _: None)[0]
+
+    def _told(self, call: Callable[[], _T], tell: Callable[[_T], Any]) -> tuple[_T, list[Any]]:
+        """The result of the call, and what each rank tells of its own, if the calls succeed on all ranks."""
         result, error = _attempted(call)
         found: list[Any] = [None] * self._ranks
-        dist.all_gather_object(found, _text_of(error))
-        _raise(error, found, f"{self._folder}: the save failed")
-        return result
+        dist.all_gather_object(found, (_text_of(error), None if error else tell(result)))
+        _raise(error, [text for text, _ in found], f"{self._folder}: the save failed")
+        return result, [told for _, told in found]
 
     def _from_first(self, call: Callable[[], Any]) -> Any:
         """What the call returns on rank 0."""

@@ -19,6 +19,7 @@ from bitsnap._bitsnap import GlobalTensor, Settings
 from bitsnap._boxes import Box
 from bitsnap._dtypes import torch_dtype
 from bitsnap._megatron_folders import KEY, place_of
+from bitsnap._megatron_pairs import Master, Masters, Offer, Part, Range, boxes_of, element_at, is_half, is_quantized
 from bitsnap._options import PathLike, Role
 from bitsnap._pickled_values import Opaque
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError, UnsupportedError
@@ -52,6 +53,7 @@ class Shard:
     options: Options
     state: dict[str, Any]
     roles: dict[str, Role]
+    masters: dict[str, tuple[str, int]]  # of weights, by name: the master, and the element where the weight begins
     numbers: tuple[tuple[float, float], float, int] | None  # Adam's betas, eps and step
 
     def write(self) -> None:
@@ -64,6 +66,7 @@ class Shard:
                 shards=self.shards,
                 attempt=self.attempt,
                 roles=self.roles,
+                masters=self.masters,
                 opaque=self.options.opaque,
                 replace=self.replace,
             )
@@ -76,30 +79,85 @@ def open_store(run: Path, options: Options, numbers: tuple[tuple[float, float], 
     )
 
 
-def part_of(items: Iterable[Any]) -> tuple[dict[str, Any], dict[str, Role], dict[str, Any]]:
-    """The tensors and roles of the entries that this rank saves, and its objects by their unique keys."""
-    state: dict[str, Any] = {}
-    roles: dict[str, Role] = {}
-    objects: dict[str, Any] = {}
-    for item in items:
-        if not _is_main(item.replica_id):
-            continue
-        if not hasattr(item, "global_offset") or not hasattr(item, "dtype"):
-            objects[item.unique_key] = item.data
-            continue
+class RankPart:
+    """What a rank saves of a state: its objects, by their unique keys, and its tensors.
+
+    `offer` is for all ranks. The tensors are complete after take() with the shares that follow from all offers.
+    """
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.state: dict[str, Any] = {}
+        self.roles: dict[str, Role] = {}
+        self.masters: dict[str, tuple[str, int]] = {}
+        self.objects: dict[str, Any] = {}
+        self.values: list[Any] = []  # of all objects, also of those that other ranks save
+        self._held: dict[Part, tuple[torch.Tensor, tuple[int, ...]]] = {}  # weights, with the shapes of the whole ones
+        self._claimed: dict[Part, list[Master]] = {}
+        masters, parts, claims = Masters(), dict[Part, int](), []
+        for item in items:
+            if hasattr(item, "global_offset") and hasattr(item, "dtype"):
+                masters.see(item)
+                self._add(item, parts, masters)
+                continue
+            self.values.append(item.data)
+            if _is_main(item.replica_id):
+                self.objects[item.unique_key] = item.data
+        for claim, master in masters.claims({part: tensor for part, (tensor, _) in self._held.items()}):
+            claims.append(claim)
+            self._claimed.setdefault(claim.part, []).append(master)
+        self.offer = Offer(parts, frozenset(masters.groups), claims)
+
+    def take(self, shares: Mapping[Part, Iterable[Range]]) -> None:
+        """Adds the elements of weights that this rank saves."""
+        for part, ranges in shares.items():
+            tensor, shape = self._held[part]
+            for taken in ranges:
+                masters = (each for each in self._claimed.get(part, ()) if each.start <= taken.start < each.end)
+                master = next(masters, None)
+                whole = ((0,) * tensor.ndim, tuple(tensor.shape))
+                is_all = taken == (0, tensor.numel())
+                for start, extent in [whole] if is_all else boxes_of(tensor.shape, *taken):
+                    box = tensor[tuple(slice(at, at + size) for at, size in zip(start, extent, strict=True))]
+                    offset = tuple(at + by for at, by in zip(part.offset, start, strict=True))
+                    name = self._put(part.key, box, shape, offset)
+                    if master is not None:
+                        self.masters[name] = (master.name, element_at(tensor.shape, start) + master.shift)
+
+    def _add(self, item: Any, parts: dict[Part, int], masters: Masters) -> None:
+        """A tensor that this rank saves, or a weight that it may save."""
+        is_main = _is_main(item.replica_id)
+        is_weight = item.data is not None and is_half(item.data) and role_of(item.key, item.dtype) == "weight"
+        if not is_main and not is_weight:
+            return
         tensor = _inside(item, _view(item))
         if tensor is None:
-            continue
-        offset = tuple(item.global_offset)
-        is_whole = tuple(tensor.shape) == tuple(item.global_shape)
-        key = item.key if is_whole else f"{item.key}/{'-'.join(map(str, offset))}"
-        if key in state:
-            raise InvalidArgumentError(f"tensor {item.key!r}: two main replicas have the offset {list(offset)}")
-        state[key] = tensor if is_whole else Box(tensor, tuple(item.global_shape), offset, item.key)
-        role = role_of(item.key, tensor.dtype)
+            return
+        part, shape = Part(item.key, tuple(item.global_offset)), tuple(item.global_shape)
+        if not is_weight:
+            masters.add(item, self._put(part.key, tensor, shape, part.offset), tensor)
+        elif is_main:
+            if part in parts:
+                raise _doubled(part)
+            parts[part] = tensor.numel()
+            self._held[part] = (tensor, shape)
+        else:
+            self._held.setdefault(part, (tensor, shape))
+
+    def _put(self, key: str, tensor: torch.Tensor, shape: tuple[int, ...], offset: tuple[int, ...]) -> str:
+        """Adds a tensor to the state; returns its name."""
+        is_whole = tuple(tensor.shape) == shape
+        name = key if is_whole else f"{key}/{'-'.join(map(str, offset))}"
+        if name in self.state:
+            raise _doubled(Part(key, offset))
+        self.state[name] = tensor if is_whole else Box(tensor, shape, offset, key)
+        role = role_of(key, tensor.dtype)
         if role is not None:
-            roles[key] = role
-    return state, roles, objects
+            self.roles[name] = role
+        return name
+
+
+def _doubled(part: Part) -> InvalidArgumentError:
+    return InvalidArgumentError(f"tensor {part.key!r}: two main replicas have the offset {list(part.offset)}")
 
 
 def role_of(key: str, dtype: torch.dtype) -> Role | None:
@@ -242,7 +300,7 @@ def _view(item: Any) -> torch.Tensor:
             "the distributed optimizer"
         )
     tensor: torch.Tensor = item.data.detach()
-    if type(tensor).__module__.startswith("transformer_engine"):
+    if is_quantized(tensor):
         tensor = tensor.dequantize()  # as its copy to the CPU would
     return tensor.reshape((1,) * item.prepend_axis_num + tuple(item.local_shape))
 

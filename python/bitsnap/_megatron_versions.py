@@ -39,6 +39,7 @@ class Core:
     common_functions: tuple[ModuleType, ...]  # 0.17 and 0.18: the modules that have save_common() and load_common()
     common_loaders: tuple[ModuleType, ...]  # from 0.19 on: the modules that have load_common_state_dict()
     optimizer: type | None
+    exchange: ModuleType | None  # has distribute_shards_to_ranks()
 
     def async_request(self, strategy: str) -> Any:
         """The class of asynchronous requests of "mcore" or "nvrx"."""
@@ -81,6 +82,7 @@ def core() -> Core:
             common_functions=functions,
             common_loaders=loaders,
             optimizer=_optimizer(),
+            exchange=_exchange(),
         )
     except AttributeError as error:
         version = getattr(importlib.import_module("megatron.core"), "__version__", "unknown")
@@ -120,6 +122,14 @@ def _optimizer() -> type | None:
     except ImportError:
         return None
     return found if hasattr(found, "sharded_param_state_dp_reshardable") else None
+
+
+def _exchange() -> ModuleType | None:
+    try:
+        found = _module("exchange_utils")
+    except ImportError:
+        return None
+    return found if hasattr(found, "distribute_shards_to_ranks") else None
 
 
 def _module(name: str) -> ModuleType:

@@ -32,6 +32,7 @@ from bitsnap._bitsnap import Settings
 from bitsnap._megatron_convert import convert_all
 from bitsnap._megatron_folders import is_ours
 from bitsnap._megatron_local import LocalCheckpointManager as LocalCheckpointManager
+from bitsnap._megatron_pairs import note_weights, together
 from bitsnap._megatron_saves import FolderSave
 from bitsnap._megatron_shards import OpenCheckpoint, Options, Shard
 from bitsnap._options import PathLike
@@ -87,7 +88,9 @@ def install(
         _replace(core.load_strategy, name, partial(_by_folder, method))
     _replace_common(core)
     if core.optimizer is not None:
-        _replace(core.optimizer, "sharded_param_state_dp_reshardable", _without_noise)
+        _replace(core.optimizer, "sharded_param_state_dp_reshardable", _with_weights)
+    if core.exchange is not None:
+        _replace(core.exchange, "distribute_shards_to_ranks", together)
 
 
 def uninstall() -> None:
@@ -325,20 +328,27 @@ def _common_of(folder: PathLike) -> Any:
         return checkpoint.common()
 
 
-def _without_noise(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """The optimizer's pieces of buffers, with zeros in the padding between them instead of memory as it was."""
+def _with_weights(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """The optimizer's pieces of buffers, each with the weights that its masters belong to, and zeros as padding.
+
+    Megatron leaves memory as it was in the padding.
+    """
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         state = stock(self, *args, **kwargs)
         core = versions.core()
-        for buffers in state.values():
-            if isinstance(buffers, dict):
-                for buckets in buffers.values():
-                    for piece in (piece for bucket in buckets for piece in bucket):
-                        if piece["padding"].unwrap():
-                            for value in piece.values():
-                                if isinstance(value, core.sharded_tensor):
-                                    value.data.zero_()
+        for index, ranges in enumerate(self.gbuf_ranges):
+            for dtype, buckets in ranges.items():
+                for pieces, bucket in zip(state[index][dtype], buckets, strict=True):
+                    places = iter(bucket["param_map"].items())
+                    for piece in pieces:
+                        if not piece["padding"].unwrap():
+                            weight, place = next(places)
+                            note_weights(piece["param"], weight, place["param"].start, place["param"].end)
+                            continue
+                        for value in piece.values():
+                            if isinstance(value, core.sharded_tensor):
+                                value.data.zero_()
         return state
 
     return method

@@ -108,7 +108,16 @@ def use_parallel_sizes(tp: int, pp: int) -> None:
 class Training:
     """One rank of a training: the model, its optimizer, and a number of steps done."""
 
-    def __init__(self, tp: int, pp: int, seed: int = 7, hidden: int = 32, layers: int = 2) -> None:
+    def __init__(
+        self,
+        tp: int,
+        pp: int,
+        seed: int = 7,
+        hidden: int = 32,
+        layers: int = 2,
+        words: int = WORDS,
+        length: int = LENGTH,
+    ) -> None:
         use_parallel_sizes(tp, pp)
         tensor_parallel.model_parallel_cuda_manual_seed(seed, force_reset_rng=True)
         torch.manual_seed(seed)
@@ -131,8 +140,8 @@ class Training:
         model = GPTModel(
             config,
             get_gpt_layer_local_spec(),
-            vocab_size=WORDS,
-            max_sequence_length=LENGTH,
+            vocab_size=words,
+            max_sequence_length=length,
             pre_process=parallel_state.is_pipeline_first_stage(),
             post_process=parallel_state.is_pipeline_last_stage(),
             share_embeddings_and_output_weights=True,
@@ -143,7 +152,13 @@ class Training:
         self.optimizer = get_megatron_optimizer(
             OptimizerConfig(optimizer="adam", lr=1e-3, bf16=True, use_distributed_optimizer=True), self.model
         )
+        self.words, self.length = words, length
         self.done = 0
+
+    def batch(self) -> torch.Tensor:
+        """The sequences of words of the next step, of all ranks."""
+        generator = torch.Generator().manual_seed(100 + self.done)
+        return torch.randint(0, self.words, (4, self.length + 1), generator=generator)
 
     def train(self, steps: int) -> list[float]:
         """The losses of some steps, the same on all ranks of the last stage; empty on others."""
@@ -152,14 +167,12 @@ class Training:
             self.model[0].zero_grad_buffer()
             self.optimizer.zero_grad()
             rank, ranks = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
-            generator = torch.Generator().manual_seed(100 + self.done)
-            words = torch.randint(0, WORDS, (4, LENGTH + 1), generator=generator)[
-                rank * 4 // ranks : (rank + 1) * 4 // ranks
-            ]
+            words = self.batch()
+            words = words[rank * len(words) // ranks : (rank + 1) * len(words) // ranks]
 
             def forward(_: Any, model: Any, words: torch.Tensor = words) -> Any:
-                positions = torch.arange(LENGTH).repeat(len(words), 1)
-                mask = torch.ones(LENGTH, LENGTH).tril().logical_not()[None, None]
+                positions = torch.arange(self.length).repeat(len(words), 1)
+                mask = torch.ones(self.length, self.length).tril().logical_not()[None, None]
                 output = model(words[:, :-1], positions, mask, labels=words[:, 1:])
                 return output, lambda out: (out.float().mean(), {"loss": out.detach().float().mean()})
 
@@ -168,7 +181,7 @@ class Training:
                 data_iterator=None,
                 model=self.model,
                 num_microbatches=1,
-                seq_length=LENGTH,
+                seq_length=self.length,
                 micro_batch_size=len(words),
             )
             self.optimizer.step()

@@ -59,6 +59,11 @@ def save(training: Training, folder: Path, kind: str = "fully_reshardable", stra
     dist_checkpointing.save(training.sharded(kind), str(folder), strategy)
 
 
+def in_parallel() -> Any:
+    """Megatron's strategy that divides the tensors among all ranks that hold them."""
+    return FullyParallelSaveStrategyWrapper(TorchDistSaveShardedStrategy("torch_dist", 1))
+
+
 def resharding(path: Path) -> None:
     """Saves through stock and through bitsnap, and loads both in other layouts."""
     saved = Training(tp=2, pp=1)
@@ -68,17 +73,19 @@ def resharding(path: Path) -> None:
     bitsnap.megatron.install()
     for kind in KINDS:
         save(saved, new_folder(path / "ours" / kind, 2), kind)
+        save(saved, new_folder(path / "parallel" / kind, 2), kind, in_parallel())
     losses = saved.train(2)
     report(path, "files", sorted(file.name for file in (path / "ours" / KINDS[0] / "iter_0000002").iterdir()))
     for tp, pp in ((2, 1), (1, 2), (1, 1), (2, 2)):
         for kind in KINDS if (tp, pp) == (2, 1) else KINDS[1:]:
             loaded = []
-            for origin in ("stock", "ours"):
+            for origin in ("stock", "ours", "parallel"):
                 training = Training(tp, pp, seed=len(origin))
                 training.resume(path / origin / kind / "iter_0000002", kind)
                 loaded.append(training)
-            report(path, f"same {tp} {pp} {kind}", same(loaded[0].tensors(), loaded[1].tensors()))
-            resumed = [each.train(2) for each in loaded]
+            states = [each.tensors() for each in loaded]
+            report(path, f"same {tp} {pp} {kind}", all(same(states[0], state) for state in states[1:]))
+            resumed = [each.train(2) for each in loaded[:2]]
             report(path, f"losses {tp} {pp} {kind}", resumed[0] == resumed[1])
             if (tp, pp) == (2, 1):
                 report(path, f"resumed {kind}", same(saved.tensors(), loaded[1].tensors()))
@@ -91,6 +98,43 @@ def resharding(path: Path) -> None:
     first = Training(tp=2, pp=1, seed=5)
     first.resume(path / "ours" / KINDS[1] / "iter_0000002")
     report(path, "there and back", same(first.tensors(), again.tensors()))
+
+
+def pairs(path: Path) -> None:
+    """Saves a state and the one after the next step, with and without Megatron's wrapper, and within bounds."""
+    training = Training(tp=1, pp=2, hidden=128)
+    training.train(1)
+    for step in (1, 2):
+        for kind in KINDS:
+            for name, strategy in (("plain", None), ("parallel", in_parallel()), ("bounded", None)):
+                bitsnap.megatron.install(settings="bounded" if name == "bounded" else None)
+                save(training, new_folder(path / "pairs" / name / kind, step), kind, strategy)
+        training.train(1)
+    for kind in KINDS:
+        for name in ("plain", "parallel", "bounded"):
+            run = path / "pairs" / name / kind / "bitsnap"
+            report(path, f"codecs {name} {kind}", [codecs_of(run, step) for step in (1, 2)])
+            report(path, f"shards {name} {kind}", shards_of(run, 2))
+
+
+def shards_of(run: Path, step: int) -> dict[str, list[int]]:
+    """The shards that have tensors of a role."""
+    found: dict[str, set[int]] = {}
+    with bitsnap.Store(run, read_only=True) as store:
+        for tensor in store.tensors(step).values():
+            found.setdefault(tensor.role, set()).update(part.shard for part in tensor.parts)
+    return {role: sorted(shards) for role, shards in found.items()}
+
+
+def codecs_of(run: Path, step: int) -> dict[str, list[str]]:
+    """The codecs of the tensors of each role that are not small."""
+    found: dict[str, set[str]] = {}
+    with bitsnap.Store(run, read_only=True) as store:
+        for shard in range(store.checkpoint(step).shards):
+            for tensor in bitsnap.inspect(store.snapshot(step, shard)).tensors:
+                if tensor.stored_bytes is not None:
+                    found.setdefault(tensor.role, set()).update(tensor.codecs)
+    return {role: sorted(codecs) for role, codecs in found.items()}
 
 
 def retention(path: Path) -> None:
@@ -149,9 +193,7 @@ def values(path: Path) -> None:
         }
 
     folder = new_folder(path / "values", 1)
-    dist_checkpointing.save(
-        state(), str(folder), FullyParallelSaveStrategyWrapper(TorchDistSaveShardedStrategy("torch_dist", 1))
-    )
+    dist_checkpointing.save(state(), str(folder), in_parallel())
     expected = state()["rng"].data
     wrapped = FullyParallelLoadStrategyWrapper(TorchDistLoadShardedStrategy())
     for name, strategy in (("plain", None), ("wrapped", wrapped)):
@@ -268,7 +310,7 @@ def report(path: Path, name: str, value: Any) -> None:
 
 def main() -> None:
     path = Path(sys.argv[1])
-    for function in (resharding, retention, values, asynchronous):
+    for function in (resharding, pairs, retention, values, asynchronous):
         run_ranks(4, function, path)
     for phase in PHASES:
         with contextlib.suppress(SystemExit):

@@ -58,6 +58,24 @@ def test_resharding_there_and_back_keeps_all_bits(facts: dict[str, Any]) -> None
 
 
 @needs_megatron
+@pytest.mark.parametrize("kind", ["dp_reshardable", "fully_reshardable"])
+@pytest.mark.parametrize("way", ["plain", "parallel"])
+def test_weights_lie_beside_their_masters_and_moments(facts: dict[str, Any], way: str, kind: str) -> None:
+    first, second = facts[f"codecs {way} {kind}"]
+    assert first["weight"] == second["weight"] == ["rounded_from"]
+    assert second["master"] == second["exp_avg_sq"] == ["optimizer_step"]
+    shards = facts[f"shards {way} {kind}"]
+    assert len(shards["master"]) == (2 if (way, kind) == ("plain", "fully_reshardable") else 4)
+    assert all(shards[role] == shards["master"] for role in ("weight", "exp_avg", "exp_avg_sq"))
+
+
+@needs_megatron
+@pytest.mark.parametrize("kind", ["dp_reshardable", "fully_reshardable"])
+def test_all_ranks_know_the_numbers_of_adam_for_bounded_loss(facts: dict[str, Any], kind: str) -> None:
+    assert [codecs["exp_avg"] for codecs in facts[f"codecs bounded {kind}"]] == [["scaled_by"]] * 2
+
+
+@needs_megatron
 def test_a_folder_holds_references_only(facts: dict[str, Any]) -> None:
     assert facts["files"] == ["bitsnap.json", "metadata.json"]
 
