@@ -3,8 +3,8 @@
 For scripts of their own processes: importing this module replaces what Megatron-core insists on from torch.cuda.
 The stand-ins: tensors for a device "cuda" are made on the CPU, the type of a tensor names such a device, the current
 device is the CPU, synchronize() and similar calls do nothing, the random generator of the device is that of the CPU,
-and streams do nothing. Besides, steps of torch's AdamW are loaded right, which Megatron-core 0.16 does not do. Nothing
-else of Megatron or torch is changed.
+and streams do nothing. Besides, steps of torch's AdamW are loaded right, which Megatron-core 0.16 does not do, and its
+router works without Transformer Engine. Nothing else of Megatron or torch is changed.
 """
 
 from __future__ import annotations
@@ -61,13 +61,21 @@ def _stand_in_for_cuda() -> None:
 _stand_in_for_cuda()
 
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel  # noqa: E402
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig  # noqa: E402
+from megatron.core.distributed import (  # noqa: E402
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
 from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer  # noqa: E402
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
 from megatron.core.transformer import TransformerConfig  # noqa: E402
+from megatron.core.transformer.moe import moe_utils  # noqa: E402
+
+if not hasattr(moe_utils, "te_general_gemm"):
+    moe_utils.te_general_gemm = None  # Megatron-core 0.16 asks for it without Transformer Engine, too
 
 WORDS, LENGTH = 128, 16
 
@@ -92,17 +100,17 @@ def _set_states(
 DistributedOptimizer._set_main_param_and_optimizer_states = _set_states
 
 
-_groups: dict[tuple[int, int], dict[str, Any]] = {}  # what Megatron knows of them, by the parallel sizes
+_groups: dict[tuple[int, int, int], dict[str, Any]] = {}  # what Megatron knows of them, by the parallel sizes
 
 
-def use_parallel_sizes(tp: int, pp: int) -> None:
+def use_parallel_sizes(tp: int, pp: int, ep: int) -> None:
     """Gives Megatron the process groups of these sizes. They are made once in a process, because gloo never ends the
     thread of a group, which wakes a hundred times a second."""
     parallel_state.destroy_model_parallel()
-    if (tp, pp) not in _groups:
-        parallel_state.initialize_model_parallel(tp, pp)
-        _groups[tp, pp] = {name: value for name, value in vars(parallel_state).items() if name.isupper()}
-    vars(parallel_state).update(_groups[tp, pp])
+    if (tp, pp, ep) not in _groups:
+        parallel_state.initialize_model_parallel(tp, pp, expert_model_parallel_size=ep)
+        _groups[tp, pp, ep] = {name: value for name, value in vars(parallel_state).items() if name.isupper()}
+    vars(parallel_state).update(_groups[tp, pp, ep])
 
 
 class Training:
@@ -117,8 +125,11 @@ class Training:
         layers: int = 2,
         words: int = WORDS,
         length: int = LENGTH,
+        ep: int = 1,
+        **more: Any,
     ) -> None:
-        use_parallel_sizes(tp, pp)
+        """`more` is for TransformerConfig."""
+        use_parallel_sizes(tp, pp, ep)
         tensor_parallel.model_parallel_cuda_manual_seed(seed, force_reset_rng=True)
         torch.manual_seed(seed)
         config = TransformerConfig(
@@ -127,6 +138,7 @@ class Training:
             num_attention_heads=4,
             tensor_model_parallel_size=tp,
             pipeline_model_parallel_size=pp,
+            expert_model_parallel_size=ep,
             pipeline_dtype=torch.bfloat16,
             params_dtype=torch.bfloat16,
             bf16=True,
@@ -136,10 +148,12 @@ class Training:
             use_cpu_initialization=True,
             bias_dropout_fusion=False,
             persist_layer_norm=False,
+            finalize_model_grads_func=finalize_model_grads,
+            **more,
         )
         model = GPTModel(
             config,
-            get_gpt_layer_local_spec(),
+            get_gpt_layer_local_spec(num_experts=config.num_moe_experts),
             vocab_size=words,
             max_sequence_length=length,
             pre_process=parallel_state.is_pipeline_first_stage(),
@@ -191,8 +205,12 @@ class Training:
 
     def sharded(self, sharding: str = "fully_reshardable", *, loading: bool = False) -> dict[str, Any]:
         """The sharded state dict, as Megatron's training loop makes it."""
-        metadata = {"distrib_optim_sharding_type": sharding, "dp_cp_group": None, "singleton_local_shards": False}
-        metadata["dp_cp_group"] = parallel_state.get_data_parallel_group(with_context_parallel=True)
+        metadata = {
+            "distrib_optim_sharding_type": sharding,
+            "dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True),
+            "singleton_local_shards": False,
+            "chained_optim_avoid_prefix": True,
+        }
         model = self.model[0].module.sharded_state_dict(metadata=metadata)
         optimizer = self.optimizer.sharded_state_dict(model, is_loading=loading, metadata=metadata)
         return {"model": model, "optimizer": optimizer, "iteration": self.done}

@@ -117,6 +117,48 @@ def pairs(path: Path) -> None:
             report(path, f"shards {name} {kind}", shards_of(run, 2))
 
 
+EXPERTS = {
+    "hidden": 64,
+    "layers": 3,
+    "num_moe_experts": 4,
+    "moe_router_topk": 2,
+    "moe_router_load_balancing_type": "none",
+    "gated_linear_unit": True,  # its weights are two tensors of the checkpoint
+    "activation_func": torch.nn.functional.silu,
+    "add_bias_linear": False,
+}
+UNEVEN = {**EXPERTS, "num_layers_in_first_pipeline_stage": 1}  # of two stages, both with the tied embeddings
+
+
+def experts(path: Path) -> None:
+    """Saves experts on several ranks, in one stage and in two that are not alike, and loads them in other layouts."""
+    layouts: dict[str, dict[str, Any]] = {
+        "one stage": {"tp": 1, "pp": 1, "ep": 2, **EXPERTS},
+        "two stages": {"tp": 1, "pp": 2, "ep": 2, **UNEVEN},
+        "experts apart": {"tp": 1, "pp": 1, "ep": 4, **EXPERTS},
+    }
+    for layout in ("one stage", "two stages"):
+        saved = Training(**layouts[layout])
+        saved.train(2)
+        for origin in ("stock", "ours"):
+            for kind in KINDS:
+                save(saved, new_folder(path / "experts" / layout / origin / kind, 2), kind, in_parallel())
+            bitsnap.megatron.install()
+        for kind in KINDS:
+            run = path / "experts" / layout / "ours" / kind / "bitsnap"
+            report(path, f"experts codecs {layout} {kind}", codecs_of(run, 2)["weight"])
+            for target in layouts if (layout, kind) == ("one stage", KINDS[1]) else (layout,):
+                states = []
+                for origin in ("stock", "ours"):
+                    training = Training(seed=len(origin), **layouts[target])
+                    training.resume(path / "experts" / layout / origin / kind / "iter_0000002", kind)
+                    states.append(training.tensors())
+                report(path, f"experts {layout} to {target} {kind}", same(*states))
+                if target == layout:
+                    report(path, f"experts resumed {layout} {kind}", same(saved.tensors(), states[1]))
+        bitsnap.megatron.uninstall()
+
+
 def shards_of(run: Path, step: int) -> dict[str, list[int]]:
     """The shards that have tensors of a role."""
     found: dict[str, set[int]] = {}
@@ -316,6 +358,10 @@ def main() -> None:
         with contextlib.suppress(SystemExit):
             run_ranks(4, killed, path, phase)
         run_ranks(4, restarted, path, phase)
+
+
+def main_experts() -> None:
+    run_ranks(4, experts, Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

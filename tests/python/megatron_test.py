@@ -21,18 +21,26 @@ from python.processes import run_script
 needs_megatron = pytest.mark.skipif(
     importlib.util.find_spec("megatron") is None, reason="megatron-core is not installed"
 )
-_RUN = "import warnings; warnings.simplefilter('ignore'); from python.megatron_scenario import main; main()"
 
 
-@pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What megatron_scenario.py found."""
-    path = tmp_path_factory.mktemp("megatron")
-    run_script(_RUN, path, timeout=290)
+def found_by(function: str, path: Path) -> dict[str, Any]:
+    """What a function of megatron_scenario.py found."""
+    run = f"from python.megatron_scenario import {function} as run; run()"
+    run_script(f"import warnings; warnings.simplefilter('ignore'); {run}", path, timeout=290)
     found: dict[str, Any] = {}
     for line in (path / "facts").read_text().splitlines():
         found |= json.loads(line)
     return found
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return found_by("main", tmp_path_factory.mktemp("megatron"))
+
+
+@pytest.fixture(scope="module")
+def facts_of_experts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return found_by("main_experts", tmp_path_factory.mktemp("experts"))
 
 
 @needs_megatron
@@ -73,6 +81,19 @@ def test_weights_lie_beside_their_masters_and_moments(facts: dict[str, Any], way
 @pytest.mark.parametrize("kind", ["dp_reshardable", "fully_reshardable"])
 def test_all_ranks_know_the_numbers_of_adam_for_bounded_loss(facts: dict[str, Any], kind: str) -> None:
     assert [codecs["exp_avg"] for codecs in facts[f"codecs bounded {kind}"]] == [["scaled_by"]] * 2
+
+
+@needs_megatron
+@pytest.mark.parametrize("layout", ["one stage", "two stages"])
+@pytest.mark.parametrize("kind", ["dp_reshardable", "fully_reshardable"])
+def test_experts_tied_embeddings_and_uneven_stages_load_what_stock_loads(
+    facts_of_experts: dict[str, Any], kind: str, layout: str
+) -> None:
+    assert facts_of_experts[f"experts codecs {layout} {kind}"] == ["rounded_from"]
+    assert facts_of_experts[f"experts resumed {layout} {kind}"]
+    reshards = (layout, kind) == ("one stage", "fully_reshardable")
+    targets = ["one stage", "two stages", "experts apart"] if reshards else [layout]
+    assert all(facts_of_experts[f"experts {layout} to {target} {kind}"] for target in targets)
 
 
 @needs_megatron
