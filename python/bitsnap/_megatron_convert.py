@@ -97,6 +97,7 @@ def _to_run(source: Path, target: Path, options: Options) -> None:
         options=options,
         state=state,
         roles=roles,
+        masters={},
         numbers=adam_numbers(values),
     )
     shard.write()
