@@ -129,7 +129,9 @@ class Checkpointer:
         Raises:
             InvalidArgumentError: a value cannot be stored; the message names its place.
             BusyError: with DistributedDataParallel, another process did not call this within the `timeout`.
-            And what bitsnap.Checkpointer.save() raises.
+            And what bitsnap.Checkpointer.save() raises. With DistributedDataParallel, all processes raise what one of
+            them raised while it collected its state; otherwise the others do not hear of it, and their saves of this
+            step end as skipped.
         """
         return self._engine.save(step, self._state, metadata=metadata, opaque=self._opaque)
 
@@ -212,13 +214,13 @@ class Checkpointer:
         self._engine.__exit__(kind, error, traceback)
 
     def _state(self) -> dict[str, Any]:
+        if not self._has_replicas:
+            return self._training.state(self._agreed)
         self._agree_on_replicas()
-        return self._training.state(self._agreed)
+        return self._together(lambda: self._training.state(self._agreed))
 
     def _agree_on_replicas(self) -> None:
         """Compares the replicas of all processes: only those that are equal are saved once."""
-        if not self._has_replicas:
-            return
         ranks = self._ranks
         ranks.meet("save a step", self._engine._saves.timeout_ms)
         sums = self._together(lambda: checksums_of(self._training.parts()))
@@ -296,8 +298,9 @@ class Checkpointer:
     def _restore_from_all(self, step: int, places: Mapping[Path, Part], dtensors: Set[str]) -> Failure | None:
         """Reads the parts of this process from all shards."""
         ranks = self._ranks
-        look = partial(AllShards, self._store(), step, ranks.rank, self._opaque, dtensors)
-        shards, failure = ranks.together(look, is_damage)
+        shards, failure = ranks.together(
+            lambda: AllShards(self._store(), step, ranks.rank, self._opaque, dtensors), is_damage
+        )
         if failure is not None:
             return failure
         assert shards is not None

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import bitsnap
 import bitsnap.torch
 from python.checkpointer_jobs import Jobs
-from python.torch_ranks_test import WIDTH, Run, alone, fsdp
+from python.divided_trainings import WIDTH, Run, alone, fsdp
 
 
 def losses_of(run: Run, steps: int, after_each: Callable[[], object]) -> list[float]:

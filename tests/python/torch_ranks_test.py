@@ -18,130 +18,32 @@ import torch.distributed.checkpoint
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.distributed.tensor.placement_types import _StridedShard
 
 import bitsnap
 import bitsnap.torch
 from bitsnap.dcp import StorageWriter
 from python.adam_numbers_test import adam_of
+from python.divided_trainings import (
+    HIDDEN,
+    WIDTH,
+    Divide,
+    Net,
+    Run,
+    alone,
+    ddp,
+    end_agent,
+    fsdp,
+    fsdp_and_tp,
+    full,
+    hsdp,
+    local,
+    same,
+)
 
 # Whose functions torch does not declare as public.
 dcp: Any = torch.distributed.checkpoint
-
-# Weights larger than what each process saves itself, and not divisible by the number of processes.
-WIDTH, HIDDEN = 66, 1200
-
-
-class Net(nn.Module):
-    calls: torch.Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.down = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
-        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        result: torch.Tensor = self.down(torch.relu(self.up(x)))
-        return result.clone()
-
-
-Divide = Callable[[nn.Module], nn.Module]
-
-
-def alone(model: nn.Module) -> nn.Module:
-    return model
-
-
-def ddp(model: nn.Module) -> nn.Module:
-    return nn.parallel.DistributedDataParallel(model)
-
-
-def sharded(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    fully_shard(model, mesh=mesh)
-    return model
-
-
-def fsdp(model: nn.Module) -> nn.Module:
-    return sharded(model, init_device_mesh("cpu", (dist.get_world_size(),)))
-
-
-def hsdp(model: nn.Module) -> nn.Module:
-    return sharded(model, init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
-
-
-def fsdp_and_tp(model: nn.Module) -> nn.Module:
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    parallelize_module(model, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
-    return sharded(model, mesh["dp"])
-
-
-class Run:
-    """A training on this rank, and its checkpointer."""
-
-    def __init__(self, path: Path, divide: Divide, job: str, **options: Any) -> None:
-        torch.manual_seed(1)
-        self.model = divide(Net())
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
-        # An average of some weights, divided as they are.
-        named = ((clean(name), parameter) for name, parameter in self.model.named_parameters())
-        average = {name: parameter.detach().clone() for name, parameter in named if name.startswith("down")}
-        self.extra: dict[str, Any] = {"seen": 0, "average": [average, {"decay": 0.5}]}
-        torch.manual_seed(100 + (dist.get_rank() if dist.is_initialized() else 0))
-        self.checkpointer = bitsnap.torch.Checkpointer(
-            path,
-            model=self.model,
-            optimizer=self.optimizer,
-            extra=self.extra,
-            job=bitsnap.JobOptions(name=job),
-            agent=bitsnap.AgentOptions(threads=1, linger=20.0),
-            timeout=60,
-            **options,
-        )
-
-    def train(self, steps: int) -> None:
-        for _ in range(steps):
-            self.optimizer.zero_grad()
-            x = torch.linspace(-1, 1, 8 * WIDTH).reshape(8, WIDTH)
-            (self.model(x) - x).square().mean().backward()
-            self.optimizer.step()
-            self.extra["seen"] += 1
-            average, options = self.extra["average"]
-            for name, parameter in self.model.named_parameters():
-                if clean(name) in average:
-                    average[clean(name)].lerp_(parameter.detach(), options["decay"])
-
-    def whole(self) -> dict[str, torch.Tensor]:
-        """All tensors with their elements of all ranks."""
-        tensors: dict[str, torch.Tensor] = {}
-        for name, parameter in self.model.named_parameters():
-            slots = self.optimizer.state[parameter]
-            for key, value in {"": parameter, **slots}.items():
-                tensors[f"{clean(name)}:{key}"] = full(value)
-        tensors.update((f"average of {name}", full(value)) for name, value in self.extra["average"][0].items())
-        return tensors
-
-
-def clean(name: str) -> str:
-    return name.removeprefix("module.")
-
-
-def full(tensor: torch.Tensor) -> torch.Tensor:
-    local = tensor.detach()
-    return (local.full_tensor() if isinstance(local, DTensor) else local).clone()
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    assert isinstance(tensor, DTensor)
-    part: torch.Tensor = tensor.to_local()
-    return part.detach()
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def saved_and_restored(path: Path, job: str, divide: Divide, rank: int) -> None:
@@ -177,11 +79,9 @@ def saved_and_restored(path: Path, job: str, divide: Divide, rank: int) -> None:
     # The store has what another training needs.
     alike.checkpointer.save(4)
     alike.checkpointer.close()
-    dist.barrier()
     if rank == 0:
-        bitsnap.stop_agent(job=f"{job}a", timeout=30)
         torch.save(after, path.with_suffix(".pt"))
-    dist.barrier()
+    end_agent(f"{job}a")
 
 
 def restored(path: Path, job: str, divide: Divide) -> None:
@@ -193,8 +93,7 @@ def restored(path: Path, job: str, divide: Divide) -> None:
     assert run.extra["seen"] == 4
     assert int(run.model.state_dict()[next(name for name in run.model.state_dict() if name.endswith("calls"))]) == 4
     run.checkpointer.close()
-    if dist.get_rank() == 0:
-        bitsnap.stop_agent(job=f"{job}b", timeout=30)
+    end_agent(f"{job}b")
 
 
 def each_has_its_own(path: Path, job: str) -> None:
@@ -207,10 +106,7 @@ def each_has_its_own(path: Path, job: str) -> None:
     with bitsnap.torch.Checkpointer(path, model=model, **options) as checkpointer:
         checkpointer.save(1)
         checkpointer.wait()
-    dist.barrier()
-    if rank == 0:
-        bitsnap.stop_agent(job=job, timeout=30)
-    dist.barrier()
+    end_agent(job)
     model.weight.data.zero_()
     with bitsnap.torch.Checkpointer(path, model=model, **options) as checkpointer:
         assert checkpointer.restore() == 1
@@ -223,9 +119,7 @@ def each_has_its_own(path: Path, job: str) -> None:
             assert "weight" in str(error)  # noqa: PT017
         else:
             raise AssertionError("restored a model that does not fit")
-    dist.barrier()
-    if rank == 0:
-        bitsnap.stop_agent(job=job, timeout=30)
+    end_agent(job)
 
 
 def what_differs_is_saved_by_each(path: Path, job: str) -> None:
@@ -275,8 +169,7 @@ def what_differs_is_saved_by_each(path: Path, job: str) -> None:
             else:
                 raise AssertionError("restored alone")
         dist.barrier()
-    if rank == 0:
-        bitsnap.stop_agent(job=job, timeout=30)
+    end_agent(job)
 
 
 def the_step_before_is_taken(path: Path, job: str) -> None:
@@ -332,9 +225,7 @@ def unused_parameters_have_no_state(path: Path, job: str) -> None:
         assert torch.equal(a, b)
         slots = zip(other.state.get(a, {}).values(), optimizer.state.get(b, {}).values(), strict=True)
         assert all(torch.equal(left, right) for left, right in slots)
-    dist.barrier()
-    if dist.get_rank() == 0:
-        bitsnap.stop_agent(job=job, timeout=30)
+    end_agent(job)
 
 
 def averages_and_second_models_are_divided(path: Path, job: str) -> None:
@@ -367,9 +258,7 @@ def averages_and_second_models_are_divided(path: Path, job: str) -> None:
         found = store.tensors(1)
         assert found["training.extra.average.module.up.weight"].shape == (HIDDEN, WIDTH)
         assert found["model.critic.weight"].shape == (3, WIDTH)
-    dist.barrier()
-    if rank == 0:
-        bitsnap.stop_agent(job=job, timeout=30)
+    end_agent(job)
 
 
 def any_state_may_have_dtensors(path: Path) -> None:
