@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 
 from bitsnap._arguments import number_of
 from bitsnap._dcp_adam import adam_of_shard
-from bitsnap._dcp_shards import Roles, results_of, shard_of
+from bitsnap._dcp_shards import Roles, check_given_names, results_of, shard_of
 from bitsnap._dcp_staging import OtherValueError, layout_of
 from bitsnap._engine_saves import Save
 from bitsnap._naming import checkpoint_id_of
@@ -206,6 +206,8 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
                 f"{self._saves._checkpointer.path}: {len(plans)} ranks save step {self._step}, but the Checkpointer "
                 f"has {ranks} (JobOptions(rank=..., world_size=...)), so that the checkpoint would never be complete"
             )
+        if self._use_collectives or ranks == 1:
+            check_given_names(plans, self._saves._roles, self._saves._checkpointer._adam)
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:

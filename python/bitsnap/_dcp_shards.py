@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from torch.distributed.checkpoint.planner import SavePlanner, WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
+from bitsnap._adam import AdamSources
 from bitsnap._boxes import Box
 from bitsnap._dcp_checkpoint import KEY
 from bitsnap._options import Role
 from bitsnap.errors import InvalidArgumentError
+from bitsnap.snapshot import alike
 
 Roles: TypeAlias = Mapping[str, Role] | Callable[[str], Role | None]
 
@@ -42,6 +44,24 @@ def shard_of(items: Iterable[WriteItem], planner: SavePlanner, planner_data: Any
             shard.roles[key] = role
     shard.state[KEY] = {"values": values, "paths": paths_of(planner_data)}
     return shard
+
+
+def check_given_names(plans: Sequence[SavePlan], roles: Roles | None, adam: AdamSources) -> None:
+    """Raises InvalidArgumentError if a dict of `roles` or `adam` names what is no tensor of the plans of all ranks.
+
+    Plans that DCP has in its cache are empty, and say nothing.
+    """
+    given = {"roles": roles.keys() if isinstance(roles, Mapping) else (), "adam": adam.names}
+    if not any(given.values()) or not all(plan.usable for plan in plans):
+        return
+    names = {item.index.fqn for plan in plans for item in plan.items if item.type != WriteItemType.BYTE_IO}
+    for argument, wanted in given.items():
+        unknown = sorted(set(wanted) - names)
+        if unknown:
+            raise InvalidArgumentError(
+                f"{argument}: no rank saves a tensor {unknown[0]!r}{alike(unknown[0], sorted(names))}"
+                f"{f'; nor {len(unknown) - 1} others of the dict' if len(unknown) > 1 else ''}"
+            )
 
 
 def results_of(items: Iterable[WriteItem], shard: int) -> list[WriteResult]:

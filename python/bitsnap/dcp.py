@@ -49,7 +49,7 @@ from bitsnap._bitsnap import Settings, is_store
 from bitsnap._dcp_adam import adam_of_shard
 from bitsnap._dcp_agent import AgentSaves as AgentSaves, AgentWriter as AgentWriter
 from bitsnap._dcp_checkpoint import KEY, OpenCheckpoint
-from bitsnap._dcp_shards import Roles, paths_of, results_of, shard_of
+from bitsnap._dcp_shards import Roles, check_given_names, paths_of, results_of, shard_of
 from bitsnap._dcp_staging import StagedCopies
 from bitsnap._meetings import word_of_start
 from bitsnap._naming import checkpoint_id_of
@@ -90,7 +90,9 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         adam: Adam's betas, eps and step for first moments, if `settings` rounds them and the state does not have them
             as get_optimizer_state_dict() gives them; or a dict or function of the names in DCP, as `roles`.
         roles: the roles of tensors whose names do not tell, by their names in DCP, or a function of the name that
-            returns None for those that it does not know. See bitsnap.save_file().
+            returns None for those that it does not know. See bitsnap.save_file(). Names of a dict, here and in `adam`,
+            that no rank saves make the save fail; but not without a coordinator (use_collectives=False), where each of
+            several ranks knows only what it saves itself.
         keep_last: after each save, keep only the N newest checkpoints of the run, and
         keep_every: those of steps that are multiples of this.
         overwrite: saving the newest step of the run again replaces it: until the new checkpoint is committed, the old
@@ -218,6 +220,8 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Gives each rank its shard."""
+        if self._use_collectives or _world_size() == 1:
+            check_given_names(plans, self._roles, self._adam)
         places = [_Place(rank, len(plans)) for rank in range(len(plans))]
         if not self._use_collectives:
             places = [_Place(self._rank, _world_size())]

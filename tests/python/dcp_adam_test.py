@@ -57,6 +57,14 @@ def test_adams_numbers_are_found_in_the_states_of_optimizers(tmp_path: Path, is_
     save(lone, tmp_path / "all/1", adam=given, **writer)
     with bitsnap.Store(tmp_path / "all", read_only=True) as store:
         assert {*adam_of(store.snapshot(1)).values()} == {AdamNumbers((0.5, 0.6), 1e-5, 4)}
+    for argument, given_names in (
+        ("adam", {"lone.exp_av": given}),
+        ("roles", {"lone.exp_avg": "exp_avg", "lone.exp_av": "exp_avg"}),
+    ):
+        with pytest.raises(CheckpointException, match=rf"{argument}: no rank saves a tensor 'lone.exp_av'; did you "):
+            save(lone, tmp_path / "all/2", **writer | {"adam": given, argument: given_names})
+    with bitsnap.Store(tmp_path / "all", read_only=True) as store:
+        assert store.steps() == [1]
 
 
 BETAS = {"first": 0.8, "second": 0.9}
