@@ -137,6 +137,10 @@ std::string render(const Json& report, std::optional<std::size_t> width) {
     return out + "no trainer has connected yet\n";
   }
   out += table.render(width);
+  if (const auto earlier = report.find("earlier"); earlier != report.end() && earlier->is_object()) {
+    out += fmt::format("earlier job of {} ranks: {} in memory, steps {}\n", number(*earlier, "world_size"),
+                       format_size(number(*earlier, "memory_bytes")), steps_of(*earlier));
+  }
   for (const Json& row : report["ranks"]) {
     if (!row["last_error"].is_null()) {
       out += fmt::format("rank {}, last error: {}\n", text_or_dash(row["rank"]), text_or_dash(row["last_error"]));

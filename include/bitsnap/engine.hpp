@@ -151,11 +151,12 @@ class Engine {
   // store. nullopt: none. Ranks on different nodes see the same steps in the store, but not each other's memory.
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step() const;
 
-  // Makes this node's part of a checkpoint of a step that another number of ranks saved to memory: the agent stores the
-  // states of RestorableStep::held_ranks, as their trainers would have. The checkpoint is committed when the states of
-  // all `earlier_ranks` are stored, so one rank on each node calls this, or all of them. Waits for it; without a
-  // timeout, EngineOptions::wait_ms. The agent drops the states when this job gives it an arena, and when it has
-  // committed the newest of them. not_found if it has none of this step.
+  // Makes this node's part of a checkpoint of a step that only memory has, saved by this number of ranks or by another
+  // one: the agent stores the states that it has of the attempt, as their trainers would have. The checkpoint is
+  // committed when the states of all ranks that saved the step are stored, so one rank on each node calls this, or all
+  // of them. Waits for it; without a timeout, EngineOptions::wait_ms. The agent drops the states of another number of
+  // ranks when this job gives it an arena, and when it has committed the newest of them. not_found if it has none of
+  // this step.
   [[nodiscard]] Result<void> persist_earlier(std::uint64_t step, const std::string& attempt,
                                              std::optional<std::uint64_t> timeout_ms = {}) const;
 

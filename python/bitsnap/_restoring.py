@@ -141,6 +141,14 @@ class Restoring:
             )
         return common
 
+    def persist(self, step: int, attempt: str) -> None:
+        """Lets the agent store a step that it serves from its memory. All ranks call it.
+
+        `attempt`: that of a step that memory alone has; empty if the store has it, or if there is one rank.
+        """
+        if attempt or (self._ranks.world_size == 1 and step not in self._steps_of_store()):
+            self._native.persist_earlier(step, attempt, self._left_ms)
+
     def _gather_known(self, fallback: bool) -> list[_Known]:
         """What each rank knows, which is only this one if ranks cannot communicate."""
         found, failure = self._ranks.together(lambda: self._known_steps(fallback))

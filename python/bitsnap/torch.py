@@ -255,7 +255,11 @@ class Checkpointer:
             apart = set().union(*ranks.gather(held))
             needed = {name: part for name, part in parts.items() if part.is_saved or name in apart}
             fits = all(shard.has(name, part) for name, part in needed.items())
-            if not all(ranks.gather(fits)) and not attempt:
+            if not all(ranks.gather(fits)):
+                # A step that memory alone has becomes a checkpoint first.
+                _, failure = ranks.together(lambda: restoring.persist(step, attempt), lambda _: True)
+                if failure is not None:
+                    return failure
                 shard = None
         if shard is None:
             return self._restore_from_all(step, places, dtensors)

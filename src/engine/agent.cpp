@@ -101,7 +101,7 @@ Result<void> Agent::run() {
     is_told_to_abandon_ |= signals.count() > 1;
     stop_as_told();
     take_inbox();
-    settle_earlier();
+    settle_persist();
     answer_lists();
   }
   // The socket closes when run() returns. The next trainer then finds no agent and starts another one.
@@ -144,7 +144,7 @@ void Agent::stop_as_told() {
 }
 
 bool Agent::is_idle(bool ignore_uncommitted) const {
-  if (earlier_ && earlier_->persisting) return false;
+  if (persisting_) return false;
   return std::ranges::all_of(ranks_, [&](const auto& rank) { return rank.second->is_idle(ignore_uncommitted); });
 }
 
@@ -261,9 +261,8 @@ void Agent::take_inbox() {
     std::swap(inbox, inbox_);
   }
   for (const Told& told : inbox.events) {
-    const bool is_earlier = told.trainer == 0 && earlier_ && earlier_->persisting;
-    if (is_earlier && told.event.error && told.event.ticket == kept_ticket(earlier_->persisting->step))
-      earlier_->error = told.event.error;
+    if (persisting_ && told.event.error && told.event.ticket == kept_ticket(persisting_->request.step))
+      persisting_->error = told.event.error;
     for (const auto& [token, connection] : connections_) {
       // Events for an earlier trainer of the rank are dropped: the present one learned the state of the slots from
       // `welcome`.

@@ -6,6 +6,7 @@
 // messages are bounded, sending never waits, and a connection that does not read its messages is closed.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,21 @@ namespace bitsnap::engine {
 
 // Added to the niceness of the threads that compress, while no trainer waits for them.
 inline constexpr int kNicer = 10;
+
+// The memory of an earlier job, for status output and monitoring.
+struct EarlierReport {
+  std::uint32_t world_size = 0;
+  std::uint64_t arena_bytes = 0;
+  std::uint64_t memory_bytes = 0;           // compressed snapshots of all ranks
+  std::vector<std::uint64_t> memory_steps;  // those of any rank, ascending
+};
+
+constexpr auto json_fields(std::type_identity<EarlierReport>) {
+  return std::array{json_field<&EarlierReport::world_size>("world_size"),
+                    json_field<&EarlierReport::arena_bytes>("arena_bytes"),
+                    json_field<&EarlierReport::memory_bytes>("memory_bytes"),
+                    json_field<&EarlierReport::memory_steps>("memory_steps")};
+}
 
 class Agent final : public ProgressSink {
  public:
@@ -85,7 +102,11 @@ class Agent final : public ProgressSink {
     Hello first;
     std::unique_ptr<Job> job;
     std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks;
-    std::optional<PersistRequest> persisting = {};
+  };
+  // A step in memory that is being stored.
+  struct Persisting {
+    PersistRequest request;
+    bool is_earlier = false;     // of the earlier job
     std::uint64_t since_ns = 0;  // when the last shard was still being written
     std::optional<Error> error = {};
   };
@@ -143,9 +164,10 @@ class Agent final : public ProgressSink {
   void begin_other_job(std::uint32_t world_size);
   [[nodiscard]] Result<void> on_persist(const Request& asked, const PersistRequest& request);
   // Answers `persist` requests when the work for them has ended.
-  void settle_earlier();
+  void settle_persist();
   // Gives the memory of the earlier job back, unless it is being stored.
   void drop_earlier();
+  [[nodiscard]] std::optional<EarlierReport> report_earlier() const;
   // The steps of the earlier job in memory, ascending.
   [[nodiscard]] std::vector<MemoryStep> earlier_steps() const;
   [[nodiscard]] StepList step_list(std::uint32_t rank) const;
@@ -190,6 +212,7 @@ class Agent final : public ProgressSink {
   std::unique_ptr<Job> job_;
   std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks_;
   std::unique_ptr<EarlierJob> earlier_;
+  std::optional<Persisting> persisting_;
   std::vector<Request> persists_;      // `persist` requests that wait
   std::optional<MemoryStep> dropped_;  // the newest of the steps that an earlier job had in memory
   StepDecisions decisions_;

@@ -1,7 +1,8 @@
-// The memory of a job that goes on with another world size: its states stay until the new trainers have asked for what
-// they need. Threads: agent.hpp.
+// Steps that only memory has and that trainers cannot restore from there. The memory of a job that goes on with another
+// world size stays until the new trainers have asked for what they need. Threads: agent.hpp.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,8 +58,22 @@ std::vector<MemoryStep> Agent::earlier_steps() const {
   return steps;
 }
 
+std::optional<EarlierReport> Agent::report_earlier() const {
+  if (!earlier_) return std::nullopt;
+  EarlierReport report{.world_size = earlier_->first.world_size, .memory_steps = {}};
+  std::set<std::uint64_t> steps;
+  for (const auto& [number, rank] : earlier_->ranks) {
+    const RankReport each = rank->report();
+    report.arena_bytes += each.arena_bytes;
+    report.memory_bytes += each.memory_bytes;
+    steps.insert(each.memory_steps.begin(), each.memory_steps.end());
+  }
+  report.memory_steps.assign(steps.begin(), steps.end());
+  return report;
+}
+
 void Agent::drop_earlier() {
-  if (!earlier_ || earlier_->persisting) return;
+  if (!earlier_ || (persisting_ && persisting_->is_earlier)) return;
   const std::vector<MemoryStep> steps = earlier_steps();
   if (!steps.empty() && (!dropped_ || dropped_->step < steps.back().step)) {
     dropped_ = steps.back();
@@ -69,52 +84,53 @@ void Agent::drop_earlier() {
 
 Result<void> Agent::on_persist(const Request& asked, const PersistRequest& request) {
   if (stopping_since_ns_) return ending_error();
-  const auto is_it = [&](const MemoryStep& each) {
-    return each.step == request.step && each.attempt == request.attempt && !each.held_ranks.empty();
+  const auto has = [&](const auto& rank) {
+    return std::ranges::binary_search(rank.second->memory_attempts(), std::pair(request.step, request.attempt));
   };
-  if (std::ranges::none_of(earlier_steps(), is_it)) {
+  const bool is_earlier = std::ranges::none_of(ranks_, has);
+  if (is_earlier && (!earlier_ || std::ranges::none_of(earlier_->ranks, has))) {
     return fail(ErrorKind::not_found,
-                fmt::format("the memory of the agent has no step {} of an earlier world size", request.step));
+                fmt::format("the memory of the agent has no step {} of attempt '{}'", request.step, request.attempt));
   }
-  std::optional<PersistRequest>& present = earlier_->persisting;
-  if (present && (present->step != request.step || present->attempt != request.attempt)) {
-    return fail(ErrorKind::busy, fmt::format("the agent is storing step {}", present->step));
+  if (persisting_) {
+    const PersistRequest& present = persisting_->request;
+    if (present.step != request.step || present.attempt != request.attempt)
+      return fail(ErrorKind::busy, fmt::format("the agent is storing step {}", present.step));
   }
   persists_.push_back(asked);
-  if (present) return {};
-  present = request;
-  earlier_->since_ns = os::monotonic_ns();
-  earlier_->error.reset();
-  for (const auto& [number, rank] : earlier_->ranks) {
-    if (std::ranges::binary_search(rank->memory_attempts(), std::pair(request.step, request.attempt)))
-      rank->persist(request);
+  if (persisting_) return {};
+  persisting_ = Persisting{.request = request, .is_earlier = is_earlier, .since_ns = os::monotonic_ns()};
+  for (const auto& each : is_earlier ? earlier_->ranks : ranks_) {
+    if (has(each)) each.second->persist(request);
   }
   return {};
 }
 
-void Agent::settle_earlier() {
-  if (!earlier_ || !earlier_->persisting) return;
-  const auto all_ranks = [this](const auto& is_true) {
-    return std::ranges::all_of(earlier_->ranks, [&](const auto& rank) { return is_true(*rank.second); });
+void Agent::settle_persist() {
+  if (!persisting_) return;
+  const auto& ranks = persisting_->is_earlier ? earlier_->ranks : ranks_;
+  const auto all_ranks = [&ranks](const auto& is_true) {
+    return std::ranges::all_of(ranks, [&](const auto& rank) { return is_true(*rank.second); });
   };
-  if (!all_ranks([](const AgentRank& rank) { return rank.is_idle(true); })) earlier_->since_ns = os::monotonic_ns();
+  if (!all_ranks([](const AgentRank& rank) { return rank.is_idle(true); })) persisting_->since_ns = os::monotonic_ns();
   if (!all_ranks([](const AgentRank& rank) { return rank.is_settled(); })) return;
-  const bool has_all = earlier_->ranks.size() == earlier_->first.world_size;
-  const PersistRequest& present = *earlier_->persisting;
-  const bool is_committed = all_ranks([&](const AgentRank& rank) { return !rank.is_uncommitted(present); });
-  const bool is_patient = os::monotonic_ns() - earlier_->since_ns < kOwnCommitNs;
-  if (has_all && !is_committed && !earlier_->error && is_patient) return;
+  const bool has_all = ranks.size() == (persisting_->is_earlier ? earlier_->first : *first_).world_size;
+  const bool is_committed =
+      all_ranks([&](const AgentRank& rank) { return !rank.is_uncommitted(persisting_->request); });
+  const bool is_patient = os::monotonic_ns() - persisting_->since_ns < kOwnCommitNs;
+  if (has_all && !is_committed && !persisting_->error && is_patient) return;
   take_inbox();  // what the ranks told before they had settled
-  const std::uint64_t step = present.step;
-  earlier_->persisting.reset();
-  std::optional<Error> error = earlier_->error;
+  const Persisting ended = *std::exchange(persisting_, std::nullopt);
+  const std::uint64_t step = ended.request.step;
+  std::optional<Error> error = ended.error;
   if (!error && has_all && !is_committed)
     error = Error(ErrorKind::busy, fmt::format("step {} was not committed", step));
   for (const Request& asked : std::exchange(persists_, {})) {
     error ? reply(asked, MessageKind::refused, serialize_body(*error)) : reply(asked, MessageKind::ok, "{}");
   }
   // With other agents, only the trainers know whether all shards are there.
-  if (!error && has_all && all_ranks([step](const AgentRank& rank) { return rank.is_newest(step); })) drop_earlier();
+  const bool is_over = !error && has_all && ended.is_earlier;
+  if (is_over && all_ranks([step](const AgentRank& rank) { return rank.is_newest(step); })) drop_earlier();
 }
 
 }  // namespace bitsnap::engine

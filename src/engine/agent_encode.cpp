@@ -75,6 +75,27 @@ AgentRank::Publication* AgentRank::begin_publication(const QueuedSave& queued) {
   return publication_.get();
 }
 
+Result<std::unique_lock<std::mutex>> AgentRank::begin_encoding(Publication& publication) {
+  const std::uint64_t step = publication.queued.staged.step;
+  const std::string& attempt = publication.queued.attempt;
+  std::optional<ShardPlace> place;
+  if (job_.world_size > 1) place = ShardPlace{.shard = rank_, .shards = job_.world_size, .attempt = attempt};
+  // The gate comes before begin(), which locks the store. Otherwise this rank would hold the store's lock while it
+  // waits to encode, and other ranks could not prune.
+  std::unique_lock gate(job_.encode_gate);
+  Store::Impl& impl = Store::Impl::of(*publication.store);
+  BITSNAP_ASSIGN(publication.save, impl.begin(step, place, job_.codings.find(step, attempt)));
+  if (place) job_.codings.note(step, attempt, publication.save->coding);
+  return gate;
+}
+
+void AgentRank::note_encoded(const store::PendingSave& save, ProgressEvent& event) {
+  if (save.coding.damage) set_last_error(*save.coding.damage);
+  event.raw_bytes = save.summary.raw_bytes;
+  event.stored_bytes = save.summary.stored_bytes;
+  event.base = save.coding.base;
+}
+
 void AgentRank::end_encoding(Publication& publication, bool is_encoded, const ProgressEvent& event) {
   if (!is_encoded) {
     publication.save.reset();
@@ -110,24 +131,13 @@ Result<AgentRank::Encoded> AgentRank::encode_for_store(const QueuedSave& queued,
       return Encoded();
     }
   }
-  std::optional<ShardPlace> place;
-  if (job_.world_size > 1) place = ShardPlace{.shard = rank_, .shards = job_.world_size, .attempt = queued.attempt};
-  RunOptions run;
-  run.threads = job_.threads;
-  // The gate comes before begin(), which locks the store. Otherwise this rank would hold the store's lock while it
-  // waits to encode, and other ranks could not prune.
-  const std::unique_lock gate(job_.encode_gate);
+  BITSNAP_ASSIGN(const std::unique_lock<std::mutex> gate, begin_encoding(publication));
   const os::Stopwatch stopwatch;
   BITSNAP_ASSIGN(const State state, read_state(queued));
-  Store::Impl& impl = Store::Impl::of(*publication.store);
-  BITSNAP_ASSIGN(publication.save, impl.begin(step, place, job_.codings.find(step, queued.attempt)));
   store::PendingSave& save = *publication.save;
-  if (place) job_.codings.note(step, queued.attempt, save.coding);
-  BITSNAP_TRY(impl.encode(save, state, run, store::Destination::memory));
-  if (save.coding.damage) set_last_error(*save.coding.damage);
-  event.raw_bytes = save.summary.raw_bytes;
-  event.stored_bytes = save.summary.stored_bytes;
-  event.base = save.coding.base;
+  BITSNAP_TRY(
+      Store::Impl::of(*publication.store).encode(save, state, {.threads = job_.threads}, store::Destination::memory));
+  note_encoded(save, event);
   event.encode_us = elapsed_us(stopwatch);
   Encoded encoded{save.snapshot, save.blob, tensor_bytes(state)};
   // publish() needs the open file of a save that is on disk only.

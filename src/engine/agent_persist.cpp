@@ -1,5 +1,6 @@
-// Storing what memory kept of an earlier job: its trainers are gone, and trainers of another world size read the store.
-// The encoder thread runs this; the writer thread publishes the result as it publishes every save.
+// Storing a state that only memory has, because trainers have other tensors of it than those that saved it, or another
+// world size, and read the store. The encoder thread runs this; the writer thread publishes the result as it publishes
+// every save.
 #include <algorithm>
 #include <utility>
 
@@ -56,15 +57,11 @@ Result<bool> AgentRank::encode_kept(const PersistRequest& request, Publication& 
   if (!std::ranges::binary_search(kept, std::pair(step, request.attempt))) {
     return fail(ErrorKind::not_found, fmt::format("attempt '{}' is not in the agent's memory", request.attempt));
   }
-  std::optional<ShardPlace> place;
-  if (job_.world_size > 1) place = ShardPlace{.shard = rank_, .shards = job_.world_size, .attempt = request.attempt};
-  RunOptions run;
-  run.threads = job_.threads;
-  const std::unique_lock gate(job_.encode_gate);
+  BITSNAP_ASSIGN(const std::unique_lock<std::mutex> gate, begin_encoding(publication));
   const os::Stopwatch stopwatch;
   Store::Impl& impl = Store::Impl::of(*publication.store);
-  BITSNAP_ASSIGN(publication.save, impl.begin(step, place));
   store::PendingSave& save = *publication.save;
+  const RunOptions run{.threads = job_.threads};
   if (const auto chain = cache_->chain(step)) {
     // The chunks that a slot holds are checked against their hashes: nothing that a trainer wrote there later is
     // stored.
@@ -81,10 +78,7 @@ Result<bool> AgentRank::encode_kept(const PersistRequest& request, Publication& 
                   fmt::format("the slot has the state {}, expected {}", save.summary.id.to_hex(), held->id.to_hex()));
     }
   }
-  if (save.coding.damage) set_last_error(*save.coding.damage);
-  event.raw_bytes = save.summary.raw_bytes;
-  event.stored_bytes = save.summary.stored_bytes;
-  event.base = save.coding.base;
+  note_encoded(save, event);
   event.encode_us = elapsed_us(stopwatch);
   return true;
 }

@@ -174,7 +174,7 @@ class AgentRank {
   // Later events belong to trainer 0, which is none, so that no trainer of another job takes them for its own.
   void retire();
   // Stores what memory has of the step, unless the store has the step. Queued behind earlier work. If it fails, an
-  // event of trainer 0 says why. Precondition: retired.
+  // event with kept_ticket() says why.
   void persist(const PersistRequest& request);
   // Whether nothing is left to do that this agent can do: shards that wait for other ranks do not count.
   [[nodiscard]] bool is_settled() const;
@@ -257,6 +257,9 @@ class AgentRank {
   void encode(const QueuedSave& queued);
   // Waits until the writer thread has published the previous save; nullptr if the rank ends.
   [[nodiscard]] Publication* begin_publication(const QueuedSave& queued);
+  // Begins the save in the store. The gate is locked while the lock that it returns lives.
+  [[nodiscard]] Result<std::unique_lock<std::mutex>> begin_encoding(Publication& publication);
+  void note_encoded(const store::PendingSave& save, ProgressEvent& event);
   // Hands the save to the writer thread, or drops it if encoding failed.
   void end_encoding(Publication& publication, bool is_encoded, const ProgressEvent& event);
   struct Encoded {

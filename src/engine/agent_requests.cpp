@@ -308,6 +308,7 @@ std::string Agent::report() const {
   put("stopping", stopping_since_ns_.has_value());
   put("threads", job_ != nullptr ? std::optional(job_->threads) : std::nullopt);
   put("resident_bytes", memory ? std::optional(memory->resident_bytes) : std::nullopt);
+  put("earlier", report_earlier());
   out.key("ranks");
   out.begin_array();
   for (const auto& [number, rank] : ranks_) {

@@ -1,5 +1,6 @@
 // Restarts of a job with another world size: what memory has becomes a checkpoint when the new trainers ask for it.
 #include <bitsnap/engine.hpp>
+#include <bitsnap/quantization.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,6 +36,7 @@ class EngineElasticTest : public EngineFixture {
       wanted.rank = rank;
       wanted.world_size = world_size;
       wanted.slots = slots;
+      wanted.settings = settings_;
       wanted.session = session_;
       wanted.linger_ms = kWaitMs;  // no slow machine ends the agent between two jobs
       engines.push_back(attach(wanted));
@@ -51,6 +53,7 @@ class EngineElasticTest : public EngineFixture {
     }
   }
 
+  CodingSettings settings_;
   std::string session_;
   std::string program_;  // of the agent, unless a thread is one
 
@@ -122,11 +125,64 @@ TEST_F(EngineElasticTest, OneRankAndManyReadEachOthersMemory) {
   }
 }
 
+TEST_F(EngineElasticTest, TrainersStoreAStepOfTheirOwnMemory) {
+  const AgentThread agent(job_);
+  const Engines engines = attach_all(3);
+  save_all(engines, 1, true);
+  for (const std::uint64_t step : {2U, 3U}) {
+    trained_.step();
+    save_all(engines, step);
+  }
+  const Training saved = trained_;
+  const std::string attempt = newest(*engines[0]).attempt;
+  EXPECT_EQ(engines[0]->persist_earlier(4, attempt).error().kind(), ErrorKind::not_found);
+  std::vector<std::thread> others;
+  for (const std::size_t rank : {1U, 2U}) {
+    others.emplace_back([&, rank] { EXPECT_TRUE(engines[rank]->persist_earlier(3, attempt).has_value()); });
+  }
+  const auto stored = engines[0]->persist_earlier(3, attempt);
+  for (std::thread& other : others) other.join();
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  expect_stored(3, 3);
+  EXPECT_TRUE(newest(*engines[2]).in_store && newest(*engines[2]).everywhere);
+  // The trainers go on, and no save is taken for the one that no trainer made.
+  trained_.step();
+  save_all(engines, 4, true);
+  expect_stored(4, 3);
+  EXPECT_EQ(engines[1]->restore(3)->from_memory, true);
+  EXPECT_EQ(saved.difference(*engines[1]->restore(3)->snapshot), "");
+}
+
+TEST_F(EngineElasticTest, ARoundedStateIsStoredAsMemoryHasIt) {
+  const AgentThread agent(job_);
+  settings_.loss = std::vector<LossRule>{*parse_loss_rule("exp_avg_sq=mantissa_bits:3")};
+  for (const std::uint32_t world_size : {2U, 1U}) {
+    Engines engines = attach_all(2);
+    const std::uint64_t first = 10 * (3 - world_size);
+    save_all(engines, first);
+    trained_.step();
+    save_all(engines, first + 1);
+    const std::string attempt = newest(*engines[0]).attempt;
+    const SnapshotId id = engines[1]->restore(first + 1)->snapshot->id();
+    EXPECT_EQ(trained_.difference(*engines[1]->restore(first + 1)->snapshot), "other bytes in exp_avg_sq.w");
+    if (world_size == 1) {
+      engines.clear();
+      engines = attach_all(1);
+    }
+    const auto stored = engines[0]->persist_earlier(first + 1, attempt);
+    ASSERT_TRUE(stored.has_value()) << stored.error().message();
+    const auto store = Store::open(directory_.path() + "/run", {.access = StoreAccess::read});
+    ASSERT_TRUE(store.has_value());
+    EXPECT_EQ((*store)->snapshot(first + 1, 1).value()->id(), id);
+  }
+}
+
 TEST_F(EngineElasticTest, MemoryStaysUntilTheNewJobSaves) {
   const AgentThread agent(job_);
   save_all(attach_all(3), 1);
   {
     const Engines other = attach_all(2);  // ends without a save
+    EXPECT_THAT(*agent_report(job_, kWaitMs), HasSubstr(R"("earlier":{"world_size":3,)"));
     const auto refused = other[0]->restore(1);
     ASSERT_FALSE(refused.has_value());
     EXPECT_THAT(refused.error().message(), HasSubstr("persist_earlier() stores"));
@@ -137,6 +193,7 @@ TEST_F(EngineElasticTest, MemoryStaysUntilTheNewJobSaves) {
     EXPECT_TRUE(again[2]->restore(1)->from_memory);
   }
   save_all(attach_all(2), 0);
+  EXPECT_THAT(*agent_report(job_, kWaitMs), HasSubstr(R"("earlier":null)"));
   const Engines last = attach_all(2);
   EXPECT_EQ(newest(*last[0]).step, 1U);
   EXPECT_THAT(newest(*last[0]).held_ranks, ElementsAre());

@@ -59,6 +59,11 @@ def hsdp(model: nn.Module) -> nn.Module:
     return sharded(model, init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
 
 
+def tp(model: nn.Module) -> nn.Module:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    return parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+
+
 def fsdp_and_tp(model: nn.Module) -> nn.Module:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     parallelize_module(model, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})

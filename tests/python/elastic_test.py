@@ -1,4 +1,5 @@
-"""Trainings that are killed and go on with another number of processes, from steps that only memory has."""
+"""Trainings that are killed and go on with another number of processes, or other tensors in each of them, from steps
+that only memory has."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import torch.distributed as dist
 import bitsnap
 import bitsnap.torch
 from python.checkpointer_jobs import Jobs
-from python.divided_trainings import WIDTH, Run, alone, fsdp
+from python.divided_trainings import WIDTH, Divide, Run, alone, fsdp, tp
 
 
 def losses_of(run: Run, steps: int, after_each: Callable[[], object]) -> list[float]:
@@ -34,12 +35,21 @@ def losses_of(run: Run, steps: int, after_each: Callable[[], object]) -> list[fl
     return losses
 
 
-def train(rank: int, size: int, folder: Path, jobs: list[str], start: int | None, stop: int, warned: str) -> None:
+def train(
+    rank: int,
+    size: int,
+    folder: Path,
+    jobs: list[str],
+    start: int | None,
+    stop: int,
+    warned: str = "",
+    divide: Divide = fsdp,
+) -> None:
     """Goes on from step `start`, saves each step to memory alone, and is killed. Ranks take turns on the machines."""
     torch.set_num_threads(1)
     meeting = folder / f"meeting-{size}-{start}-{stop}"
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
-    run = Run(folder / "run", fsdp, jobs[rank % len(jobs)], every=100, every_memory=1)
+    run = Run(folder / "run", divide, jobs[rank % len(jobs)], every=100, every_memory=1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert run.checkpointer.restore() == start
@@ -85,10 +95,10 @@ def test_another_number_of_processes_goes_on_from_memory(tmp_path: Path) -> None
     jobs = Jobs(tmp_path)
     here, there = jobs.new_job(), jobs.new_job()  # two machines, each with its agent
     try:
-        run_killed(4, tmp_path, [here], None, 3, "")
+        run_killed(4, tmp_path, [here], None, 3)
         assert bitsnap.Store(jobs.path, read_only=True).steps() == []
-        run_killed(2, tmp_path, [here, there], 3, 5, "")
-        run_killed(8, tmp_path, [here, there], 5, 7, "")
+        run_killed(2, tmp_path, [here, there], 3, 5)
+        run_killed(8, tmp_path, [here, there], 5, 7)
         # Without the agent of one machine, step 7 is incomplete.
         os.kill(bitsnap.agent_status(job=there)["process"], signal.SIGKILL)
         run_killed(2, tmp_path, [here], 5, 7, "no agent that is alive has the states of ranks 1, 3, 5, 7")
@@ -101,4 +111,22 @@ def test_another_number_of_processes_goes_on_from_memory(tmp_path: Path) -> None
     # The mean of eight equal gradients is rounded on its way.
     assert parts["8-5"][0] == uninterrupted[5]
     assert parts["8-5"][1] == pytest.approx(uninterrupted[6], rel=1e-6)
+    jobs.end()
+
+
+@pytest.mark.slow
+def test_another_division_goes_on_from_memory(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path)
+    machines = [jobs.new_job(), jobs.new_job()]
+    try:
+        run_killed(2, tmp_path, machines, None, 2)
+        run_killed(2, tmp_path, machines, 2, 4, "", tp)
+        assert bitsnap.Store(jobs.path, read_only=True).steps() == [2]
+        run_killed(2, tmp_path, machines, 4, 5)
+        assert bitsnap.Store(jobs.path, read_only=True).steps() == [2, 4]
+    finally:
+        jobs.end()
+    uninterrupted = losses_of(Run(tmp_path / "alone", alone, jobs.new_job()), 5, lambda: None)
+    losses = [loss for name in ("2-None", "2-2", "2-4") for loss in torch.load(tmp_path / f"{name}.pt")]
+    assert losses == pytest.approx(uninterrupted, rel=1e-5)  # sums of parts are rounded
     jobs.end()
