@@ -2,6 +2,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,7 +51,8 @@ Result<void> list(const RunPath& path, const CommonOptions& common) {
 
 // The labels that are removed must name the step, if one is given.
 Result<void> remove_labels(Store& store, const LabelOptions& options, const RunPath& path) {
-  for (const std::string& label : options.removed) {
+  const std::set<std::string> removed(options.removed.begin(), options.removed.end());
+  for (const std::string& label : removed) {
     BITSNAP_ASSIGN(const std::uint64_t step, store.find(label));
     if (path.step && step != *path.step) {
       return fail(ErrorKind::invalid_argument,
@@ -58,7 +60,7 @@ Result<void> remove_labels(Store& store, const LabelOptions& options, const RunP
                               printable(label), step));
     }
   }
-  for (const std::string& label : options.removed) BITSNAP_TRY(store.unlabel(label));
+  for (const std::string& label : removed) BITSNAP_TRY(store.unlabel(label));
   return {};
 }
 
@@ -101,7 +103,8 @@ Command add_label(CLI::App& program, const CommonOptions& common) {
   app->footer(
       "A label is a name of a checkpoint beside its step. It names one checkpoint of the run: giving it to another "
       "one\n"
-      "moves it. RUN@NAME is the checkpoint with this label, in all commands; digits alone are always a step.");
+      "moves it. RUN@NAME is the checkpoint with this label, in all commands; digits alone are always a step, and no "
+      "label.");
   return {app, [options, &common] { return label(*options, common); }};
 }
 

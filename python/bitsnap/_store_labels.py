@@ -41,7 +41,7 @@ class StoreLabels:
 
         Args:
             step: of the checkpoint.
-            label: 1 to 255 bytes in UTF-8, without control characters.
+            label: 1 to 255 bytes in UTF-8, without control characters, and not digits alone.
 
         Raises:
             NotFoundError: there is no checkpoint of that step; the message names the nearest steps.

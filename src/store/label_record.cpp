@@ -122,6 +122,18 @@ Result<void> check_labels(const std::vector<std::string>& labels) {
   return {};
 }
 
+Result<void> check_new_labels(const std::vector<std::string>& labels) {
+  BITSNAP_TRY(check_labels(labels));
+  for (const std::string& label : labels) {
+    if (label.find_first_not_of("0123456789") != std::string::npos) continue;
+    return tl::unexpected(
+        Error(ErrorKind::invalid_argument,
+              fmt::format("a label must not have digits alone, because RUN@{0} is step {0}; got '{0}'", label))
+            .about("labels"));
+  }
+  return {};
+}
+
 Result<LabelRecord> read_label_record(os::FileSystem& file_system, const RunLayout& layout) {
   LabelFormat labels;
   const auto read = [&](JsonReader& in) { return container::read_json(in, labels); };

@@ -188,7 +188,7 @@ Result<void> Store::Impl::check_metadata(const std::vector<std::pair<std::string
 Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
                                           const CommitOptions& options) {
   BITSNAP_TRY(check_place({0, shards, attempt}));
-  BITSNAP_TRY(store::check_labels(options.labels));
+  BITSNAP_TRY(store::check_new_labels(options.labels));
   BITSNAP_TRY(check_metadata(options.metadata));
   BITSNAP_TRY(check_files(options.files));
   std::optional<CommitOutcome> outcome;

@@ -138,7 +138,7 @@ Result<void> Store::Impl::settle_labels() {
 }
 
 Result<void> Store::Impl::label(std::uint64_t step, const std::vector<std::string>& labels) {
-  BITSNAP_TRY(store::check_labels(labels));
+  BITSNAP_TRY(store::check_new_labels(labels));
   BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::exclusive));
   BITSNAP_TRY(refresh_newest());
   BITSNAP_ASSIGN(const Known* const known, find_known(step));

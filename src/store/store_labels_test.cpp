@@ -170,17 +170,32 @@ TEST(StoreLabels, DamagedLabelsStopNoTrainingAndARepairRemovesThem) {
   save_as(*store, 3, {});
 }
 
+TEST(StoreLabels, DigitsAloneAreReadAndRemovedAndNotGiven) {
+  os::FakeFileSystem files;
+  const auto store = open(files);
+  save_as(*store, 20, {"last"});
+  ASSERT_TRUE(write_label_record(files, RunLayout("/run"), {{{"20", 20, {}}, {"last", 20, {}}}}).has_value());
+  EXPECT_EQ(store->labels().value(), (Labels{{"20", 20}, {"last", 20}}));
+  EXPECT_EQ(store->find("20").value(), 20U);
+  const auto given = store->label(20, {"7"});
+  ASSERT_FALSE(given.has_value());
+  EXPECT_EQ(given.error().kind(), ErrorKind::invalid_argument);
+  EXPECT_EQ(given.error().message(), "a label must not have digits alone, because RUN@7 is step 7; got '7'");
+  ASSERT_TRUE(store->unlabel("20").has_value());
+  EXPECT_EQ(store->labels().value(), (Labels{{"last", 20}}));
+}
+
 TEST(StoreLabels, ARepairKeepsLabelsOfRebuiltRecordsAndRemovesDamagedLabels) {
   os::FakeFileSystem files;
   {
     const auto store = open(files);
-    for (std::uint64_t step = 1; step <= 3; ++step) save_as(*store, step, {std::to_string(step)});
+    for (std::uint64_t step = 1; step <= 3; ++step) save_as(*store, step, {"l" + std::to_string(step)});
   }
   std::vector<std::byte> bytes = os::read_file(files, RunLayout("/run").commit(3), 1 << 20).value();
   bytes[20] ^= std::byte{1};
   files.plant(RunLayout("/run").commit(3), bytes);
   ASSERT_TRUE(repair_store(files, "/run", {}));
-  EXPECT_EQ(open(files, {})->labels().value(), (Labels{{"1", 1}, {"2", 2}, {"3", 3}}));
+  EXPECT_EQ(open(files, {})->labels().value(), (Labels{{"l1", 1}, {"l2", 2}, {"l3", 3}}));
   files.plant("/run/labels.json", bytes);
   const auto repaired = repair_store(files, "/run", {}).value();
   ASSERT_EQ(repaired.mended.size(), 1U);

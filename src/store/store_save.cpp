@@ -23,7 +23,7 @@ std::string record_name(const ShardPlace& place) {
 Result<store::PendingSave> Store::Impl::save(std::uint64_t step, const std::optional<ShardPlace>& place,
                                              const State& state, const RunOptions& options, const SaveCheck& check,
                                              const CommitOptions& commit) {
-  BITSNAP_TRY(store::check_labels(commit.labels));
+  BITSNAP_TRY(store::check_new_labels(commit.labels));
   BITSNAP_TRY(check_files(commit.files));
   BITSNAP_ASSIGN(store::PendingSave save, begin(step, place, nullptr, commit.replace));
   save.commit = commit;

@@ -181,7 +181,7 @@ def test_labels_are_given_listed_and_removed(tmp_path: Path) -> None:
     }
     assert run_json("label", f"{path}@10")["labels"] == {"first": 10}
     assert "names step 20" in run("label", f"{path}@10", "--remove", "best", status=INVALID_ARGUMENT).stderr.decode()
-    run("label", path, "--remove", "best", "--remove", "first")
+    run("label", path, "--remove", "best", "--remove", "first", "--remove", "best")
     assert run_json("label", path)["labels"] == {"epoch=1@0.5": 20, "last": 20}
     for change in (["--remove", "lost"], ["a\nb"]):
         run("label", path, *change, status=NOT_FOUND if change[0] == "--remove" else INVALID_ARGUMENT)

@@ -66,6 +66,17 @@ def test_wrong_labels_are_refused_before_anything_is_saved(tmp_path: Path, label
         assert store.steps() == []
 
 
+def test_digits_alone_are_no_label(tmp_path: Path) -> None:
+    with bitsnap.Store(tmp_path / "run") as store:
+        store.save(1, Run().advance(), labels="20x")
+        for give in (lambda: store.label(1, ["best", "20"]), lambda: store.save(2, Run().advance(), labels="20")):
+            with pytest.raises(bitsnap.InvalidArgumentError, match="digits alone, because RUN@20 is step 20; got '20'"):
+                give()
+        assert store.labels() == {"20x": 1}
+        with pytest.raises(bitsnap.NotFoundError, match="no checkpoint has the label '20'; a similar label is '20x'"):
+            store.unlabel("20")
+
+
 def test_labels_disappear_with_their_checkpoints_and_may_protect_them(tmp_path: Path) -> None:
     run = Run()
     settings = bitsnap.Settings(max_depth=0)
