@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/sanitizers_testing.hpp"
 #include "store/run_layout.hpp"
 
 namespace bitsnap::store {
@@ -15,14 +16,8 @@ using os::FileOperation;
 using Spares = FakeFileSystem::CrashSpares;
 
 bool takes_samples() noexcept {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  return true;
-#endif
-#endif
-  return std::getenv("BITSNAP_QUICK_TESTS") != nullptr;  // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it meanwhile
+  return kHasSanitizer || std::getenv("BITSNAP_QUICK_TESTS") != nullptr;
 }
 
 void Death::strike(FakeFileSystem& files) const {
