@@ -17,11 +17,12 @@ import torch
 from bitsnap import _megatron_versions as versions
 from bitsnap._arguments import LARGEST_COUNT
 from bitsnap._job_options import AgentOptions, MemoryOptions
+from bitsnap._megatron_saves import raise_on_all
 from bitsnap._options import PathLike
 from bitsnap._pickled_values import Opaque
 from bitsnap._registry import register_value
 from bitsnap.checkpointer import Checkpointer
-from bitsnap.errors import IoError, NotFoundError, UnsupportedError
+from bitsnap.errors import NotFoundError, UnsupportedError
 
 _RUN = "bitsnap"
 _DEVICE = "orig_device"  # Megatron's name for where a tensor was that is on the CPU now
@@ -86,7 +87,7 @@ class LocalCheckpointManager:
 
     @property
     def rank(self) -> int:
-        return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        return torch.distributed.get_rank()
 
     def find_latest(self) -> int:
         """The newest iteration that every rank has in memory; -1 if there is none."""
@@ -110,7 +111,8 @@ class LocalCheckpointManager:
         return state, (restored.step, self.rank, self.session_id)
 
     def save(self, state_dict: Any, iteration: int, is_async: bool = False) -> Any:
-        """Copies the state to the memory of the agent, which keeps the newest states.
+        """Copies the state to the memory of the agent, which keeps the two newest states of each rank. If a rank
+        cannot save, the iteration before is still complete.
 
         Args:
             state_dict: such as MCoreTensorAwareStateDict.from_state_dict() returns.
@@ -123,28 +125,21 @@ class LocalCheckpointManager:
 
         Raises:
             InvalidArgumentError: a value of the state cannot be stored; the message names its place.
-            IoError: the state of a rank has not reached the memory. For an asynchronous save, the request raises it.
+            IoError: the state of another rank has not reached the memory.
+            And what else Checkpointer.save() raises, or has as its error. An asynchronous save raises all of them when
+            Megatron's queue checks it.
         """
-        saved = self._opened().save(iteration, state_dict, opaque=self._opaque)
-        assert saved is not None  # because every step is due
         self.latest_iteration = -1
+        error: Exception | None = None
+        try:
+            saved = self._opened().save(iteration, state_dict, opaque=self._opaque)
+            assert saved is not None  # because every step is due
+            error = saved.error
+        except Exception as failure:
+            error = failure
 
         def check() -> None:
-            error: BaseException | None = None
-            if saved.done():
-                try:
-                    saved.result()
-                except Exception as failure:
-                    error = failure
-            errors: list[str | None] = [None if error is None else str(error)]
-            if torch.distributed.is_initialized():
-                mine, errors = errors[0], [None] * torch.distributed.get_world_size()
-                torch.distributed.all_gather_object(errors, mine)
-            for rank, text in enumerate(errors):
-                if text is not None:
-                    raise IoError(
-                        f"the local checkpoint of iteration {iteration} failed on rank {rank}: {text}"
-                    ) from error
+            raise_on_all(error, f"the local checkpoint of iteration {iteration} failed")
 
         if is_async:
             return versions.core().async_request("mcore")(None, (), [check])

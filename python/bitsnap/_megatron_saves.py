@@ -114,6 +114,13 @@ def commit(folder: Path, shard: Shard, keys: Mapping[str, int]) -> None:
     refer(folder, Place(shard.run, shard.step))
 
 
+def raise_on_all(error: Exception | None, what: str) -> None:
+    """Raises an error on all ranks if one of them has one. All ranks must call it."""
+    texts: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(texts, _text_of(error))
+    _raise(error, texts, what)
+
+
 def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
     try:
         return call(), None

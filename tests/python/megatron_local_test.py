@@ -61,9 +61,10 @@ def test_an_iteration_that_a_rank_lacks_is_not_the_latest(results: dict[str, lis
     assert results["done"] == [[5] * 4]
 
 
-def test_a_value_that_cannot_be_stored_is_named(results: dict[str, list[Any]]) -> None:
+def test_a_value_that_a_rank_cannot_store_is_named_on_all(results: dict[str, list[Any]]) -> None:
     (texts,) = results["refused"]
     assert all("'value'" in text and "Unknown" in text for text in texts)
+    assert ["rank 2" in text for text in texts] == [True, True, False, True]
 
 
 def test_replication_is_refused(tmp_path: Path) -> None:
