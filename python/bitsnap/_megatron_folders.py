@@ -38,6 +38,10 @@ class Place(NamedTuple):
     step: int
 
 
+# What this process saves through agents, which may commit it long before the folder refers to it.
+pending: set[Place] = set()
+
+
 class NewPlace(NamedTuple):
     """Where a checkpoint will be stored, and when the one that it replaces was committed; empty: there is none."""
 
@@ -154,12 +158,12 @@ def new_place(folder: PathLike) -> NewPlace:
 
 
 def _prune(parent: Path, saved: int) -> None:
-    """Removes the steps without a complete folder. Steps with labels stay, and the one that is saved now."""
+    """Removes the steps without a complete folder. Steps with labels stay, and those that are saved now."""
     for run in _runs(parent).values():
         with Store(run, shared=True, create=False) as store:
-            labelled = set(store.labels().values())
+            kept = {saved, *store.labels().values(), *(place.step for place in pending if place.run == run)}
             steps = store.steps()
-            gone = [step for step in steps if step != saved and step not in labelled and not _refers(parent, run, step)]
+            gone = [step for step in steps if step not in kept and not _refers(parent, run, step)]
             if gone and len(gone) < len(steps):
                 store.remove(gone)
         if gone and len(gone) == len(steps):

@@ -27,31 +27,31 @@ class FolderSave:
     """
 
     def __init__(self, folder: PathLike, items: Iterable[Any], common: Any, options: Options) -> None:
-        self._folder = Path(folder)
-        self._options = options
+        self.folder = Path(folder)
+        self.options = options
         self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
-        place, attempt = self._from_first(lambda: (new_place(folder), secrets.token_hex(8)))
+        place, attempt = self.from_first(lambda: (new_place(folder), secrets.token_hex(8)))
         self._place: NewPlace = place
         self._attempt = attempt
         part, told = self._told(lambda: RankPart(items), lambda part: (list(part.objects), part.offer))
-        self._keys = {key: rank for rank, (keys, _) in enumerate(told) for key in keys}
-        self._shard: Shard = self._on_all(lambda: self._prepared(part, [offer for _, offer in told], common))
+        self.keys = {key: rank for rank, (keys, _) in enumerate(told) for key in keys}
+        self.shard: Shard = self.on_all(lambda: self._prepared(part, [offer for _, offer in told], common))
 
     def write(self) -> None:
         """Writes the shard of this rank, and waits for the others."""
-        self._on_all(self._shard.write)
+        self.on_all(self.shard.write)
 
     def detach(self) -> Shard:
         """The shard of this rank with copies of its tensors, for another process to write."""
-        shard = dataclasses.replace(self._shard, state=staged(self._shard.state))
-        self._shard.state = {}  # commit() does not need it, and its tensors may be free
+        shard = dataclasses.replace(self.shard, state=staged(self.shard.state))
+        self.shard.state = {}  # commit() does not need it, and its tensors may be free
         return shard
 
     def commit(self) -> None:
         """Makes a checkpoint of the shards, and lets the folder refer to it. Waits until all ranks call it."""
         # Megatron's queue of asynchronous saves may only have waited for the process of this rank.
         dist.barrier()
-        self._from_first(self._commit)
+        self.from_first(self._commit)
 
     def _prepared(self, part: RankPart, offers: list[Offer], common: Any) -> Shard:
         part.take(shares_of(self._rank, offers))
@@ -65,7 +65,7 @@ class FolderSave:
             shards=self._ranks,
             attempt=self._attempt,
             replace=bool(self._place.replaced),
-            options=self._options,
+            options=self.options,
             state={**part.state, KEY: values},
             roles=part.roles,
             masters=part.masters,
@@ -73,9 +73,9 @@ class FolderSave:
         )
 
     def _commit(self) -> None:
-        commit(self._folder, self._shard, self._keys)
+        commit(self.folder, self.shard, self.keys)
 
-    def _on_all(self, call: Callable[[], Any]) -> Any:
+    def on_all(self, call: Callable[[], Any]) -> Any:
         """The result of the call, if it succeeds on all ranks."""
         return self._told(call, lambda _: None)[0]
 
@@ -84,15 +84,15 @@ class FolderSave:
         result, error = _attempted(call)
         found: list[Any] = [None] * self._ranks
         dist.all_gather_object(found, (_text_of(error), None if error else tell(result)))
-        _raise(error, [text for text, _ in found], f"{self._folder}: the save failed")
+        _raise(error, [text for text, _ in found], f"{self.folder}: the save failed")
         return result, [told for _, told in found]
 
-    def _from_first(self, call: Callable[[], Any]) -> Any:
+    def from_first(self, call: Callable[[], Any]) -> Any:
         """What the call returns on rank 0."""
         result, error = _attempted(call) if self._rank == 0 else (None, None)
         sent = [(result, _text_of(error))]
         dist.broadcast_object_list(sent, src=0)
-        _raise(error, [sent[0][1]], f"{self._folder}: the save failed")
+        _raise(error, [sent[0][1]], f"{self.folder}: the save failed")
         return sent[0][0]
 
 

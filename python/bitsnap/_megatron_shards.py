@@ -18,6 +18,7 @@ from bitsnap._adam import Adam
 from bitsnap._bitsnap import GlobalTensor, Settings
 from bitsnap._boxes import Box
 from bitsnap._dtypes import torch_dtype
+from bitsnap._job_options import AgentOptions, MemoryOptions
 from bitsnap._megatron_folders import KEY, place_of
 from bitsnap._megatron_pairs import Master, Masters, Offer, Part, Range, boxes_of, element_at, is_half, is_quantized
 from bitsnap._options import PathLike, Role
@@ -38,6 +39,8 @@ class Options:
     opaque: Opaque = "refuse"
     timeout: float = 600.0
     threads: int = 0
+    agent: AgentOptions | None = None  # None: a process that Megatron starts saves asynchronously
+    memory: MemoryOptions | None = None
 
 
 @dataclasses.dataclass
@@ -73,10 +76,18 @@ class Shard:
 
 
 def open_store(run: Path, options: Options, numbers: tuple[tuple[float, float], float, int] | None = None) -> Store:
-    adam = None if numbers is None else Adam(betas=numbers[0], eps=numbers[1], step=lambda: numbers[2])
     return Store(
-        run, settings=options.settings, adam=adam, shared=True, timeout=options.timeout, threads=options.threads
+        run,
+        settings=options.settings,
+        adam=adam_of(numbers),
+        shared=True,
+        timeout=options.timeout,
+        threads=options.threads,
     )
+
+
+def adam_of(numbers: tuple[tuple[float, float], float, int] | None) -> Adam | None:
+    return None if numbers is None else Adam(betas=numbers[0], eps=numbers[1], step=lambda: numbers[2])
 
 
 class RankPart:
@@ -193,7 +204,9 @@ class OpenCheckpoint:
         self._store = Store(run, read_only=True, threads=options.threads)
         info = self._store.checkpoint(self._step)
         try:
-            described = json.loads(info.metadata[KEY])
+            # An agent commits without metadata: each shard has them then.
+            metadata = info.metadata if KEY in info.metadata else self._store.snapshot(self._step, 0).metadata
+            described = json.loads(metadata[KEY])
             self._objects = {str(key): int(shard) for key, shard in described["objects"].items()}
             if any(not 0 <= shard < info.shards for shard in self._objects.values()):
                 raise ValueError("it names a shard that does not exist")

@@ -29,6 +29,8 @@ import torch
 from bitsnap import _megatron_versions as versions
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
+from bitsnap._job_options import AgentOptions, MemoryOptions
+from bitsnap._megatron_agent import AgentSave, close_all
 from bitsnap._megatron_convert import convert_all
 from bitsnap._megatron_folders import is_ours
 from bitsnap._megatron_local import LocalCheckpointManager as LocalCheckpointManager
@@ -52,6 +54,8 @@ def install(
     opaque: Opaque = "refuse",
     timeout: float = 600.0,
     threads: int = 0,
+    agent: AgentOptions | None = None,
+    memory: MemoryOptions | None = None,
 ) -> None:
     """Makes Megatron-core save checkpoints of the format torch_dist to runs, and load them, in this process.
 
@@ -67,6 +71,10 @@ def install(
             trust. Otherwise saving them raises an error that names the value.
         timeout: the longest wait for another process that writes to the run, in seconds.
         threads: of each rank, for compressing; 0 for all that the process may use.
+        agent: asynchronous saves copy the state once, to memory that is shared with an agent, which compresses and
+            commits it, also if the training has died. See bitsnap.AgentOptions. None: a process that Megatron starts
+            for each save compresses a copy.
+        memory: how much memory agents may use. See bitsnap.MemoryOptions.
 
     Raises:
         ImportError: megatron-core is not installed.
@@ -75,7 +83,11 @@ def install(
     """
     global _options
     may_pickle(opaque)  # checks it
-    _options = Options(settings_of(settings), opaque, timeout, number_of(threads, "threads", LARGEST_COUNT))
+    for value, kind in ((agent, AgentOptions), (memory, MemoryOptions)):
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"expected bitsnap.{kind.__name__} or None, got {value!r}")
+    number = number_of(threads, "threads", LARGEST_COUNT)
+    _options = Options(settings_of(settings), opaque, timeout, number, agent, memory)
     if _originals:
         return
     core = versions.core()
@@ -99,6 +111,7 @@ def uninstall() -> None:
         owner, name, stock = _originals.pop()
         setattr(owner, name, stock)
     _common.clear()
+    close_all()
 
 
 def convert(
@@ -180,17 +193,19 @@ def _run_script(arguments: list[str]) -> None:
         prog="python -m bitsnap.megatron", description="Runs a Megatron-LM script that saves its checkpoints to a run."
     )
     _add_options(parser)
+    parser.add_argument("--agent", action="store_true", help="let an agent do what --async-save begins")
     parser.add_argument("script", help="the script to run, and its arguments")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     sys.argv = [given.script, *given.arguments]
     sys.path.insert(0, str(Path(given.script).resolve().parent))
-    install(settings=given.settings, opaque=given.opaque)
+    install(settings=given.settings, opaque=given.opaque, agent=AgentOptions() if given.agent else None)
     runpy.run_path(given.script, run_name="__main__")
 
 
 def _local_manager(*args: Any, **kwargs: Any) -> LocalCheckpointManager:
-    return LocalCheckpointManager(*args, **{"opaque": _options.opaque, "timeout": _options.timeout, **kwargs})
+    names = ("opaque", "timeout", "agent", "memory")
+    return LocalCheckpointManager(*args, **{**{name: getattr(_options, name) for name in names}, **kwargs})
 
 
 def _save(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike) -> None:
@@ -202,6 +217,9 @@ def _save(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike) -> None:
 def _async_save(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_strategy: str = "mcore") -> Any:
     save = _begun(sharded_state_dict, checkpoint_dir)
     request = versions.core().async_request(async_strategy)
+    # A checkpoint that replaces another one is no step above all others, which an agent needs.
+    if _options.agent is not None and not save.shard.replace:
+        return AgentSave(save).request(request)
     return request(write_shard, (save.detach(),), [save.commit])
 
 

@@ -1,4 +1,4 @@
-"""Local checkpoints of Megatron-LM in the memory of an agent: a real Megatron-core GPT on 4 ranks over gloo."""
+"""Saves of Megatron-LM through an agent, local and global: a real Megatron-core GPT on 4 ranks over gloo."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ KILLED = "exit codes of the ranks: [-9, -9, -9, -9]"
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """What megatron_local_scenario.py reports, by name."""
+    """What megatron_agent_scenario.py reports, by name."""
     path = tmp_path_factory.mktemp("local")
     paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-B", "-Wignore", "-m", "python.megatron_local_scenario", path],
+        [sys.executable, "-B", "-Wignore", "-m", "python.megatron_agent_scenario", path],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
@@ -59,6 +59,13 @@ def test_an_iteration_that_a_rank_lacks_is_not_the_latest(results: dict[str, lis
     assert results["end of go_on"] == [KILLED]
     assert results["common"] == [[5] * 4]
     assert results["done"] == [[5] * 4]
+
+
+def test_the_agent_commits_global_saves_of_which_the_last_complete_one_loads(results: dict[str, list[Any]]) -> None:
+    assert results["early"] == [[False] * 4] * 2
+    assert results["third"] == [[False] * 4]
+    assert results["same globally"] == [[True] * 4] * 2
+    assert results["steps"] == [[[2, 5, 6]] * 4]
 
 
 def test_a_value_that_a_rank_cannot_store_is_named_on_all(results: dict[str, list[Any]]) -> None:
