@@ -172,7 +172,8 @@ def _prune(parent: Path, saved: int) -> None:
 
 def _refers(parent: Path, run: Path, step: int) -> bool:
     """Whether a complete folder refers to the step, or may do so: its reference cannot be read."""
-    for folder in _folders(parent, step):
+    # The run of a folder that no iteration names lies in it, also if folders of iterations do.
+    for folder in (parent, *_folders(parent, step)):
         if (folder / CONFIG).is_file() and is_ours(folder):
             try:
                 found = _reference_of(_reference_at(folder))

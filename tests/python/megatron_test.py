@@ -234,6 +234,15 @@ def test_steps_without_a_complete_folder_are_removed_but_not_labelled_ones(tmp_p
     assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [2, 4, 5]
 
 
+def test_a_checkpoint_beside_folders_of_iterations_keeps_its_step(tmp_path: Path) -> None:
+    saved(tmp_path)  # its run lies in it, where that of the iterations lies, too
+    saved(tmp_path / "iter_0000001")
+    (tmp_path / "iter_0000001" / "bitsnap.json").unlink()
+    saved(tmp_path / "iter_0000002")
+    assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [0, 2]
+    assert place_of(tmp_path) == Place(tmp_path / "bitsnap", 0)
+
+
 def test_a_folder_that_torch_dist_saved_over_is_its_own(tmp_path: Path) -> None:
     folder = tmp_path / "iter_0000007"
     folder.mkdir()
