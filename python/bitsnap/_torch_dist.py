@@ -41,7 +41,11 @@ _CLASSES_OF = (
     "torch.distributed.checkpoint.planner",
     "torch.distributed.checkpoint.filesystem",
 )
+_MEGATRON = "megatron.core.dist_checkpointing.strategies.torch"
 _OTHERS = {
+    # Of Megatron-core before 0.16: subclasses with one more attribute, mcore_data.
+    (_MEGATRON, "MCoreMetadata"): Metadata,
+    (_MEGATRON, "MCoreSavePlan"): SavePlan,
     ("torch", "Size"): torch.Size,
     ("torch.serialization", "_get_layout"): {str(torch.strided): torch.strided}.__getitem__,
     ("pathlib", "PosixPath"): PosixPath,  # of storage_meta
@@ -105,10 +109,20 @@ class TorchDistFolder:
         return _loaded(path.read_bytes(), str(path), self._may_unpickle) if path.exists() else None
 
     def _described(self, key: str, tensor: TensorStorageMetadata) -> StoredTensor:
+        if (getattr(self._metadata, "mcore_data", None) or {}).get(key):
+            raise UnsupportedError(
+                f"{self._folder / STOCK_INDEX}: tensor {key!r} has a flattened_range, which Megatron-core from 0.16 on "
+                "does not load"
+            )
         shape = tuple(tensor.size)
-        parts = [Part(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in tensor.chunks]
-        # The store checks that they do not overlap.
-        if sum(math.prod(part.shape) for part in parts) != math.prod(shape):
+        parts = list(dict.fromkeys(Part(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in tensor.chunks))
+        elements = math.prod(shape)
+        if elements > 0:
+            # A part without elements may have the offset of another one.
+            parts = [part for part in parts if math.prod(part.shape) > 0]
+        is_doubled = len({part.offset for part in parts}) < len(parts)
+        # The store checks that they do not overlap otherwise.
+        if is_doubled or sum(math.prod(part.shape) for part in parts) != elements:
             raise CorruptError(
                 f"{self._folder / STOCK_INDEX}: the parts of tensor {key!r} are not all of {list(shape)}"
             )

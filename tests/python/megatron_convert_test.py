@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex
 
 import bitsnap
 import bitsnap.megatron
@@ -22,6 +22,7 @@ from python.megatron_test import needs_megatron
 from python.processes import run_script
 
 _RUN = "import warnings; warnings.simplefilter('ignore'); from python.megatron_convert_scenario import main; main()"
+AT_FIRST = (torch.Size([0, 0]), torch.Size([3, 2]))  # as many elements, and the same offset
 KINDS = ("fully_reshardable", "dp_reshardable")
 
 
@@ -138,6 +139,33 @@ def test_parts_empty_tensors_and_scalars_are_written_and_read(tmp_path: Path) ->
     assert folder.common() == {"iteration": 5}
 
 
+def test_a_part_without_elements_takes_no_place_of_another(tmp_path: Path) -> None:
+    folder = written(tmp_path, {})
+    metadata = FileSystemReader(folder).read_metadata()
+    stored: Any = metadata.state_dict_metadata["w"]
+    stored.chunks.append(ChunkStorageMetadata(torch.Size([0, 0]), torch.Size([0, 3])))
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    tensor = dict(TorchDistFolder(folder, "refuse").tensors())["w"]
+    assert tensor.parts == [Part((0, 0), (2, 3)), Part((2, 0), (2, 3))]
+
+
+def test_the_metadata_of_older_versions_of_megatron_are_read(tmp_path: Path) -> None:
+    folder = written(tmp_path, {})
+    metadata: Any = FileSystemReader(folder).read_metadata()
+    metadata.mcore_data = {"w": {}, "empty": {}, "scalar": {}}
+    content = pickle.dumps(metadata, protocol=2)
+    (folder / ".metadata").write_bytes(
+        content.replace(
+            f"{Metadata.__module__}\nMetadata\n".encode(),
+            b"megatron.core.dist_checkpointing.strategies.torch\nMCoreMetadata\n",
+        )
+    )
+    assert b"MCoreMetadata" in (folder / ".metadata").read_bytes()
+    found = TorchDistFolder(folder, "refuse")
+    tensors = dict(found.tensors())
+    assert found.part("w", tensors["w"], Part((2, 0), (2, 3))).tolist() == [[6, 7, 8], [9, 10, 11]]
+
+
 class Harmful:
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, ("harm",)
@@ -173,7 +201,19 @@ def test_damaged_folders_are_errors_that_name_the_tensor(tmp_path: Path) -> None
         found.part("w", tensor, tensor.parts[1])
 
     index = MetadataIndex("w", torch.Size([2, 0]))
+    described: Any = metadata.state_dict_metadata["w"]
+    first = described.chunks[0]
     cases: list[tuple[Any, type[Exception], str]] = [
+        (
+            lambda it: setattr(it.state_dict_metadata["w"], "chunks", [first, ChunkStorageMetadata(*AT_FIRST)]),
+            bitsnap.CorruptError,
+            "the parts of tensor 'w' are not",
+        ),
+        (
+            lambda it: setattr(it, "mcore_data", {"w": {"nd_reformulated_orig_global_shape": (12,)}}),
+            bitsnap.UnsupportedError,
+            "tensor 'w' has a flattened_range",
+        ),
         (lambda it: it.state_dict_metadata["w"].chunks.pop(), bitsnap.CorruptError, "the parts of tensor 'w' are not"),
         (lambda it: it.storage_data.pop(index), bitsnap.CorruptError, "'w' has no place in a file"),
         (
