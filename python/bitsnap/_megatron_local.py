@@ -16,6 +16,7 @@ import torch
 
 from bitsnap import _megatron_versions as versions
 from bitsnap._arguments import LARGEST_COUNT
+from bitsnap._engine_saves import Save
 from bitsnap._job_options import AgentOptions, MemoryOptions
 from bitsnap._megatron_saves import raise_on_all
 from bitsnap._options import PathLike
@@ -127,19 +128,20 @@ class LocalCheckpointManager:
             InvalidArgumentError: a value of the state cannot be stored; the message names its place.
             IoError: the state of another rank has not reached the memory.
             And what else Checkpointer.save() raises, or has as its error. An asynchronous save raises all of them when
-            Megatron's queue checks it.
+            Megatron's queue checks it, also what the agent could not compress until then.
         """
         self.latest_iteration = -1
+        saved: Save | None = None
         error: Exception | None = None
         try:
             saved = self._opened().save(iteration, state_dict, opaque=self._opaque)
-            assert saved is not None  # because every step is due
-            error = saved.error
         except Exception as failure:
             error = failure
 
         def check() -> None:
-            raise_on_all(error, f"the local checkpoint of iteration {iteration} failed")
+            # The agent may have failed since the state was copied, for example because its memory was too small.
+            found = saved.error if saved is not None else error
+            raise_on_all(found, f"the local checkpoint of iteration {iteration} failed")
 
         if is_async:
             return versions.core().async_request("mcore")(None, (), [check])

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bitsnap.megatron
+from bitsnap import _megatron_local, _megatron_versions as versions
 
 pytest.importorskip("nvidia_resiliency_ext", reason="nvidia-resiliency-ext has no package for this Python")
 
@@ -77,3 +79,26 @@ def test_a_value_that_a_rank_cannot_store_is_named_on_all(results: dict[str, lis
 def test_replication_is_refused(tmp_path: Path) -> None:
     with pytest.raises(bitsnap.UnsupportedError, match="leave --replication out"):
         bitsnap.megatron.LocalCheckpointManager(tmp_path, repl_strategy=object())
+
+
+def test_a_check_finds_what_the_agent_could_not_keep_since_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = types.SimpleNamespace(error=None)
+    checkpointer = types.SimpleNamespace(save=lambda *_, **__: saved)
+    monkeypatch.setattr(bitsnap.megatron.LocalCheckpointManager, "_opened", lambda _: checkpointer)
+    monkeypatch.setattr(_megatron_local, "raise_on_all", raise_it)
+    monkeypatch.setattr(_megatron_local, "register_classes", lambda: None)
+    core = types.SimpleNamespace(async_request=lambda _: lambda *parts: parts)
+    monkeypatch.setattr(versions, "core", lambda: core)
+    manager = bitsnap.megatron.LocalCheckpointManager(tmp_path)
+    _, _, (check,) = manager.save({}, 5, is_async=True)
+    check()
+    saved.error = bitsnap.ResourceExhaustedError("too small")
+    with pytest.raises(bitsnap.ResourceExhaustedError, match="too small"):
+        check()
+
+
+def raise_it(error: Exception | None, _: str) -> None:
+    if error is not None:
+        raise error
