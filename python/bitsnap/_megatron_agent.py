@@ -28,8 +28,8 @@ class AgentSave:
         self._save = save
         self._place = Place(save.shard.run, save.shard.step)
         self._timeout = save.options.timeout
-        pending.add(self._place)
         self._staged: Save = save.on_all(lambda: _staged(save.shard, save.keys, save.options))
+        pending.add(self._place)
 
     def request(self, request: Any) -> Any:
         """The request for Megatron's queue. The process that Megatron starts for it only waits."""
@@ -39,9 +39,11 @@ class AgentSave:
         """Lets the folder refer to the checkpoint. Waits until the agent has committed it, and for all ranks."""
         # Megatron's queue may only have waited for the process of this rank.
         dist.barrier()
-        self._save.on_all(self._wait)
-        self._save.from_first(lambda: refer(self._save.folder, self._place))
-        pending.discard(self._place)
+        try:
+            self._save.on_all(self._wait)
+            self._save.from_first(lambda: refer(self._save.folder, self._place))
+        finally:
+            pending.discard(self._place)
 
     def _wait(self) -> None:
         self._staged.result(self._timeout)

@@ -43,7 +43,7 @@ class FolderSave:
 
     def detach(self) -> Shard:
         """The shard of this rank with copies of its tensors, for another process to write."""
-        shard = dataclasses.replace(self.shard, state=staged(self.shard.state))
+        shard: Shard = self.on_all(lambda: dataclasses.replace(self.shard, state=staged(self.shard.state)))
         self.shard.state = {}  # commit() does not need it, and its tensors may be free
         return shard
 

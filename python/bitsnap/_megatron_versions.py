@@ -109,10 +109,10 @@ def tensor_aware_state_dict() -> Any:
 
 
 def local_managers() -> ModuleType | None:
-    """The module from which Megatron takes the manager of local checkpoints; None if it is not installed."""
+    """The module from which Megatron takes the manager of local checkpoints; None if it cannot be imported."""
     try:
         return importlib.import_module("nvidia_resiliency_ext.checkpointing.local.ckpt_managers.local_manager")
-    except ImportError:
+    except Exception:  # whatever it lacks: Megatron says so if it wants local checkpoints
         return None
 
 

@@ -137,6 +137,8 @@ class TorchDistFolder:
             raise UnsupportedError(f"{where} is compressed by DCP: {info.transform_descriptors}")
         if Path(info.relative_path).is_absolute() or ".." in Path(info.relative_path).parts:
             raise CorruptError(f"{where} is in {info.relative_path!r}, which is not in the folder")
+        if info.offset < 0 or info.length < 0:
+            raise CorruptError(f"{where} is at {info.offset} and has {info.length} bytes")
         path = self._folder / info.relative_path
         try:
             with path.open("rb") as file:
