@@ -271,7 +271,9 @@ std::optional<AgentRank::HeldState> AgentRank::slot_of(std::uint64_t step) const
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     if (slot.state != SlotState::held || slot.step != step || slot.frame == nullptr) continue;
-    return HeldState{i, slot.id, slot.attempt, slot.frame, slot.raw_bytes};
+    const ConstByteSpan bytes = arena_->mapping->bytes().subspan(
+        static_cast<std::size_t>(kSlotUnit + i * arena_->slot_bytes), static_cast<std::size_t>(arena_->slot_bytes));
+    return HeldState{i, slot.id, slot.attempt, slot.frame, slot.raw_bytes, bytes, arena_->mapping};
   }
   return std::nullopt;
 }

@@ -40,13 +40,6 @@ bool AgentRank::is_uncommitted(const PersistRequest& request) const {
   });
 }
 
-std::pair<ConstByteSpan, std::shared_ptr<const os::MappedMemory>> AgentRank::slot_memory(std::uint32_t slot) const {
-  const std::lock_guard lock(mutex_);
-  const ConstByteSpan bytes = arena_->mapping->bytes().subspan(
-      static_cast<std::size_t>(kSlotUnit + slot * arena_->slot_bytes), static_cast<std::size_t>(arena_->slot_bytes));
-  return {bytes, arena_->mapping};
-}
-
 Result<bool> AgentRank::encode_kept(const PersistRequest& request, Publication& publication, ProgressEvent& event) {
   const std::uint64_t step = request.step;
   if (is_uncommitted(request)) return false;  // the shard is durable
@@ -70,8 +63,7 @@ Result<bool> AgentRank::encode_kept(const PersistRequest& request, Publication& 
   } else {
     const std::optional<HeldState> held = slot_of(step);
     if (!held) return fail(ErrorKind::not_found, "the state is not in the agent's memory any more");
-    const auto [bytes, mapping] = slot_memory(held->slot);
-    BITSNAP_ASSIGN(const State state, read_slot(bytes, bytes.size()));
+    BITSNAP_ASSIGN(const State state, read_slot(held->bytes, held->bytes.size()));
     BITSNAP_TRY(impl.encode(save, state, run, store::Destination::disk));
     if (save.summary.id != held->id) {
       return fail(ErrorKind::corrupt,

@@ -285,6 +285,8 @@ class AgentRank {
     std::string attempt;
     std::shared_ptr<const SnapshotFrame> frame;
     std::uint64_t raw_bytes = 0;
+    ConstByteSpan bytes;
+    std::shared_ptr<const os::MappedMemory> mapping;  // has the bytes, also if the trainer brings another arena
   };
   // The held slot with the complete state of a step.
   [[nodiscard]] std::optional<HeldState> slot_of(std::uint64_t step) const;
@@ -293,8 +295,6 @@ class AgentRank {
   void persist_kept(const PersistRequest& request);
   // Returns whether there is anything to publish.
   [[nodiscard]] Result<bool> encode_kept(const PersistRequest& request, Publication& publication, ProgressEvent& event);
-  // The memory of a held slot.
-  [[nodiscard]] std::pair<ConstByteSpan, std::shared_ptr<const os::MappedMemory>> slot_memory(std::uint32_t slot) const;
 
   // agent_memory.cpp
   // Gives back memory that a restore of `step` does not need.
