@@ -35,7 +35,7 @@ TEST_P(CrashMatrix, CommittedStepsSurviveEveryCrash) {
   CrashTrial trial(crash_scenario(GetParam()));
   for (std::uint64_t point = 0; point <= trial.steps().size(); ++point) {
     const bool is_done = point == trial.steps().size();
-    if (takes_samples() && !is_done && point % 11 != 0) continue;
+    if (takes_samples() && !is_done && point % 5 != 0) continue;
     // The disk stays the same between two file operations that change something.
     const bool changes = is_done || changes_something(trial.steps()[point]);
     for (const bool half_done : {false, true}) {
@@ -56,7 +56,7 @@ TEST_P(CrashMatrix, CommittedStepsSurviveEveryCrash) {
 
 TEST_P(CrashMatrix, UnsyncedLeftoversOfAKilledWriterAreHarmless) {
   CrashTrial trial(crash_scenario(GetParam()));
-  for (const std::uint64_t point : sampled(trial.points(), 4)) {
+  for (const std::uint64_t point : sampled(trial.points(), 8)) {
     const Stopped stopped = trial.stop_at(point, false);
     ASSERT_EQ(trial.check_going_on(stopped, later_deaths(point)), "") << "killed " << trial.at(point);
   }
@@ -66,7 +66,7 @@ TEST_P(CrashMatrix, UnsyncedLeftoversOfAKilledWriterAreHarmless) {
 // Such a file system promises nothing about names after a crash. Everything else must hold.
 TEST_P(CrashMatrix, HoldsWithoutDirectorySyncIfNamesSurvive) {
   CrashTrial trial(crash_scenario(GetParam()), false);
-  for (const std::uint64_t point : sampled(trial.points(), 8)) {
+  for (const std::uint64_t point : sampled(trial.points(), 16)) {
     const Stopped stopped = trial.stop_at(point, false);
     for (const Death& death : {Death{}, Death{Death::Kind::machine, os::FakeFileSystem::CrashSpares::directory_entries},
                                Death{Death::Kind::machine, os::FakeFileSystem::CrashSpares::all}}) {

@@ -85,7 +85,7 @@ class StoreFailure : public testing::TestWithParam<std::string> {};
 TEST_P(StoreFailure, ASingleFailureLosesNothing) {
   const CrashScenario& scenario = crash_scenario(GetParam());
   const CrashTrial trial(scenario);
-  for (std::uint64_t point = 0; point < trial.steps().size(); point += takes_samples() ? 19U : 1U) {
+  for (std::uint64_t point = 0; point < trial.steps().size(); point += takes_samples() ? 9U : 1U) {
     for (const bool half_done : {false, true}) {
       Stopped stopped = trial.fail_once_at(point, half_done);
       ASSERT_EQ(scenario.broken_law(*stopped.files, stopped.journal.allowed(), scenario.options), "")
