@@ -71,6 +71,15 @@ def _numbers(values: Sequence[SupportsIndex], name: str) -> tuple[int, ...]:
     return tuple(number_of(value, name) for value in values)
 
 
+def named_part(
+    tensor: AnyTensor | LazyTensor, name: str, shape: tuple[int, ...], offset: tuple[int, ...]
+) -> tuple[str, Any]:
+    """A part of the tensor `name`, in a Box unless it is all of it, with a key of its own for a state."""
+    if tuple(tensor.shape) == shape:
+        return name, tensor
+    return f"{name}/{'-'.join(map(str, offset))}", Box(tensor, shape, offset, name)
+
+
 def local_part(value: Any, path: Path) -> Any:
     """Of a DTensor at a path of a state, what this process holds: in a Box, or the tensor if that is all of it. Any
     other value itself.

@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import WriteResult
 
 from bitsnap._adam import AdamSources
-from bitsnap._boxes import Box
+from bitsnap._boxes import named_part
 from bitsnap._dcp_checkpoint import KEY
 from bitsnap._options import Role
 from bitsnap.errors import InvalidArgumentError
@@ -95,11 +95,9 @@ def _value_of(item: WriteItem, planner: SavePlanner) -> Any:
 def _entry_of(item: WriteItem, tensor: torch.Tensor) -> tuple[str, Any]:
     """The tensor with its key in the state of the shard, in a box if it is a part."""
     data = item.tensor_data
-    name = item.index.fqn
-    if data is None or tuple(data.chunk.sizes) == tuple(data.size):
-        return name, tensor
-    offset = tuple(data.chunk.offsets)
-    return f"{name}/{'-'.join(map(str, offset))}", Box(tensor, tuple(data.size), offset, name)
+    if data is None:
+        return item.index.fqn, tensor
+    return named_part(tensor, item.index.fqn, tuple(data.size), tuple(data.chunk.offsets))
 
 
 def _role_of(name: str, roles: Roles | None) -> Role | None:

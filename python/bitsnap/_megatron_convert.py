@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from bitsnap import _megatron_versions as versions
-from bitsnap._boxes import Box
+from bitsnap._boxes import named_part
 from bitsnap._lazy import LazyTensor
 from bitsnap._megatron_folders import CONFIG, KEY, is_ours, new_place, place_of, write_durably
 from bitsnap._megatron_saves import commit
@@ -75,9 +75,8 @@ def _to_run(source: Path, target: Path, options: Options) -> None:
         role = role_of(key, tensor.dtype)
         for part in tensor.parts:
             lazy = LazyTensor(part.shape, tensor.dtype, partial(folder.part, key, tensor, part))
-            is_whole = part.shape == tensor.shape
-            name = key if is_whole else f"{key}/{'-'.join(map(str, part.offset))}"
-            state[name] = lazy if is_whole else Box(lazy, tensor.shape, part.offset, key)
+            name, value = named_part(lazy, key, tensor.shape, part.offset)
+            state[name] = value
             if role is not None:
                 roles[name] = role
     values: dict[str, Any] = {"objects": {key: folder.object(key) for key in folder.object_keys}}

@@ -16,7 +16,7 @@ import torch
 
 from bitsnap._adam import Adam
 from bitsnap._bitsnap import GlobalTensor, Settings
-from bitsnap._boxes import Box
+from bitsnap._boxes import Box, named_part
 from bitsnap._dtypes import torch_dtype
 from bitsnap._job_options import AgentOptions, MemoryOptions
 from bitsnap._megatron_folders import KEY, place_of
@@ -156,11 +156,10 @@ class RankPart:
 
     def _put(self, key: str, tensor: torch.Tensor, shape: tuple[int, ...], offset: tuple[int, ...]) -> str:
         """Adds a tensor to the state; returns its name."""
-        is_whole = tuple(tensor.shape) == shape
-        name = key if is_whole else f"{key}/{'-'.join(map(str, offset))}"
+        name, value = named_part(tensor, key, shape, offset)
         if name in self.state:
             raise _doubled(Part(key, offset))
-        self.state[name] = tensor if is_whole else Box(tensor, shape, offset, key)
+        self.state[name] = value
         role = role_of(key, tensor.dtype)
         if role is not None:
             self.roles[name] = role
