@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import io
 import pathlib
 import re
 import threading
@@ -53,6 +54,15 @@ class PackedValue:
     tag: str
     content: Any
 
+
+def _buffer(content: tuple[bytes, int]) -> io.BytesIO:
+    result = io.BytesIO(content[0])
+    result.seek(content[1])
+    return result
+
+
+# Known without a registration, which may replace it.
+_KNOWN = Registration("io.BytesIO", io.BytesIO, lambda value: (value.getvalue(), value.tell()), _buffer)
 
 _lock = threading.Lock()
 _by_tag: dict[str, Registration] = {}
@@ -137,7 +147,11 @@ def _name_of(kind: type | None) -> str:
 
 def registration_of(kind: type) -> Registration | None:
     """What is registered for values of exactly this type."""
-    return _by_type.get(kind)
+    return _by_type.get(kind, _KNOWN if kind is _KNOWN.kind else None)
+
+
+def _tagged(tag: str) -> Registration | None:
+    return _by_tag.get(tag, _KNOWN if tag == _KNOWN.tag else None)
 
 
 def changes() -> int:
@@ -158,7 +172,7 @@ def packed(value: Any, registration: Registration, where: Callable[[], str]) -> 
 
 def check_registered(value: PackedValue, where: str) -> None:
     """Raises InvalidArgumentError if this process cannot make the value."""
-    if value.tag not in _by_tag:
+    if _tagged(value.tag) is None:
         raise InvalidArgumentError(
             f"{where} is a value with the tag {value.tag!r}, which is not registered: import the module that calls "
             f"bitsnap.register_value({value.tag!r}, ...) before loading; or load other parts with keys=; or register "
@@ -168,7 +182,8 @@ def check_registered(value: PackedValue, where: str) -> None:
 
 def unpacked(tag: str, content: Any, where: Callable[[], str]) -> Any:
     """The value of a registered tag, made of its loaded content."""
-    registration = _by_tag[tag]
+    registration = _tagged(tag)
+    assert registration is not None
     try:
         return registration.unpack(content)
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -338,3 +339,16 @@ def test_adam_is_found_in_values_when_moments_are_rounded(tmp_path: Path) -> Non
     bitsnap.save(tmp_path / "a.bsnap", [Scale(parts=optimizer.state_dict())], settings="bounded")
     moments = {tensor.name: tensor for tensor in bitsnap.inspect(tmp_path / "a.bsnap").tensors}
     assert moments["0.parts.state.0.exp_avg"].quantizer is not None
+
+
+def test_buffers_are_stored_with_their_position_unless_they_are_registered(tmp_path: Path) -> None:
+    buffer = io.BytesIO(bytes(range(256)) * 1024)
+    buffer.seek(3)
+    bitsnap.save(tmp_path / "a", {"buffer": buffer, "empty": io.BytesIO()})
+    back = bitsnap.load(tmp_path / "a")
+    assert (back["buffer"].getvalue(), back["buffer"].tell()) == (buffer.getvalue(), 3)
+    assert back["empty"].getvalue() == b""
+    bitsnap.register_value("test.BytesIO", io.BytesIO, io.BytesIO.getvalue, lambda content: io.BytesIO(content[1:]))
+    bitsnap.save(tmp_path / "b", {"buffer": buffer})
+    assert bitsnap.load(tmp_path / "b")["buffer"].getvalue() == buffer.getvalue()[1:]
+    assert bitsnap.load(tmp_path / "a")["buffer"].tell() == 3
