@@ -1,6 +1,6 @@
 """Runs Megatron-core's own tests of dist_checkpointing with bitsnap.megatron installed, on the CPU with gloo.
 
-    PYTHONPATH=python python scripts/run_megatron_tests.py DIR [--only test_serialization] [--keep LOGS]
+    PYTHONPATH=python python scripts/run_megatron_tests.py DIR [--only test_serialization] [--case load] [--keep D]
 
 DIR is the source repository of Megatron-LM, of the tag of the installed megatron-core. It is not part of this
 repository: fetch it first. Only its folder `tests` is used, and the installed megatron-core is tested.
@@ -305,7 +305,7 @@ def copy_for_the_cpu(source: Path, into: Path) -> list[Path]:
     return sorted(path.relative_to(into) for path in (into / FOLDER).rglob("test_*.py"))
 
 
-def report(source: Path, only: str, runs: Runs) -> bool:
+def report(source: Path, only: str, pattern: str, runs: Runs) -> bool:
     """Runs and prints everything. Whether no case failed."""
     counts: Counter[str] = Counter()
     for file in copy_for_the_cpu(source, runs.folder):
@@ -319,7 +319,7 @@ def report(source: Path, only: str, runs: Runs) -> bool:
             continue
         print(name, flush=True)
         here: Counter[str] = Counter()
-        for case in cases:
+        for case in fnmatch.filter(cases, f"*{pattern}*"):
             outcome = runs.outcome(case)
             here[outcome.word] += 1
             title = case.partition("::")[2]
@@ -334,6 +334,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("dir", type=Path, help="the source repository of Megatron-LM")
     parser.add_argument("--only", default="", help="run only the files whose names contain this pattern")
+    parser.add_argument("--case", default="", help="run only the cases whose names contain this pattern")
     parser.add_argument("--timeout", type=float, default=180.0, help="of one run of a case, in seconds")
     parser.add_argument("--keep", type=Path, help="a folder for what each run prints")
     options = parser.parse_args()
@@ -349,7 +350,7 @@ def main() -> int:
         sys.meta_path.append(NotInstalled())
         for name in ("python.megatron_gpt", "bitsnap.megatron"):  # the slow imports, once
             importlib.import_module(name)
-        return 0 if report(source, options.only, Runs(Path(folder), options.timeout, keep)) else 1
+        return 0 if report(source, options.only, options.case, Runs(Path(folder), options.timeout, keep)) else 1
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ from __future__ import annotations
 import argparse
 import runpy
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 
 from bitsnap import _megatron_versions as versions
 from bitsnap._arguments import LARGEST_COUNT, number_of
@@ -39,7 +41,7 @@ from bitsnap._megatron_saves import FolderSave
 from bitsnap._megatron_shards import OpenCheckpoint, Options, Shard
 from bitsnap._options import PathLike
 from bitsnap._pickled_values import Opaque, may_pickle
-from bitsnap.errors import BitsnapError, UnsupportedError
+from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.settings import settings_of
 
 _options = Options()
@@ -239,8 +241,13 @@ def _load(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_st
     tensors = [item for item in items if isinstance(item, core.sharded_tensor)]
     keys = [item.unique_key for item in items if isinstance(item, core.sharded_object)]
     with OpenCheckpoint(checkpoint_dir, _options) as checkpoint:
-        checkpoint.fill(tensors)
-        objects = checkpoint.objects(keys)
+        try:
+            checkpoint.fill(tensors)
+            objects = checkpoint.objects(keys)
+        except (NotFoundError, InvalidArgumentError) as error:  # the model is another one than that of the checkpoint
+            # The exception of torch_dist.
+            failure = error, traceback.extract_tb(error.__traceback__)
+            raise CheckpointException(str(error), {torch.distributed.get_rank(): failure}) from error
     return core.map_values(
         lambda item: item.data if isinstance(item, core.sharded_tensor) else objects[item.unique_key],
         sharded_state_dict,

@@ -257,7 +257,7 @@ def run_ranks(ranks: int, function: Callable[..., Any], path: Path, *arguments: 
     context = torch.multiprocessing.get_context("fork")
     meeting = path / f"meeting-{os.urandom(4).hex()}"
     processes = [
-        context.Process(target=_one_rank, args=(rank, ranks, function, meeting, path, *arguments))
+        context.Process(target=one_rank, args=(rank, ranks, function, meeting, path, *arguments))
         for rank in range(ranks)
     ]
     for process in processes:
@@ -269,7 +269,7 @@ def run_ranks(ranks: int, function: Callable[..., Any], path: Path, *arguments: 
         raise SystemExit(f"exit codes of the ranks: {[process.exitcode for process in processes]}")
 
 
-def _one_rank(rank: int, ranks: int, function: Callable[..., Any], meeting: Path, path: Path, *arguments: Any) -> None:
+def one_rank(rank: int, ranks: int, function: Callable[..., Any], meeting: Path, path: Path, *arguments: Any) -> None:
     # Processes that Megatron starts may outlive this one, and would keep the pipes of the script open.
     with (path / "output").open("ab") as output:
         os.dup2(output.fileno(), 1)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
 
 import bitsnap
 import bitsnap.megatron
@@ -258,7 +259,7 @@ def values(path: Path) -> None:
         error = ""
         try:
             dist_checkpointing.load({"x": ShardedTensor.from_rank_offsets(key, tensor, (0, rank, ranks))}, str(folder))
-        except Exception as caught:
+        except CheckpointException as caught:
             error = f"{type(caught).__name__}: {caught}"
         report(path, f"error {key}", error)
     bad = state()

@@ -141,6 +141,7 @@ def test_tensors_are_listed_and_loaded_whole_or_larger(facts: dict[str, Any]) ->
 
 @needs_megatron
 def test_errors_name_the_tensor_or_value_on_all_ranks(facts: dict[str, Any]) -> None:
+    assert all(facts[f"error {key}"].startswith("CheckpointException") for key in ("missing", "w"))  # as torch_dist's
     assert "there is no tensor 'missing'" in facts["error missing"]
     assert "tensor 'w' has the global shape [8, 3], expected [4, 3]" in facts["error w"]
     assert all("rng_state/shard_1_4'][0] is of type object" in error for error in facts["refused"])
