@@ -11,10 +11,11 @@ import torch.distributed as dist
 from bitsnap._adam import sources_of
 from bitsnap._committed import wait_committed
 from bitsnap._engine_saves import Save
-from bitsnap._megatron_folders import KEY, Place, pending, refer
+from bitsnap._megatron_folders import KEY, pending, refer
 from bitsnap._megatron_saves import FolderSave
 from bitsnap._megatron_shards import Options, Shard, adam_of
 from bitsnap._packing import StateWithAdam
+from bitsnap._references import Place
 from bitsnap.checkpointer import Checkpointer
 
 # Of the runs to which this process saves through agents.

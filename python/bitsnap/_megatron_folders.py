@@ -6,8 +6,6 @@ metadata.json, so a folder with both of them is a complete checkpoint. Only one 
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +13,8 @@ from typing import NamedTuple
 from bitsnap._bitsnap import is_store
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, native_path
-from bitsnap.errors import CorruptError, NotFoundError, UnsupportedError
+from bitsnap._references import Place, Saved, absolute, open_run, refer as write_reference, reference_of
+from bitsnap.errors import CorruptError, UnsupportedError
 from bitsnap.store import Store
 
 # The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
@@ -27,15 +26,6 @@ CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint
 STOCK_INDEX = ".metadata"
 STOCK_COMMON = "common.pt"
 _RUN = "bitsnap"
-_VERSION = 0
-_LARGEST_REFERENCE = 1 << 16
-
-
-class Place(NamedTuple):
-    """Where a checkpoint is stored."""
-
-    run: Path
-    step: int
 
 
 # What this process saves through agents, which may commit it long before the folder refers to it.
@@ -58,12 +48,6 @@ def is_ours(folder: PathLike) -> bool:
     return not stock.is_file() or reference.stat().st_mtime_ns >= stock.stat().st_mtime_ns
 
 
-class _Reference(NamedTuple):
-    run: Path
-    run_id: str
-    step: int
-
-
 def place_of(folder: PathLike) -> Place:
     """What the reference of a folder leads to.
 
@@ -73,67 +57,24 @@ def place_of(folder: PathLike) -> Place:
         UnsupportedError: a newer version wrote it.
     """
     path = _reference_at(folder)
-    run, run_id, step = _reference_of(path)
-    if not is_store(native_path(run)):
-        raise NotFoundError(
-            f"{path}: the run is not there: expected a store at {run}. Copy or move the folder of a checkpoint "
-            "together with its run"
-        )
-    with Store(run, read_only=True) as store:
-        found = store.run_id
-    if found != run_id:
-        raise NotFoundError(f"{path} refers to the run {run_id}, but {run} is the run {found}")
-    return Place(run, step)
+    reference = reference_of(path)
+    with open_run(path, reference):
+        return Place(reference.run, reference.saves[0].step)
 
 
 def _reference_at(folder: PathLike) -> Path:
-    return Path(os.path.abspath(folder)) / _REFERENCE  # noqa: PTH100  resolve() would follow links
-
-
-def _reference_of(path: Path) -> _Reference:
-    try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_LARGEST_REFERENCE))
-        version, run_id, step = content["version"], content["run_id"], content["step"]
-        run = Path(os.path.normpath(path.parent / content["run"]))
-        if type(version) is not int or type(step) is not int or type(run_id) is not str or step < 0:
-            raise ValueError("a value has the wrong type")
-    except FileNotFoundError:
-        raise NotFoundError(f"{path}: there is no such file, so the folder is no checkpoint of bitsnap") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptError(f"{path}: the reference to a run is damaged: {error}") from None
-    if version > _VERSION:
-        raise UnsupportedError(f"{path} has version {version}; this version of bitsnap reads version {_VERSION}")
-    return _Reference(run, run_id, step)
+    return absolute(folder) / _REFERENCE
 
 
 def refer(folder: PathLike, place: Place) -> None:
     """Writes the reference of a folder, and removes what torch_dist had saved there before."""
     path = Path(folder) / _REFERENCE
     with Store(place.run, read_only=True) as store:
-        run_id = store.run_id
-    content = {
-        "version": _VERSION,
-        "run": os.path.relpath(place.run, os.path.abspath(folder)),  # noqa: PTH100
-        "run_id": run_id,
-        "step": place.step,
-    }
-    write_durably(path, json.dumps(content).encode())
+        write_reference(path, place.run, store.run_id, (Saved(place.step, ""),))
     for name in (STOCK_INDEX, STOCK_COMMON):
         (path.parent / name).unlink(missing_ok=True)
     for stale in path.parent.glob("*.distcp"):
         stale.unlink(missing_ok=True)
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Makes or replaces a file. After a crash, it has the old content or the new one."""
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    _sync(path.parent)
 
 
 def new_place(folder: PathLike) -> NewPlace:
@@ -176,10 +117,10 @@ def _refers(parent: Path, run: Path, step: int) -> bool:
     for folder in (parent, *_folders(parent, step)):
         if (folder / CONFIG).is_file() and is_ours(folder):
             try:
-                found = _reference_of(_reference_at(folder))
+                found = reference_of(_reference_at(folder))
             except (CorruptError, UnsupportedError):
                 return True
-            if found.step == step and found.run == run:
+            if found.saves[0].step == step and found.run == run:
                 return True
     return False
 
@@ -216,11 +157,3 @@ def _committed(run: Path, step: int) -> str:
         return ""
     with Store(run, read_only=True) as store:
         return str(store.checkpoint(step).time) if step in store else ""
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from bitsnap._megatron_folders import KEY, NewPlace, Place, new_place, refer
+from bitsnap._megatron_folders import KEY, NewPlace, new_place, refer
 from bitsnap._megatron_pairs import Offer, shares_of
 from bitsnap._megatron_shards import Options, RankPart, Shard, adam_numbers, open_store, staged
 from bitsnap._options import PathLike
+from bitsnap._references import Place
 from bitsnap.errors import BitsnapError, BusyError, IoError
 
 _T = TypeVar("_T")

@@ -14,8 +14,9 @@ import pytest
 
 import bitsnap.megatron
 from bitsnap import _megatron_versions as versions
-from bitsnap._megatron_folders import Place, is_ours, new_place, place_of, refer
+from bitsnap._megatron_folders import is_ours, new_place, place_of, refer
 from bitsnap._megatron_shards import adam_numbers
+from bitsnap._references import Place
 from python.processes import run_script
 
 needs_megatron = pytest.mark.skipif(

@@ -1,0 +1,283 @@
+"""Checkpoints that a framework names by paths, and rotates and deletes by path, in one run beside them.
+
+The path gets a reference; its checkpoint is a step of the run, coded against the one before. A save commits the step,
+writes the reference, and removes the steps to which no reference leads any more, in this order: whenever the process
+ends, each path leads to its old checkpoint or to its new one. Only one process may save to the paths of a directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bitsnap._bitsnap import Settings, is_store
+from bitsnap._options import PathLike, native_path
+from bitsnap._pickled_values import Opaque
+from bitsnap._references import (
+    Place,
+    Reference,
+    Saved,
+    absolute,
+    may_be_reference,
+    open_run,
+    refer,
+    reference_of,
+    sync_folder,
+)
+from bitsnap._store_files import Files
+from bitsnap.errors import BitsnapError, CorruptError, ExistsError, NotFoundError, UnsupportedError
+from bitsnap.snapshot import Snapshot
+from bitsnap.store import Store
+
+# The key of a checkpoint's metadata that says to which path it was saved.
+KEY = "bitsnap.path"
+RUN = "bitsnap"
+# The reference in the folder of a checkpoint, if the checkpoint is a folder.
+FOLDER_REFERENCE = "bitsnap.json"
+
+
+class NewSave(NamedTuple):
+    """What a save needs: commit `saved.step` to `run` with `metadata` and `label`, then call finish()."""
+
+    reference: Path
+    run: Path
+    saved: Saved
+    label: str
+    metadata: dict[str, str]
+    # What the reference leads to now.
+    earlier: tuple[Saved, ...]
+
+
+class _Origin(NamedTuple):
+    """To which path a checkpoint was saved, relative to the parent of the run, and in which save."""
+
+    reference: str
+    label: str
+    word: str
+
+
+def run_of(reference: PathLike) -> Path:
+    """The run of a path: beside the file, or beside the folder that has the reference."""
+    path = absolute(reference)
+    return (path.parent.parent if path.name == FOLDER_REFERENCE else path.parent) / RUN
+
+
+def save(
+    reference: PathLike,
+    step: int,
+    state: Any,
+    *,
+    settings: Settings | str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    opaque: Opaque = "refuse",
+    files: Files | None = None,
+    timeout: float = 600.0,
+    threads: int = 0,
+) -> Place:
+    """Saves a state to a path, and removes what it replaces and what has been deleted since.
+
+    Args:
+        reference: the path of the checkpoint if it is a file, or that of `bitsnap.json` in its folder.
+        step: the framework's; see begin().
+        settings, timeout, threads: as in Store.
+        state, metadata, opaque, files: as in Store.save().
+
+    Raises:
+        ExistsError: the path is a directory.
+        and what Store.save() raises. Then the path leads to what it did before.
+    """
+    run = run_of(reference)
+    absolute(reference).parent.mkdir(parents=True, exist_ok=True)
+    with Store(run, settings=settings, timeout=timeout, threads=threads) as store:
+        new = begin(store, reference, step)
+        store.save(
+            new.saved.step,
+            state,
+            metadata={**(metadata or {}), **new.metadata},
+            opaque=opaque,
+            files=files,
+            labels=new.label,
+        )
+        finish(store, new)
+    return Place(run, new.saved.step)
+
+
+def begin(
+    store: Store, reference: PathLike, step: int, pending: Collection[Saved] = (), *, forgets: bool = True
+) -> NewSave:
+    """What to commit for a path. Removes the steps whose paths have been deleted, but never the newest one.
+
+    Args:
+        store: the run.
+        reference: as in save().
+        step: the framework's. That of the run is the same, or else the next one, because the steps of a store rise:
+            a training may save twice at one step, or restart from an older checkpoint.
+        pending: saves to the run that are not committed yet.
+        forgets: False removes nothing.
+
+    Raises:
+        ExistsError: the path is a directory.
+    """
+    path = absolute(reference)
+    if path.is_dir():
+        raise ExistsError(f"{path} is a directory; expected a file, or a path that does not exist")
+    if forgets:
+        forget(store, pending)
+    parent = store.path.parent
+    name = os.path.relpath(path, parent)
+    label = os.path.relpath(path.parent if path.name == FOLDER_REFERENCE else path, parent)
+    label = f"./{label}" if label.isdecimal() else label  # which would be a step
+    taken = [*store.steps(), *(save.step for save in pending)]
+    saved = Saved(max(step, max(taken, default=-1) + 1), secrets.token_hex(8))
+    content = {"reference": name, "label": label, "save": saved.word, "step": step}
+    found = None if path.is_symlink() else _read(path)
+    is_known = found is not None and found.run_id == store.run_id
+    earlier = tuple(each for each in found.saves if each.step in taken) if found and is_known else ()
+    return NewSave(path, store.path, saved, label, {KEY: json.dumps(content)}, earlier)
+
+
+def finish(store: Store, new: NewSave) -> None:
+    """Lets the path lead to the step, which is committed, and removes what it led to before."""
+    refer(new.reference, new.run, store.run_id, (new.saved,))
+    forget(store)
+
+
+def remove(path: PathLike, *, timeout: float = 600.0) -> None:
+    """Removes the reference, and its step, unless another reference or a label of the user leads to it.
+
+    The step of the last reference stays until the next save, because a store has at least one. A link is removed
+    without what it leads to. A path that does not exist is no error.
+    """
+    path = absolute(path)
+    found = None if path.is_symlink() else _read(path)
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+        sync_folder(path.parent)
+    if found is not None and is_store(native_path(found.run)):
+        with Store(found.run, create=False, timeout=timeout) as store:
+            forget(store, keep_newest=False)
+
+
+def forget(store: Store, pending: Collection[Saved] = (), *, keep_newest: bool = True) -> None:
+    """Removes the steps that were saved to paths and to which no path leads any more.
+
+    Kept are those with labels that are no such path, those that were not saved to a path, and, if all others go, the
+    newest, against which the next one is coded.
+    """
+    steps = store.steps()
+    origins = {step: origin for step in steps if (origin := _origin_of(store, step)) is not None}
+    parent = store.path.parent
+    words, unreadable = _referred(store, {parent / origin.reference for origin in origins.values()})
+    words |= {save.word for save in pending}
+    own_labels = {(origin.label, step) for step, origin in origins.items()}
+    labelled = {step for label, step in store.labels().items() if (label, step) not in own_labels}
+    gone = [
+        step
+        for step, origin in origins.items()
+        if step not in labelled and origin.word not in words and parent / origin.reference not in unreadable
+    ]
+    if gone and gone[-1] == steps[-1] and (keep_newest or len(gone) == len(steps)):
+        gone.pop()
+    if gone:
+        store.remove(gone)
+
+
+def snapshot_of(reference: PathLike) -> Snapshot:
+    """The checkpoint of a path, for reading.
+
+    Raises:
+        NotFoundError: there is no reference, no run where it says, or its step is not in the run.
+        CorruptError: the reference is damaged.
+        UnsupportedError: a newer version wrote it.
+    """
+    path, found = _target(reference)
+    with open_run(path, found) as store:
+        return store.snapshot(_committed(store, path, found))
+
+
+def place_of(reference: PathLike) -> Place:
+    """Where the checkpoint of a path is stored. Raises as snapshot_of() does."""
+    path, found = _target(reference)
+    with open_run(path, found) as store:
+        return Place(found.run, _committed(store, path, found))
+
+
+def _target(reference: PathLike) -> tuple[Path, Reference]:
+    path = absolute(reference)
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    return path, reference_of(path)
+
+
+def _committed(store: Store, path: Path, found: Reference) -> int:
+    for save in found.saves:
+        if save.step in store:
+            origin = _origin_of(store, save.step)
+            # Damage is for the reader to find.
+            if origin is None or not save.word or origin.word == save.word:
+                return save.step
+    steps = ", ".join(str(save.step) for save in found.saves)
+    raise NotFoundError(
+        f"{path} refers to step {steps} of {found.run}, which is not there: it was removed, or never committed"
+    )
+
+
+def _read(path: Path) -> Reference | None:
+    """None if there is no readable reference."""
+    try:
+        return reference_of(path) if may_be_reference(path) else None
+    except (NotFoundError, CorruptError, UnsupportedError):
+        return None
+
+
+def _origin_of(store: Store, step: int) -> _Origin | None:
+    """None if the checkpoint was saved by other means, or is damaged."""
+    try:
+        text = store.checkpoint(step).metadata.get(KEY) or store.snapshot(step, 0).metadata.get(KEY)
+    except BitsnapError:
+        return None
+    if text is None:
+        return None
+    try:
+        content = json.loads(text)
+        return _Origin(str(content["reference"]), str(content["label"]), str(content["save"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _referred(store: Store, known: Collection[Path]) -> tuple[set[str], set[Path]]:
+    """The words of all saves to which references lead, and the references that cannot be read."""
+    words, unreadable = set(), set()
+    for path in {*known, *_files_beside(store.path)}:
+        if not may_be_reference(path):
+            continue
+        try:
+            found = reference_of(path)
+        except (CorruptError, UnsupportedError):
+            unreadable.add(path)
+            continue
+        except NotFoundError:
+            continue
+        if found.run_id == store.run_id:
+            # Those after the first that is committed have been replaced.
+            for save in found.saves:
+                words.add(save.word)
+                if save.step in store:
+                    break
+    return words, unreadable
+
+
+def _files_beside(run: Path) -> Iterator[Path]:
+    """Files in the directory of the run, and in its folders: checkpoints may have been copied or renamed."""
+    for path in run.parent.iterdir():
+        if path == run:
+            continue
+        try:
+            yield from (path,) if path.is_file() else (each for each in path.iterdir() if each.is_file())
+        except OSError:  # such as a folder that another process deletes
+            continue

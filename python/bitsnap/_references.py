@@ -1,0 +1,141 @@
+"""References: small JSON files that stand for a checkpoint of a run, where a framework names checkpoints by paths.
+
+A reference names the run by a relative path and by its id, so that both may move together, but not the wrong run be
+read. Only one process may write to a reference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from bitsnap._bitsnap import is_store
+from bitsnap._options import PathLike, native_path
+from bitsnap.errors import CorruptError, NotFoundError, UnsupportedError
+from bitsnap.store import Store
+
+_VERSION = 0
+_LARGEST_REFERENCE = 1 << 16
+_BEGINNING = b'{"version": '
+
+
+class Place(NamedTuple):
+    """Where a checkpoint is stored."""
+
+    run: Path
+    step: int
+
+
+class Saved(NamedTuple):
+    """One save: its step, and a random word that its metadata has, too, because a step can be removed and saved again.
+
+    The word is empty if the framework cannot save a step of a run twice.
+    """
+
+    step: int
+    word: str
+
+
+class Reference(NamedTuple):
+    """What a reference says: the run, and the saves to read, of which the first that is committed counts."""
+
+    run: Path
+    run_id: str
+    saves: tuple[Saved, ...]
+
+
+def absolute(path: PathLike) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links
+
+
+def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...]) -> None:
+    """Writes a reference. After a crash, it is the old one or the new one."""
+    content: dict[str, object] = {
+        "version": _VERSION,
+        "run": os.path.relpath(absolute(run), absolute(path.parent)),
+        "run_id": run_id,
+        "step": saves[0].step,
+    }
+    if saves[0].word:
+        content["save"] = saves[0].word
+        content["earlier"] = saves[1:]
+    write_durably(path, json.dumps(content).encode())
+
+
+def may_be_reference(path: Path) -> bool:
+    """Whether a file begins as a reference does. False if there is none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING
+    except OSError:
+        return False
+
+
+def reference_of(path: Path) -> Reference:
+    """What the file says.
+
+    Raises:
+        NotFoundError: there is no such file.
+        CorruptError: it is damaged, or no reference.
+        UnsupportedError: a newer version wrote it.
+    """
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_LARGEST_REFERENCE))
+        version, run_id = content["version"], content["run_id"]
+        run = Path(os.path.normpath(path.parent / content["run"]))
+        earlier = [Saved(*each) for each in content.get("earlier", ())]
+        saves = (Saved(content["step"], content.get("save", "")), *earlier)
+        if (type(version), type(run_id)) != (int, str) or not all(map(_is_valid, saves)):
+            raise ValueError("a value has the wrong type")
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: there is no such file, so this is no checkpoint of bitsnap") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptError(f"{path}: the reference to a run is damaged: {error}") from None
+    if version > _VERSION:
+        raise UnsupportedError(f"{path} has version {version}; this version of bitsnap reads version {_VERSION}")
+    return Reference(run, run_id, saves)
+
+
+def _is_valid(save: Saved) -> bool:
+    return type(save.step) is int and save.step >= 0 and type(save.word) is str
+
+
+def open_run(path: Path, reference: Reference) -> Store:
+    """The run that a reference leads to, for reading.
+
+    Raises:
+        NotFoundError: there is no run where it says, or another one.
+    """
+    run, run_id, _ = reference
+    if not is_store(native_path(run)):
+        raise NotFoundError(
+            f"{path}: the run is not there: expected a store at {run}. Copy or move a checkpoint together with its run"
+        )
+    store = Store(run, read_only=True)
+    if store.run_id != run_id:
+        found = store.run_id
+        store.close()
+        raise NotFoundError(f"{path} refers to the run {run_id}, but {run} is the run {found}")
+    return store
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Makes or replaces a file. After a crash, it has the old content or the new one."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,261 @@
+"""Checkpoints that a framework names by paths: references, a run beside them, rotation, and ends between the parts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bitsnap
+from bitsnap import _path_checkpoints as paths, _references as references
+from bitsnap._path_checkpoints import place_of, remove, save, snapshot_of
+
+
+def state_of(value: int) -> dict[str, Any]:
+    return {"w": np.full(100, value, np.float32), "value": value}
+
+
+def saved(path: Path, value: int, step: int | None = None) -> int:
+    return save(path, value if step is None else step, state_of(value)).step
+
+
+def value_at(path: Path) -> int:
+    state = bitsnap.load(snapshot_of(path))
+    assert (state["w"] == state["value"]).all()
+    value: int = state["value"]
+    return value
+
+
+def steps(parent: Path) -> list[int]:
+    with bitsnap.Store(parent / "bitsnap", read_only=True) as store:
+        store.verify()
+        return store.steps()
+
+
+def labels(parent: Path) -> dict[str, int]:
+    with bitsnap.Store(parent / "bitsnap", read_only=True) as store:
+        return store.labels()
+
+
+def test_steps_rise_and_the_step_of_the_framework_is_kept(tmp_path: Path) -> None:
+    assert saved(tmp_path / "a.ckpt", 100) == 100
+    assert saved(tmp_path / "last.ckpt", 100) == 101
+    assert saved(tmp_path / "older.ckpt", 50) == 102
+    assert saved(tmp_path / "b.ckpt", 200) == 200
+    assert labels(tmp_path) == {"a.ckpt": 100, "last.ckpt": 101, "older.ckpt": 102, "b.ckpt": 200}
+    assert json.loads(snapshot_of(tmp_path / "older.ckpt").metadata[paths.KEY])["step"] == 50
+    assert [value_at(tmp_path / name) for name in ("a.ckpt", "last.ckpt", "older.ckpt", "b.ckpt")] == [
+        100, 100, 50, 200
+    ]  # fmt: skip
+
+
+def test_the_reference_of_a_folder_lies_in_it_and_the_run_beside_it(tmp_path: Path) -> None:
+    for value in (5, 6, 7):
+        saved(tmp_path / f"checkpoint-{value}" / "bitsnap.json", value)
+    saved(tmp_path / "8" / "bitsnap.json", 8)
+    assert labels(tmp_path) == {"checkpoint-5": 5, "checkpoint-6": 6, "checkpoint-7": 7, "./8": 8}
+    shutil.rmtree(tmp_path / "checkpoint-5")
+    shutil.rmtree(tmp_path / "checkpoint-6")
+    with bitsnap.Store(tmp_path / "bitsnap") as store:
+        store.label(6, "good")
+    assert saved(tmp_path / "checkpoint-9" / "bitsnap.json", 9) == 9
+    assert steps(tmp_path) == [6, 7, 8, 9]
+    (tmp_path / "checkpoint-7").rename(tmp_path / "best")
+    saved(tmp_path / "checkpoint-10" / "bitsnap.json", 10)
+    assert value_at(tmp_path / "best" / "bitsnap.json") == 7
+
+
+def test_a_second_save_to_a_path_replaces_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    saved(path, 1)
+    with bitsnap.Store(tmp_path / "bitsnap") as store:
+        store.label(1, "user's")
+    saved(path, 2)
+    assert steps(tmp_path) == [1, 2]
+    saved(path, 3)
+    assert steps(tmp_path) == [1, 3]
+    assert labels(tmp_path) == {"last.ckpt": 3, "user's": 1}
+    assert value_at(path) == 3
+
+
+def test_removing_a_path_removes_its_step_unless_something_else_leads_to_it(tmp_path: Path) -> None:
+    for value in (1, 2, 3, 4):
+        saved(tmp_path / f"{value}.ckpt", value)
+    with bitsnap.Store(tmp_path / "bitsnap") as store:
+        store.label(2, "good")
+    shutil.copy(tmp_path / "3.ckpt", tmp_path / "copy.ckpt")
+    (tmp_path / "link.ckpt").symlink_to("4.ckpt")
+    remove(tmp_path / "link.ckpt")
+    for value in (1, 2, 3):
+        remove(tmp_path / f"{value}.ckpt")
+    assert steps(tmp_path) == [2, 3, 4]
+    assert value_at(tmp_path / "copy.ckpt") == 3
+    remove(tmp_path / "4.ckpt")
+    assert steps(tmp_path) == [2, 3]
+    remove(tmp_path / "4.ckpt")
+    with pytest.raises(bitsnap.NotFoundError, match="no checkpoint of bitsnap"):
+        snapshot_of(tmp_path / "4.ckpt")
+
+
+def test_the_last_step_stays_until_the_next_save(tmp_path: Path) -> None:
+    for value in (1, 2):
+        saved(tmp_path / f"{value}.ckpt", value)
+    for value in (1, 2):
+        remove(tmp_path / f"{value}.ckpt")
+    assert steps(tmp_path) == [2]
+    saved(tmp_path / "3.ckpt", 3)
+    assert steps(tmp_path) == [3]
+
+
+def test_steps_that_were_not_saved_to_a_path_stay(tmp_path: Path) -> None:
+    with bitsnap.Store(tmp_path / "bitsnap") as store:
+        store.save(1, state_of(1))
+    saved(tmp_path / "a.ckpt", 2)
+    saved(tmp_path / "a.ckpt", 3)
+    assert steps(tmp_path) == [1, 3]
+
+
+def test_a_link_leads_to_the_checkpoint_and_is_replaced_without_it(tmp_path: Path) -> None:
+    saved(tmp_path / "a.ckpt", 1)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "last.ckpt").symlink_to("../a.ckpt")
+    assert value_at(tmp_path / "elsewhere" / "last.ckpt") == 1
+    (tmp_path / "last.ckpt").symlink_to("a.ckpt")
+    saved(tmp_path / "last.ckpt", 2)
+    assert not (tmp_path / "last.ckpt").is_symlink()
+    assert (value_at(tmp_path / "a.ckpt"), value_at(tmp_path / "last.ckpt")) == (1, 2)
+
+
+def test_a_file_of_another_kind_is_replaced_and_a_directory_is_not(tmp_path: Path) -> None:
+    (tmp_path / "a.ckpt").write_bytes(b"of torch.save")
+    with pytest.raises(bitsnap.CorruptError, match=r"a\.ckpt: the reference to a run is damaged"):
+        snapshot_of(tmp_path / "a.ckpt")
+    saved(tmp_path / "a.ckpt", 1)
+    (tmp_path / "b.ckpt").mkdir()
+    with pytest.raises(bitsnap.ExistsError, match=r"b\.ckpt is a directory"):
+        saved(tmp_path / "b.ckpt", 2)
+    assert steps(tmp_path) == [1]
+
+
+def test_a_checkpoint_moves_together_with_its_run_only(tmp_path: Path) -> None:
+    saved(tmp_path / "there" / "a.ckpt", 1)
+    (tmp_path / "there").rename(tmp_path / "here")
+    assert value_at(tmp_path / "here" / "a.ckpt") == 1
+    assert place_of(tmp_path / "here" / "a.ckpt") == (tmp_path / "here" / "bitsnap", 1)
+    (tmp_path / "here" / "a.ckpt").rename(tmp_path / "a.ckpt")
+    with pytest.raises(bitsnap.NotFoundError, match="together with its run"):
+        snapshot_of(tmp_path / "a.ckpt")
+    saved(tmp_path / "b.ckpt", 1)
+    with pytest.raises(bitsnap.NotFoundError, match=r"refers to the run .* but .* is the run"):
+        snapshot_of(tmp_path / "a.ckpt")
+
+
+def test_a_reference_never_leads_to_another_save_of_its_step(tmp_path: Path) -> None:
+    saved(tmp_path / "a.ckpt", 1)
+    saved(tmp_path / "b.ckpt", 2)
+    (tmp_path / "aside").mkdir()
+    reference = (tmp_path / "b.ckpt").read_bytes()
+    remove(tmp_path / "b.ckpt")
+    saved(tmp_path / "c.ckpt", 2)
+    (tmp_path / "b.ckpt").write_bytes(reference)
+    with pytest.raises(bitsnap.NotFoundError, match=r"refers to step 2 .* removed, or never committed"):
+        snapshot_of(tmp_path / "b.ckpt")
+
+
+def test_damaged_references_keep_their_steps(tmp_path: Path) -> None:
+    for value in (1, 2, 3):
+        saved(tmp_path / f"{value}.ckpt", value)
+    whole = (tmp_path / "1.ckpt").read_bytes()
+    (tmp_path / "1.ckpt").write_bytes(whole[:-3])
+    (tmp_path / "2.ckpt").write_bytes(whole[-3:])  # no reference at all
+    saved(tmp_path / "4.ckpt", 4)
+    assert steps(tmp_path) == [1, 3, 4]
+    with pytest.raises(bitsnap.CorruptError, match=r"1\.ckpt: the reference to a run is damaged"):
+        snapshot_of(tmp_path / "1.ckpt")
+
+
+class EndError(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("part", ["commit", "committed", "refer", "referred", "remove", "removed"])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_whenever_a_save_ends_the_path_leads_to_the_old_or_the_new_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, is_new: bool
+) -> None:
+    saved(tmp_path / "other.ckpt", 1)
+    path = tmp_path / "last.ckpt"
+    if not is_new:
+        saved(path, 2)
+
+    def end_at(owner: Any, name: str, before: str, after: str) -> None:
+        whole = getattr(owner, name)
+
+        def ending(*args: Any, **kwargs: Any) -> Any:
+            if part == before:
+                raise EndError
+            result = whole(*args, **kwargs)
+            if part == after:
+                raise EndError
+            return result
+
+        monkeypatch.setattr(owner, name, ending)
+
+    end_at(bitsnap.Store, "save", "commit", "committed")
+    end_at(references, "write_durably", "refer", "referred")
+    end_at(bitsnap.Store, "remove", "remove", "removed")
+    if is_new and part in ("remove", "removed"):
+        saved(path, 3)  # which replaces nothing
+    else:
+        with pytest.raises(EndError):
+            saved(path, 3)
+    monkeypatch.undo()
+    if part in ("commit", "committed", "refer"):
+        assert not path.exists() if is_new else value_at(path) == 2
+    else:
+        assert value_at(path) == 3
+    assert value_at(tmp_path / "other.ckpt") == 1
+    saved(path, 4)
+    assert value_at(path) == 4
+    assert steps(tmp_path) == [1, 4]
+    assert labels(tmp_path) == {"other.ckpt": 1, "last.ckpt": 4}
+
+
+@pytest.mark.parametrize("part", ["unlink", "remove"])
+def test_whenever_a_removal_ends_the_next_save_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    for value in (1, 2):
+        saved(tmp_path / f"{value}.ckpt", value)
+
+    def end(*_: Any, **__: Any) -> None:
+        raise EndError
+
+    owner: Any = Path if part == "unlink" else bitsnap.Store
+    monkeypatch.setattr(owner, part, end)
+    with pytest.raises(EndError):
+        remove(tmp_path / "1.ckpt")
+    monkeypatch.undo()
+    assert steps(tmp_path) == [1, 2]
+    saved(tmp_path / "3.ckpt", 3)
+    assert steps(tmp_path) == ([1, 2, 3] if part == "unlink" else [2, 3])
+
+
+def test_while_a_save_is_pending_its_path_leads_to_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    saved(path, 1)
+    with bitsnap.Store(tmp_path / "bitsnap") as store:
+        new = paths.begin(store, path, 2)
+        references.refer(path, new.run, store.run_id, (new.saved, *new.earlier))
+        assert value_at(path) == 1
+        other = paths.begin(store, tmp_path / "b.ckpt", 2, [new.saved])
+        assert other.saved.step == 3
+        assert store.steps() == [1]
+        store.save(2, state_of(2), metadata=new.metadata)
+        assert value_at(path) == 2
+        paths.finish(store, new)
+        assert store.steps() == [2]
