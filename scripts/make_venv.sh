@@ -28,5 +28,7 @@ done
 echo "installing the Python packages into $venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${arguments[@]}"
 if [ ${#alone[@]} -gt 0 ]; then
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "${alone[@]}"
+  # DeepSpeed compiles nothing now, and builds with the torch that was installed above.
+  DS_BUILD_OPS=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+    "${alone[@]}"
 fi

@@ -18,10 +18,10 @@ from bitsnap import _megatron_versions as versions
 from bitsnap._arguments import LARGEST_COUNT
 from bitsnap._engine_saves import Save
 from bitsnap._job_options import AgentOptions, MemoryOptions
-from bitsnap._megatron_saves import raise_on_all
 from bitsnap._options import PathLike
 from bitsnap._pickled_values import Opaque
 from bitsnap._registry import register_value
+from bitsnap._together import raise_on_all
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import NotFoundError, UnsupportedError
 
