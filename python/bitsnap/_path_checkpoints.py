@@ -11,11 +11,14 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bitsnap._bitsnap import Settings, is_store
+from bitsnap._committed import wait_committed
 from bitsnap._options import PathLike, native_path
 from bitsnap._pickled_values import Opaque
 from bitsnap._references import (
@@ -30,7 +33,15 @@ from bitsnap._references import (
     sync_folder,
 )
 from bitsnap._store_files import Files
-from bitsnap.errors import BitsnapError, CorruptError, ExistsError, NotFoundError, UnsupportedError
+from bitsnap.agents import agent_status
+from bitsnap.errors import (
+    BitsnapError,
+    CorruptError,
+    ExistsError,
+    NotFoundError,
+    RestoreWarning,
+    UnsupportedError,
+)
 from bitsnap.snapshot import Snapshot
 from bitsnap.store import Store
 
@@ -39,6 +50,10 @@ KEY = "bitsnap.path"
 RUN = "bitsnap"
 # The reference in the folder of a checkpoint, if the checkpoint is a folder.
 FOLDER_REFERENCE = "bitsnap.json"
+# What a run is called while it is deleted.
+_DELETED = ".bitsnap.deleted"
+# The longest wait for a save that an agent commits, in seconds.
+_LONGEST_WAIT = 600.0
 
 
 class NewSave(NamedTuple):
@@ -150,41 +165,69 @@ def finish(store: Store, new: NewSave) -> None:
 def remove(path: PathLike, *, timeout: float = 600.0) -> None:
     """Removes the reference, and its step, unless another reference or a label of the user leads to it.
 
-    The step of the last reference stays until the next save, because a store has at least one. A link is removed
-    without what it leads to. A path that does not exist is no error.
+    If nothing else is in the run, the run is deleted. A link is removed without what it leads to. A path that does not
+    exist is no error. `timeout` is that of Store.
     """
     path = absolute(path)
     found = None if path.is_symlink() else _read(path)
+    unlink(path)
+    if found is None or not is_store(native_path(found.run)):
+        return
+    with Store(found.run, create=False, timeout=timeout) as store:
+        gone = _forgotten(store)
+        is_all = len(gone) == len(store.steps())
+        if gone and not is_all:
+            store.remove(gone)
+    if is_all:  # and a store has at least one step
+        deleted = found.run.with_name(_DELETED)
+        shutil.rmtree(deleted, ignore_errors=True)
+        found.run.rename(deleted)
+        shutil.rmtree(deleted, ignore_errors=True)
+
+
+def unlink(path: Path) -> None:
+    """Deletes a file, if it exists, also if the machine crashes then."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
         sync_folder(path.parent)
-    if found is not None and is_store(native_path(found.run)):
-        with Store(found.run, create=False, timeout=timeout) as store:
-            forget(store, keep_newest=False)
 
 
-def forget(store: Store, pending: Collection[Saved] = (), *, keep_newest: bool = True) -> None:
+def forget(store: Store, pending: Collection[Saved] = ()) -> None:
     """Removes the steps that were saved to paths and to which no path leads any more.
 
-    Kept are those with labels that are no such path, those that were not saved to a path, and, if all others go, the
-    newest, against which the next one is coded.
+    Kept are those with labels that are no such path, those that were not saved to a path, and the newest one, against
+    which the next one is coded.
     """
-    steps = store.steps()
-    origins = {step: origin for step in steps if (origin := _origin_of(store, step)) is not None}
+    gone = [step for step in _forgotten(store, pending) if step != store.latest()]
+    if gone:
+        store.remove(gone)
+
+
+def label(store: Store) -> None:
+    """Gives the steps that an agent has committed the labels that save() would have given."""
+    has = store.labels()
+    named = {origin.label: step for step, origin in _origins(store).items()}  # the newest of each
+    for name, step in named.items():
+        if has.get(name) != step:
+            store.label(step, name)
+
+
+def _origins(store: Store) -> dict[int, _Origin]:
+    return {step: origin for step in store.steps() if (origin := _origin_of(store, step)) is not None}
+
+
+def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
+    origins = _origins(store)
     parent = store.path.parent
     words, unreadable = _referred(store, {parent / origin.reference for origin in origins.values()})
     words |= {save.word for save in pending}
     own_labels = {(origin.label, step) for step, origin in origins.items()}
     labelled = {step for label, step in store.labels().items() if (label, step) not in own_labels}
-    gone = [
+    return [
         step
         for step, origin in origins.items()
         if step not in labelled and origin.word not in words and parent / origin.reference not in unreadable
     ]
-    if gone and gone[-1] == steps[-1] and (keep_newest or len(gone) == len(steps)):
-        gone.pop()
-    if gone:
-        store.remove(gone)
 
 
 def snapshot_of(reference: PathLike) -> Snapshot:
@@ -215,16 +258,40 @@ def _target(reference: PathLike) -> tuple[Path, Reference]:
 
 
 def _committed(store: Store, path: Path, found: Reference) -> int:
+    newest = found.saves[0].step
+    error = _waited(found.run, newest) if newest not in store else None
     for save in found.saves:
         if save.step in store:
             origin = _origin_of(store, save.step)
             # Damage is for the reader to find.
             if origin is None or not save.word or origin.word == save.word:
+                if save.step != newest:
+                    warnings.warn(
+                        f"{path}: the newest save to this path, step {newest} of {found.run}, was not committed; the "
+                        f"one before, step {save.step}, is read{'' if error is None else f': {error}'}",
+                        RestoreWarning,
+                        stacklevel=4,
+                    )
                 return save.step
-    steps = ", ".join(str(save.step) for save in found.saves)
     raise NotFoundError(
-        f"{path} refers to step {steps} of {found.run}, which is not there: it was removed, or never committed"
+        f"{path} refers to step {newest} of {found.run}, which is not there: it was removed, or never committed"
+        f"{'' if error is None else f': {error}'}"
     )
+
+
+def _waited(run: Path, step: int) -> BitsnapError | None:
+    """Waits for a save that an agent of this machine may have; why it was not committed, if that is known."""
+    try:
+        agent_status(run)
+    except NotFoundError:
+        return None
+    except BitsnapError:  # such as that of a stopped agent, which may go on
+        pass
+    try:
+        wait_committed(run, step, _LONGEST_WAIT)
+    except BitsnapError as error:
+        return error
+    return None
 
 
 def _read(path: Path) -> Reference | None:

@@ -101,14 +101,21 @@ def test_removing_a_path_removes_its_step_unless_something_else_leads_to_it(tmp_
         snapshot_of(tmp_path / "4.ckpt")
 
 
-def test_the_last_step_stays_until_the_next_save(tmp_path: Path) -> None:
+def test_removing_the_last_path_removes_the_run(tmp_path: Path) -> None:
     for value in (1, 2):
         saved(tmp_path / f"{value}.ckpt", value)
     for value in (1, 2):
         remove(tmp_path / f"{value}.ckpt")
-    assert steps(tmp_path) == [2]
-    saved(tmp_path / "3.ckpt", 3)
-    assert steps(tmp_path) == [3]
+    assert list(tmp_path.iterdir()) == []
+    assert saved(tmp_path / "3.ckpt", 1) == 1
+
+
+def test_the_last_deleted_step_is_a_base_of_the_next_save(tmp_path: Path) -> None:
+    saved(tmp_path / "a.ckpt", 1)
+    (tmp_path / "a.ckpt").unlink()
+    saved(tmp_path / "b.ckpt", 2)
+    with bitsnap.Store(tmp_path / "bitsnap", read_only=True) as store:
+        assert [(each.step, each.base) for each in store.checkpoints()] == [(2, 1)]
 
 
 def test_steps_that_were_not_saved_to_a_path_stay(tmp_path: Path) -> None:
@@ -251,7 +258,10 @@ def test_while_a_save_is_pending_its_path_leads_to_the_one_before(tmp_path: Path
     with bitsnap.Store(tmp_path / "bitsnap") as store:
         new = paths.begin(store, path, 2)
         references.refer(path, new.run, store.run_id, (new.saved, *new.earlier))
-        assert value_at(path) == 1
+        with pytest.warns(
+            bitsnap.RestoreWarning, match="step 2 of .* was not committed; the one before, step 1, is read"
+        ):
+            assert value_at(path) == 1
         other = paths.begin(store, tmp_path / "b.ckpt", 2, [new.saved])
         assert other.saved.step == 3
         assert store.steps() == [1]

@@ -1,0 +1,129 @@
+"""Saves to paths through agents: one copy to shared memory; the agent of each run compresses and commits it.
+
+The reference of a path is written when the state has been copied, and also names the checkpoint that it led to before,
+until the new one is committed. While an agent lives, only it can write to its run: steps that are replaced or removed
+stay in the run until the agent is stopped, which happens when enough of them have come together, and at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bitsnap import _path_checkpoints as paths
+from bitsnap._bitsnap import Settings, is_store
+from bitsnap._engine_saves import Save
+from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
+from bitsnap._options import PathLike, native_path
+from bitsnap._pickled_values import Opaque
+from bitsnap._references import Saved, absolute, refer
+from bitsnap.agents import stop_agent
+from bitsnap.checkpointer import Checkpointer
+from bitsnap.errors import BusyError, NotFoundError
+from bitsnap.store import Store
+
+# As many steps that are not needed any more may be in a run before its agent is stopped to remove them.
+_MOST_UNNEEDED = 8
+
+
+class AgentSaves:
+    """The saves of one process to any paths. Only one process may save to the paths of a directory."""
+
+    def __init__(
+        self,
+        agent: AgentOptions,
+        memory: MemoryOptions | None,
+        *,
+        settings: Settings | str | None,
+        opaque: Opaque,
+        timeout: float,
+        threads: int,
+    ) -> None:
+        self._timeout = timeout
+        self._opaque = opaque
+        self._runs: dict[Path, _Run] = {}
+
+        def checkpointer(run: Path) -> Checkpointer:
+            # Other ranks do not save, so there is nothing to agree on.
+            job = JobOptions(rank=0, world_size=1)
+            return Checkpointer(
+                run, settings=settings, job=job, agent=agent, memory=memory, threads=threads, timeout=timeout
+            )
+
+        self._checkpointer = checkpointer
+
+    def save(self, reference: PathLike, step: int, state: Any) -> None:
+        """Copies a state. Returns before it is committed; a failure is a warning at the next save to this run.
+
+        Raises:
+            BitsnapError: nothing was copied; the path leads to what it did before.
+        """
+        path, run = absolute(reference), paths.run_of(reference)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if run not in self._runs:
+            _tidy(run, self._timeout)  # what the last process has left
+            self._runs[run] = _Run(self._checkpointer, run)
+        self._runs[run].save(path, step, state, self._opaque, self._timeout)
+
+    def remove(self, path: PathLike) -> bool:
+        """Removes a reference; its step follows later. False if no run of this process has it."""
+        run = self._runs.get(paths.run_of(path))
+        if run is not None:
+            paths.unlink(absolute(path))
+            run.unneeded += 1
+        return run is not None
+
+    def close(self) -> None:
+        """Waits for all saves, stops the agents, and removes what is not needed any more.
+
+        Raises:
+            BitsnapError: the last error of a save, after all runs were closed.
+        """
+        runs, self._runs = self._runs, {}
+        with contextlib.ExitStack() as stack:
+            for run in runs.values():
+                stack.callback(run.close, self._timeout)
+
+
+class _Run:
+    def __init__(self, make: Callable[[Path], Checkpointer], path: Path) -> None:
+        self._checkpointer = make(path)
+        self._path = path
+        self._pending: dict[Saved, Save] = {}
+        self.unneeded = 0
+
+    def save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float) -> None:
+        if self.unneeded >= _MOST_UNNEEDED:
+            _tidy(self._path, timeout)  # the save below starts another agent
+            self.unneeded = 0
+        self._pending = {saved: save for saved, save in self._pending.items() if not save.done()}
+        with Store(self._path, read_only=True) as store:
+            new = paths.begin(store, path, step, self._pending, forgets=False)
+            run_id = store.run_id
+        save = self._checkpointer.save(new.saved.step, state, metadata=new.metadata, opaque=opaque)
+        assert save is not None  # because every step is due
+        if save.error is not None:
+            raise save.error
+        if not save.staged():
+            raise BusyError(f"{path}: the state was not copied, because no memory was free")
+        refer(path, new.run, run_id, (new.saved, *new.earlier))
+        self._pending[new.saved] = save
+        self.unneeded += len(new.earlier) > 0
+
+    def close(self, timeout: float) -> None:
+        try:
+            self._checkpointer.close()
+        finally:
+            _tidy(self._path, timeout)
+
+
+def _tidy(run: Path, timeout: float) -> None:
+    """Stops the agent of a run, which commits what it has, and removes the steps to which no path leads."""
+    with contextlib.suppress(NotFoundError):  # no agent
+        stop_agent(run, timeout=timeout)
+    if is_store(native_path(run)):
+        with Store(run, create=False, timeout=timeout) as store:
+            paths.forget(store)
+            paths.label(store)

@@ -1,0 +1,77 @@
+"""Saves to paths through agents: what the paths lead to before, while and after the agent commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bitsnap
+from bitsnap._path_agents import AgentSaves
+from python.path_checkpoints_test import labels, state_of, steps, value_at
+
+
+@pytest.fixture
+def saves(tmp_path: Path) -> Iterator[AgentSaves]:
+    agent = bitsnap.AgentOptions(linger=2)
+    made = AgentSaves(agent, None, settings=None, opaque="refuse", timeout=60, threads=1)
+    yield made
+    with suppress(bitsnap.BitsnapError):
+        made.close()
+    with pytest.raises(bitsnap.NotFoundError):
+        bitsnap.agent_status(tmp_path / "bitsnap")
+
+
+def test_a_path_leads_to_its_newest_save_and_the_end_removes_the_others(tmp_path: Path, saves: AgentSaves) -> None:
+    saves.save(tmp_path / "last.ckpt", 5, state_of(1))
+    saves.save(tmp_path / "a.ckpt", 5, state_of(2))
+    saves.save(tmp_path / "last.ckpt", 6, state_of(3))
+    saves.save(tmp_path / "b" / "a.ckpt", 6, state_of(4))
+    assert [value_at(tmp_path / name) for name in ("last.ckpt", "a.ckpt", "b/a.ckpt")] == [3, 2, 4]
+    assert saves.remove(tmp_path / "a.ckpt")
+    assert not saves.remove(tmp_path / "c" / "a.ckpt")
+    saves.close()
+    assert steps(tmp_path) == [7]
+    assert labels(tmp_path) == {"last.ckpt": 7}
+    assert labels(tmp_path / "b") == {"a.ckpt": 6}
+    saves.save(tmp_path / "last.ckpt", 8, state_of(5))
+    assert value_at(tmp_path / "last.ckpt") == 5
+
+
+def test_replaced_steps_leave_the_run_during_a_long_training(tmp_path: Path, saves: AgentSaves) -> None:
+    most = 0
+    for value in range(20):
+        saves.save(tmp_path / "last.ckpt", value, state_of(value))
+        most = max(most, len(steps(tmp_path)))
+    assert most <= 10
+    assert value_at(tmp_path / "last.ckpt") == 19
+
+
+def test_a_save_that_was_not_committed_leaves_the_one_before_with_a_warning(tmp_path: Path, saves: AgentSaves) -> None:
+    path = tmp_path / "last.ckpt"
+    saves.save(path, 1, state_of(1))
+    assert value_at(path) == 1
+    noise = np.random.default_rng(1).random(8_000_000)
+    saves.save(path, 2, {"noise": noise})
+    saves.save(tmp_path / "new.ckpt", 3, {"noise": noise})
+    bitsnap.stop_agent(tmp_path / "bitsnap", abandon=True, timeout=60)
+    assert steps(tmp_path) in ([1], [1, 2])
+    with pytest.raises(bitsnap.NotFoundError, match="refers to step 3"):
+        value_at(tmp_path / "new.ckpt")
+    with pytest.raises(bitsnap.BitsnapError):
+        saves.close()
+    if 2 not in steps(tmp_path):
+        with pytest.warns(bitsnap.RestoreWarning, match="step 2 .* was not committed; the one before, step 1, is read"):
+            assert value_at(path) == 1
+
+
+def test_a_state_that_cannot_be_stored_leaves_the_path_as_it_was(tmp_path: Path, saves: AgentSaves) -> None:
+    saves.save(tmp_path / "last.ckpt", 1, state_of(1))
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"state\['value'\]"):
+        saves.save(tmp_path / "last.ckpt", 2, {"value": object()})
+    with pytest.raises(bitsnap.ExistsError, match="is a directory"):
+        saves.save(tmp_path, 2, state_of(2))
+    assert value_at(tmp_path / "last.ckpt") == 1
