@@ -8,10 +8,12 @@ own.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,22 +23,27 @@ import torch
 from safetensors.torch import save_file
 
 import bitsnap
+import bitsnap.lightning
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", "docs/guide/torch.md", "docs/guide/dcp.md"]
+DOCUMENTS = ["README.md", "docs/guide/torch.md", "docs/guide/dcp.md", "docs/guide/lightning.md"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:torch.distributed is")]
 
 
 def blocks(kind: str) -> Iterator[Any]:
-    """The fenced blocks of Python, or of the shell, which have no language or "sh"."""
+    """The fenced blocks of Python, or of the shell, which have no language or "sh". "text" is neither."""
     for document in DOCUMENTS:
         text = (ROOT / document).read_text()
         for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
             language, code = found.groups()
             line = text[: found.start()].count("\n") + 2
-            assert language in ("", "sh", "python"), f"{document}:{line}"
-            if (language == "python") == (kind == "python") and not code.startswith(("make ", "torchrun ")):
+            assert language in ("", "sh", "python", "text"), f"{document}:{line}"
+            if (
+                language != "text"
+                and (language == "python") == (kind == "python")
+                and not code.startswith(("make ", "torchrun "))
+            ):
                 yield pytest.param(f"{document}:{line}", code, id=f"{Path(document).stem}-{line}")
 
 
@@ -70,12 +77,27 @@ def training() -> dict[str, Any]:
     return names | {"make_model": make_model}
 
 
+def of_lightning() -> dict[str, Any]:
+    """The names that the examples with Lightning use, and a checkpoint."""
+    lightning = pytest.importorskip("lightning")
+    demos = importlib.import_module("lightning.pytorch.demos.boring_classes")
+    model = demos.BoringModel()
+    checkpoint = {"state_dict": model.state_dict(), "pytorch-lightning_version": lightning.__version__}
+    bitsnap.lightning.CheckpointIO().save_checkpoint(checkpoint, "checkpoints/last.ckpt")
+    return {"L": lightning, "bitsnap": bitsnap, "Model": demos.BoringModel, "model": model}
+
+
 @pytest.mark.parametrize(("place", "code"), list(blocks("python")))
 def test_the_python_of_the_guides_runs(clean: Path, place: str, code: str) -> None:
     names = training()
     if "fully_shard" in code:
         # In one process, without torch.distributed, a stand-in that divides nothing.
         names |= {"torch": torch, "bitsnap": bitsnap, "fully_shard": lambda module: module}
+    if "lightning" in place or "lightning" in code:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Lightning has many, for example of a loader without processes
+            exec(compile(code, place, "exec"), names | of_lightning())
+        return
     exec(compile(code, place, "exec"), names)
     if "checkpointer" in names:
         names["checkpointer"].close()
