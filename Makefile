@@ -15,10 +15,10 @@ package_sources := $(shell find CMakeLists.txt pyproject.toml README.md LICENSE 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup system-packages build demo test quick soak lint format bench bench-engine clean
+.PHONY: help setup system-packages build demo test quick soak lint format bench bench-engine wheel check-wheel clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 system-packages:
 	@scripts/install_packages.sh
@@ -51,6 +51,12 @@ bench: setup ## Measure bitsnap and its baselines on real training states; BENCH
 bench-engine: build ## Measure what a save holds a training up, beside torch's ways; BENCH="--gigabytes 1"
 	@$(venv_python) -m bench.engine_stall $(BENCH)
 	@$(venv_python) -m bench.engine_training
+
+wheel: system-packages ## Make the source distribution, and a wheel that needs no other packages, in build/wheels
+	@scripts/build_wheel.sh $(PYTHON) build/wheel-venv build/wheels
+
+check-wheel: build wheel ## Install that wheel in clean environments and use it there
+	@scripts/check_wheel.sh build/wheels/bitsnap-*.whl $(PYTHON) .venv
 
 clean: ## Remove what was built; .venv and the benchmark's trained states stay
 	[ ! -d build ] || find build -mindepth 1 -maxdepth 1 ! -name corpus -exec rm -rf {} +

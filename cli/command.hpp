@@ -122,6 +122,8 @@ struct Command {
 [[nodiscard]] Command add_diff(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_analyze(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_bench(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_completion(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_man(CLI::App& program, const CommonOptions& common);
 
 }  // namespace bitsnap::cli
 

@@ -51,6 +51,10 @@ foreach(option SCALAR_ONLY PLAIN_THREADS)
   endif()
 endforeach()
 
+if(BITSNAP_SELF_CONTAINED)
+  target_link_options(bitsnap_options INTERFACE -static-libstdc++ -static-libgcc)
+endif()
+
 # For what may see more than the public headers: the layers and their tests.
 add_library(bitsnap_internal_options INTERFACE)
 target_link_libraries(bitsnap_internal_options INTERFACE bitsnap_options)

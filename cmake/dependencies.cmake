@@ -1,6 +1,13 @@
 # The libraries bitsnap uses, all of them packages of the system. Their headers are SYSTEM: warnings are for our code.
 include_guard(GLOBAL)
 
+if(BITSNAP_SELF_CONTAINED)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)  # of zstd, lz4 and bzip2
+  set(BITSNAP_FMT fmt::fmt-header-only)  # distributions have no static library of it
+else()
+  set(BITSNAP_FMT fmt::fmt)
+endif()
+
 find_package(Threads REQUIRED)
 find_package(tl-expected REQUIRED)
 if(NOT BITSNAP_KERNELS_ONLY)
@@ -24,7 +31,7 @@ add_library(xxHash::header ALIAS bitsnap_xxhash)
 target_include_directories(bitsnap_xxhash SYSTEM INTERFACE ${BITSNAP_XXHASH_INCLUDE_DIR})
 
 # What libbitsnap itself links; its public headers need tl::expected besides.
-set(BITSNAP_LINK_LIBRARIES ${BITSNAP_THREAD_LIBRARIES} PkgConfig::zstd fmt::fmt)
+set(BITSNAP_LINK_LIBRARIES ${BITSNAP_THREAD_LIBRARIES} PkgConfig::zstd ${BITSNAP_FMT})
 
 if(BITSNAP_CLI AND NOT BITSNAP_KERNELS_ONLY)
   find_package(CLI11 2.1 REQUIRED)
