@@ -52,7 +52,9 @@ foreach(option SCALAR_ONLY PLAIN_THREADS)
 endforeach()
 
 if(BITSNAP_SELF_CONTAINED)
-  target_link_options(bitsnap_options INTERFACE -static-libstdc++ -static-libgcc)
+  # Unused parts of a static libstdc++ (random_device), and a static libgcc, need the newest C library: the first are
+  # left out, and libgcc_s.so comes with every C library.
+  target_link_options(bitsnap_options INTERFACE -static-libstdc++ -Wl,--gc-sections)
 endif()
 
 # For what may see more than the public headers: the layers and their tests.
