@@ -31,7 +31,7 @@ if (cd "$scratch/files" && find . -name '*_test*' -o -name '*.?pp' -o -name '*.l
   fail "contains the files above"
 fi
 # libm, libgcc_s and the loader come with the C library.
-needed=$(find "$scratch/files" -type f \( -name '*.so' -o -name bitsnap \) -exec readelf --dynamic {} + |
+needed=$(find "$scratch/files" -type f \( -name '*.so' -o -path '*/scripts/bitsnap' \) -exec readelf --dynamic {} + |
   sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | sort -u | grep -vE '^(libc|libm|libgcc_s|ld-linux-[a-z0-9-]+)\.so\.[0-9]+$' || true)
 [ -z "$needed" ] || fail "needs $needed, expected nothing but the C library"
 

