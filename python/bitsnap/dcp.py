@@ -144,6 +144,8 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         self._rank, self._use_collectives = 0, True
         self._replaced = ""  # when the checkpoint that this save replaces was committed; empty: there is none
         self.checkpoint_id: PathLike | None = path
+        # Kept with the checkpoint, beside what DCP says of it.
+        self.metadata: dict[str, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # For the process of an asynchronous save, which opens the store itself. Nothing says here when it has read the
@@ -164,8 +166,11 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         """Nothing is left to wait for."""
 
     def close(self) -> None:
-        """Frees the memory of the last copy of the state."""
+        """Frees the memory of the last copy of the state, and closes the store; the next save opens it again."""
         self._copies.clear()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
 
     def reset(self, checkpoint_id: PathLike | None = None) -> None:
         """Begins a save."""
@@ -266,7 +271,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
             step,
             len(results),
             self._attempt(),
-            metadata={KEY: json.dumps(described)},
+            metadata={**self.metadata, KEY: json.dumps(described)},
             replace=bool(self._replaced),
         )
         if not outcome:

@@ -20,13 +20,14 @@ import sys
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
 from bitsnap._job_options import AgentOptions, MemoryOptions
+from bitsnap._lightning_shards import ShardedCheckpoints
 from bitsnap._options import PathLike
 from bitsnap._path_agents import AgentSaves
 from bitsnap._path_checkpoints import remove, save, snapshot_of
@@ -41,6 +42,7 @@ from bitsnap.state import load as load_state
 # Lightning's two packages have the same classes, each its own. The modules of these, and of load_from_checkpoint().
 _PACKAGES = {"lightning.fabric": "lightning.pytorch", "lightning_fabric": "pytorch_lightning"}
 _stock_loads: dict[Any, Any] = {}
+T = TypeVar("T")
 
 
 class CheckpointIO:
@@ -156,6 +158,50 @@ class CheckpointIO:
         """Waits for all saves, and raises the error of the last one that failed. Lightning calls it."""
         if self._agents is not None:
             self._agents.close()
+
+
+def sharded(
+    strategy: T,
+    *,
+    settings: Settings | str | None = None,
+    opaque: Opaque = "refuse",
+    timeout: float = 600.0,
+    threads: int = 0,
+) -> T:
+    """Lets a ModelParallelStrategy save its shards to runs, which it does without a CheckpointIO.
+
+    Each rank compresses and writes its own shard, and any number of ranks loads it, as with bitsnap.dcp. Checkpoints
+    that Lightning has saved itself are loaded as before.
+
+        trainer = L.Trainer(strategy=bitsnap.lightning.sharded(ModelParallelStrategy()), ...)
+
+    Args:
+        strategy: with `save_distributed_checkpoint=True`.
+        settings, opaque, timeout, threads: as in CheckpointIO.
+
+    Returns:
+        the strategy, with other methods to save, load and remove checkpoints.
+
+    Raises:
+        UnsupportedError: it is another strategy, or saves whole checkpoints.
+    """
+    names = {each.__name__ for each in type(strategy).__mro__}
+    if "ModelParallelStrategy" not in names or not getattr(strategy, "_save_distributed_checkpoint", False):
+        raise UnsupportedError(
+            "expected a ModelParallelStrategy of the Trainer with save_distributed_checkpoint=True, got "
+            f"{type(strategy).__name__}"
+        )
+    may_pickle(opaque)  # checks it
+    _register_types()
+    ShardedCheckpoints(
+        strategy,
+        _local,
+        settings=settings_of(settings),
+        opaque=opaque,
+        timeout=timeout,
+        threads=number_of(threads, "threads", LARGEST_COUNT),
+    )
+    return strategy
 
 
 def load(path: PathLike, *, map_location: Any = None, opaque: Opaque = "refuse", threads: int = 0) -> dict[str, Any]:

@@ -95,6 +95,20 @@ def test_one_of_several_ranks_saves(facts: dict[str, Any]) -> None:
     assert facts["beside"] == ["checkpoints"]
 
 
+def test_shards_of_a_strategy_are_saved_rotated_and_resumed_on_any_number_of_ranks(facts: dict[str, Any]) -> None:
+    assert facts["ends of 2"] == [0, 0]
+    assert facts["ends of 1"] == [0]
+    whole = facts["losses of shards"]
+    assert len(whole) == 24
+    resumed = facts["losses of resumed shards"]
+    assert list(resumed) == [str(step) for step in range(15, 24)]
+    assert resumed == {step: whole[step] for step in resumed}
+    assert facts["losses of one rank"] == facts["losses of stock shards"] == facts["losses stayed"]
+    assert facts["files of shards"] == LAST_FILES
+    assert sorted(facts["store of shards"]["labels"]) == LAST_FILES
+    assert facts["shards"] == [2, 2, 2]
+
+
 def test_the_other_package_of_lightning_takes_the_plugin(facts: dict[str, Any]) -> None:
     assert facts["other"] == 2
 
@@ -109,6 +123,7 @@ def test_the_other_package_of_lightning_takes_the_plugin(facts: dict[str, Any]) 
         ("missing", "NotFoundError: "),
         ("weights only", "InvalidArgumentError: state['hyper_parameters']['criterion'] is a pickled value"),
         ("stock", "InvalidArgumentError: "),
+        ("strategy", "UnsupportedError: expected a ModelParallelStrategy of the Trainer with save_distributed_check"),
     ],
 )
 def test_what_is_not_supported_is_an_error_that_names_it(facts: dict[str, Any], what: str, message: str) -> None:

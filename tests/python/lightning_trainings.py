@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import datetime
 import enum
+import functools
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -30,6 +32,8 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
     Timer,
 )
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 import bitsnap
 import bitsnap.lightning
@@ -261,6 +265,57 @@ def two_ranks(path: Path) -> Iterator[tuple[str, Any]]:
     assert_same(dict(last["state_dict"]), dict(trained.state_dict()))
 
 
+class ShardedModel(Model):
+    def configure_model(self) -> None:
+        if not isinstance(self.layers, FSDPModule):
+            fully_shard(self.layers, mesh=self.device_mesh["data_parallel"])
+
+
+def sharded_training(path: Path, ranks: int, rank: int) -> Iterator[tuple[str, Any]]:
+    """One rank of trainings with FSDP2; beside them, those with Lightning's own checkpoints."""
+    os.environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks), "TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": (path / "port").read_text(),
+    }  # fmt: skip
+    folder = path / "shards"
+
+    def trained(name: str, epochs: int, strategy: Any, ckpt_path: Any = None) -> Any:
+        L.seed_everything(1)
+        saver = rotating(folder / name)
+        trainer = trainer_at(folder, saver, epochs=epochs, strategy=strategy, devices=ranks)
+        found = ShardedModel()
+        trainer.fit(found, ckpt_path=ckpt_path)
+        return found.losses
+
+    ours = bitsnap.lightning.sharded
+    if ranks == 2:
+        losses = trained("stock", 3, ModelParallelStrategy())
+        trained("shards", 2, ours(ModelParallelStrategy()))
+        resumed = trained("shards", 3, ours(ModelParallelStrategy()), ckpt_path="last")
+        came = trained("came", 4, ours(ModelParallelStrategy()), ckpt_path=folder / "stock" / "last.ckpt")
+        if rank == 0:
+            yield "losses of shards", losses
+            yield "losses of resumed shards", resumed
+            yield "losses of stock shards", came
+            yield "files of shards", files(folder / "shards")
+            yield "store of shards", in_store(folder / "shards")
+            with bitsnap.Store(folder / "shards" / "bitsnap", create=False) as store:
+                yield "shards", [checkpoint.shards for checkpoint in store.checkpoints()]
+    else:
+        yield "losses of one rank", trained("one", 4, ours(ModelParallelStrategy()), folder / "shards" / "last.ckpt")
+
+
+def sharded(path: Path) -> Iterator[tuple[str, Any]]:
+    for ranks in (2, 1):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            (path / "port").write_text(str(free.getsockname()[1]))
+        scenes = [functools.partial(sharded_training, ranks=ranks, rank=rank) for rank in range(ranks)]
+        found = [forked(path, scene) for scene in scenes]
+        yield f"ends of {ranks}", [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in found]
+
+
 def other_package(path: Path) -> Iterator[tuple[str, Any]]:
     import pytorch_lightning
     from pytorch_lightning.demos.boring_classes import BoringModel
@@ -298,6 +353,7 @@ def errors(path: Path) -> Iterator[tuple[str, Any]]:
     yield "url load", error_of(lambda: io.load_checkpoint("memory://a.ckpt"))
     yield "options", error_of(lambda: io.save_checkpoint({}, path / "a.ckpt", storage_options={"a": 1}))
     yield "missing", error_of(lambda: io.load_checkpoint(path / "errors" / "a.ckpt"))
+    yield "strategy", error_of(lambda: bitsnap.lightning.sharded(FSDPStrategy()))
     pickling = bitsnap.lightning.CheckpointIO(opaque="pickle")
     pickling.save_checkpoint(state, path / "errors" / "a.ckpt")
     yield "pickled", str(pickling.load_checkpoint(path / "errors" / "a.ckpt")["hyper_parameters"]["criterion"])
@@ -327,35 +383,39 @@ SCENES: dict[str, Callable[[Path], Iterator[tuple[str, Any]]]] = {
     "left": left,
     "sizes": sizes,
     "two ranks": two_ranks,
+    "sharded": sharded,
     "other package": other_package,
     "errors": errors,
 }
 
 
-def run(path: Path, scene: str) -> None:
+def forked(path: Path, scene: Callable[[Path], Iterator[tuple[str, Any]]]) -> int:
     """Runs a scene in a fork, which writes what it finds."""
     child = os.fork()
     if child == 0:
         try:
             torch.set_num_threads(1)
-            begin = time.monotonic()
-            for name, value in SCENES[scene](path):
-                with (path / "facts").open("a") as facts:
-                    facts.write(json.dumps({name: value}) + "\n")
-            print(scene, round(time.monotonic() - begin, 1), "s", file=sys.stderr)
+            for name, value in scene(path):
+                note(path, name, value)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return child
+
+
+def note(path: Path, name: str, value: Any) -> None:
     with (path / "facts").open("a") as facts:
-        facts.write(json.dumps({f"end of {scene}": status}) + "\n")
+        facts.write(json.dumps({name: value}) + "\n")
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     for scene in sys.argv[2:] or SCENES:
-        run(Path(sys.argv[1]), scene)
+        path, begin = Path(sys.argv[1]), time.monotonic()
+        status = os.waitstatus_to_exitcode(os.waitpid(forked(path, SCENES[scene]), 0)[1])
+        note(path, f"end of {scene}", status)
+        print(scene, round(time.monotonic() - begin, 1), "s", file=sys.stderr)
 
 
 if __name__ == "__main__":
