@@ -205,29 +205,26 @@ def forget(store: Store, pending: Collection[Saved] = ()) -> None:
 
 def label(store: Store) -> None:
     """Gives the steps that an agent has committed the labels that save() would have given."""
-    has = store.labels()
-    named = {origin.label: step for step, origin in _origins(store).items()}  # the newest of each
-    for name, step in named.items():
-        if has.get(name) != step:
-            store.label(step, name)
-
-
-def _origins(store: Store) -> dict[int, _Origin]:
-    return {step: origin for step in store.steps() if (origin := _origin_of(store, step)) is not None}
+    labelled = set(store.labels().values())
+    for step in store.steps():
+        origin = None if step in labelled else _origin_of(store, step)
+        if origin is not None:
+            store.label(step, origin.label)
 
 
 def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
-    origins = _origins(store)
-    parent = store.path.parent
-    words, unreadable = _referred(store, {parent / origin.reference for origin in origins.values()})
-    words |= {save.word for save in pending}
-    own_labels = {(origin.label, step) for step, origin in origins.items()}
-    labelled = {step for label, step in store.labels().items() if (label, step) not in own_labels}
-    return [
-        step
-        for step, origin in origins.items()
-        if step not in labelled and origin.word not in words and parent / origin.reference not in unreadable
-    ]
+    referred, unreadable = _referred(store)
+    referred |= {save.step for save in pending}
+    labels = store.labels()
+    found = []
+    for step in store.steps():
+        # What a snapshot says is read only of steps that may go: there may be thousands.
+        origin = None if step in referred else _origin_of(store, step)
+        if origin is None or store.path.parent / origin.reference in unreadable:
+            continue
+        if all(label == origin.label for label, labelled in labels.items() if labelled == step):
+            found.append(step)
+    return found
 
 
 def snapshot_of(reference: PathLike) -> Snapshot:
@@ -317,10 +314,11 @@ def _origin_of(store: Store, step: int) -> _Origin | None:
         return None
 
 
-def _referred(store: Store, known: Collection[Path]) -> tuple[set[str], set[Path]]:
-    """The words of all saves to which references lead, and the references that cannot be read."""
-    words, unreadable = set(), set()
-    for path in {*known, *_files_beside(store.path)}:
+def _referred(store: Store) -> tuple[set[int], set[Path]]:
+    """The steps to which references lead, and the references that cannot be read."""
+    steps, unreadable = set(), set()
+    committed = set(store.steps())
+    for path in _files_beside(store.path):
         if not may_be_reference(path):
             continue
         try:
@@ -333,10 +331,10 @@ def _referred(store: Store, known: Collection[Path]) -> tuple[set[str], set[Path
         if found.run_id == store.run_id:
             # Those after the first that is committed have been replaced.
             for save in found.saves:
-                words.add(save.word)
-                if save.step in store:
+                steps.add(save.step)
+                if save.step in committed:
                     break
-    return words, unreadable
+    return steps, unreadable
 
 
 def _files_beside(run: Path) -> Iterator[Path]:

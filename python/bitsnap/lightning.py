@@ -69,7 +69,7 @@ class CheckpointIO:
         if any(issubclass(cls, base) for base in bases):
             return super().__new__(cls)
         # The Trainer accepts instances of its own package's class only.
-        made = types.new_class(cls.__name__, (cls, *bases), exec_body=lambda names: names.update(__module__=__name__))
+        made = types.new_class(cls.__name__, (cls, *bases), exec_body=lambda names: names.update(_made_of=cls))
         return super().__new__(made)
 
     def __init__(
@@ -105,7 +105,8 @@ class CheckpointIO:
 
     def __reduce__(self) -> Any:
         # For trainers that start their ranks with multiprocessing.
-        return functools.partial(CheckpointIO, **self._arguments), ()
+        kind = getattr(self, "_made_of", type(self))
+        return functools.partial(kind, **self._arguments), ()
 
     def save_checkpoint(self, checkpoint: Mapping[str, Any], path: PathLike, storage_options: Any = None) -> None:
         """Saves a checkpoint to a path. With an agent, it is committed later.

@@ -113,6 +113,12 @@ def test_the_other_package_of_lightning_takes_the_plugin(facts: dict[str, Any]) 
     assert facts["other"] == 2
 
 
+def test_fabric_threads_of_lightning_and_pickles_take_the_plugin(facts: dict[str, Any]) -> None:
+    assert facts["fabric"] == [3, True]
+    assert facts["thread"] == facts["whole store"]
+    assert facts["pickle"]
+
+
 @pytest.mark.parametrize(
     ("what", "message"),
     [

@@ -12,6 +12,7 @@ import enum
 import functools
 import json
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -32,6 +33,7 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
     Timer,
 )
+from lightning.pytorch.plugins.io import AsyncCheckpointIO, CheckpointIO
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
@@ -337,6 +339,22 @@ def other_package(path: Path) -> Iterator[tuple[str, Any]]:
     yield "other", bitsnap.lightning.load(path / "other" / "a.ckpt")["global_step"]
 
 
+def elsewhere(path: Path) -> Iterator[tuple[str, Any]]:
+    """With Fabric, in a thread of Lightning, and in a pickle."""
+    fabric = L.Fabric(accelerator="cpu", devices=1, plugins=bitsnap.lightning.CheckpointIO())
+    layer = torch.nn.Linear(2, 2)
+    weight = layer.weight.detach().clone()
+    fabric.save(path / "fabric" / "a.ckpt", {"layer": layer, "iteration": 3})
+    torch.nn.init.zeros_(layer.weight)
+    rest = fabric.load(path / "fabric" / "a.ckpt", {"layer": layer})
+    yield "fabric", (rest["iteration"], torch.equal(layer.weight, weight))
+    io: Any = AsyncCheckpointIO(bitsnap.lightning.CheckpointIO())
+    trainer_at(path, rotating(path / "thread"), plugins=io).fit(model())
+    yield "thread", in_store(path / "thread")
+    copy = pickle.loads(pickle.dumps(bitsnap.lightning.CheckpointIO(settings="bounded")))
+    yield "pickle", isinstance(copy, bitsnap.lightning.CheckpointIO) and isinstance(copy, CheckpointIO)
+
+
 def errors(path: Path) -> Iterator[tuple[str, Any]]:
     io = bitsnap.lightning.CheckpointIO()
     state = {"global_step": 1, "hyper_parameters": {"criterion": torch.nn.MSELoss()}}
@@ -385,6 +403,7 @@ SCENES: dict[str, Callable[[Path], Iterator[tuple[str, Any]]]] = {
     "two ranks": two_ranks,
     "sharded": sharded,
     "other package": other_package,
+    "elsewhere": elsewhere,
     "errors": errors,
 }
 

@@ -185,6 +185,23 @@ def test_damaged_references_keep_their_steps(tmp_path: Path) -> None:
         snapshot_of(tmp_path / "1.ckpt")
 
 
+def test_a_save_reads_the_metadata_of_steps_that_may_go_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in range(5):
+        saved(tmp_path / f"{value}.ckpt", value)
+    (tmp_path / "1.ckpt").unlink()
+    read = []
+    whole = bitsnap.Store.checkpoint
+
+    def checkpoint(store: bitsnap.Store, step: int) -> bitsnap.Checkpoint:
+        read.append(step)
+        return whole(store, step)
+
+    monkeypatch.setattr(bitsnap.Store, "checkpoint", checkpoint)
+    saved(tmp_path / "5.ckpt", 5)
+    assert set(read) == {1}
+    assert steps(tmp_path) == [0, 2, 3, 4, 5]
+
+
 class EndError(Exception):
     """Stands for the end of the process."""
 
