@@ -21,7 +21,7 @@ from bitsnap._pickled_values import Opaque
 from bitsnap._references import Saved, absolute, refer
 from bitsnap.agents import stop_agent
 from bitsnap.checkpointer import Checkpointer
-from bitsnap.errors import BusyError, NotFoundError
+from bitsnap.errors import BitsnapError, BusyError, NotFoundError
 from bitsnap.store import Store
 
 # As many steps that are not needed any more may be in a run before its agent is stopped to remove them.
@@ -54,22 +54,35 @@ class AgentSaves:
 
         self._checkpointer = checkpointer
 
-    def save(self, reference: PathLike, step: int, state: Any) -> None:
+    def save(self, reference: PathLike, step: int, state: Any, run: Path | None = None) -> None:
         """Copies a state. Returns before it is committed; a failure is a warning at the next save to this run.
+
+        `run`: that of the path, if it is not where run_of() says.
 
         Raises:
             BitsnapError: nothing was copied; the path leads to what it did before.
         """
-        path, run = absolute(reference), paths.run_of(reference)
+        path, run = absolute(reference), paths.run_of(reference) if run is None else run
         path.parent.mkdir(parents=True, exist_ok=True)
         if run not in self._runs:
             _tidy(run, self._timeout)  # what the last process has left
             self._runs[run] = _Run(self._checkpointer, run)
         self._runs[run].save(path, step, state, self._opaque, self._timeout)
 
-    def remove(self, path: PathLike) -> bool:
+    def wait(self) -> None:
+        """Waits until no save makes further progress. Failures are warnings at the next save."""
+        for run in self._runs.values():
+            run.wait(self._timeout)
+
+    def leave(self) -> None:
+        """Leaves the agents, which go on with what they have."""
+        for run in self._runs.values():
+            run.leave()
+        self._runs.clear()
+
+    def remove(self, path: PathLike, run_path: Path | None = None) -> bool:
         """Removes a reference; its step follows later. False if no run of this process has it."""
-        run = self._runs.get(paths.run_of(path))
+        run = self._runs.get(paths.run_of(path) if run_path is None else run_path)
         if run is not None:
             paths.unlink(absolute(path))
             run.unneeded += 1
@@ -111,6 +124,14 @@ class _Run:
         refer(path, new.run, run_id, (new.saved, *new.earlier))
         self._pending[new.saved] = save
         self.unneeded += len(new.earlier) > 0
+
+    def wait(self, timeout: float) -> None:
+        for save in self._pending.values():
+            with contextlib.suppress(BitsnapError):  # a warning of the next save has it
+                save.wait_persisted(timeout)
+
+    def leave(self) -> None:
+        self._checkpointer._leave()
 
     def close(self, timeout: float) -> None:
         try:

@@ -192,13 +192,15 @@ def unlink(path: Path) -> None:
         sync_folder(path.parent)
 
 
-def forget(store: Store, pending: Collection[Saved] = ()) -> None:
+def forget(store: Store, pending: Collection[Saved] = (), *, keep_newest: bool = True) -> None:
     """Removes the steps that were saved to paths and to which no path leads any more.
 
     Kept are those with labels that are no such path, those that were not saved to a path, and the newest one, against
-    which the next one is coded.
+    which the next one is coded. With `keep_newest=False`, the newest one stays only if all others go.
     """
-    gone = [step for step in _forgotten(store, pending) if step != store.latest()]
+    gone = _forgotten(store, pending)
+    if gone and gone[-1] == store.latest() and (keep_newest or len(gone) == len(store)):
+        gone.pop()
     if gone:
         store.remove(gone)
 

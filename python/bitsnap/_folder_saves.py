@@ -1,0 +1,213 @@
+"""Saves to the folders of the checkpoints of a training, at once or through an agent, and the small files in them.
+
+A state has "model" and "optimizer", which may be missing, and "files": what torch would have saved in the small files
+of the folder, by their names. One process calls what saves.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bitsnap import _path_checkpoints as paths
+from bitsnap._bitsnap import Settings, is_store
+from bitsnap._job_options import AgentOptions, MemoryOptions
+from bitsnap._options import PathLike, native_path
+from bitsnap._path_agents import AgentSaves
+from bitsnap._pickled_values import Opaque, may_pickle
+from bitsnap._references import absolute
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, ExistsError, NotFoundError, RestoreWarning
+from bitsnap.settings import settings_of
+from bitsnap.snapshot import Snapshot
+from bitsnap.state import load
+from bitsnap.store import Store
+
+REFERENCE = paths.FOLDER_REFERENCE
+
+
+@dataclass(frozen=True)
+class FolderOptions:
+    """How checkpoints are saved.
+
+    Args:
+        settings: how they are coded, as in bitsnap.Store.
+        asynchronous: copy the state to shared memory, and let an agent compress and commit it while the training goes
+            on. The folder is a checkpoint when the agent has committed it.
+        opaque: "pickle" pickles values that cannot be stored otherwise, and unpickles them; see bitsnap.save().
+        agent, memory: of the agent; see bitsnap.Checkpointer.
+        timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
+        threads: 0 for all that the process may use.
+    """
+
+    settings: Settings | str | None = None
+    asynchronous: bool = False
+    opaque: Opaque = "refuse"
+    agent: AgentOptions | None = None
+    memory: MemoryOptions | None = None
+    timeout: float = 600.0
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        may_pickle(self.opaque)  # checks it
+        settings_of(self.settings)
+
+
+class FolderSaves:
+    """The saves of one training to the folders of a directory, and their run."""
+
+    def __init__(self, options: FolderOptions) -> None:
+        self._options = options
+        self._agents: AgentSaves | None = None
+        self._references: dict[Path, Path] = {}  # of the folders, with their runs
+        if options.asynchronous:
+            self._agents = AgentSaves(
+                options.agent or AgentOptions(),
+                options.memory,
+                settings=options.settings,
+                opaque=options.opaque,
+                timeout=options.timeout,
+                threads=options.threads,
+            )
+
+    @property
+    def runs(self) -> set[Path]:
+        """Those that were saved to."""
+        return set(self._references.values())
+
+    def save(self, folder: PathLike, step: int, state: Mapping[str, Any], run: Path | None = None) -> None:
+        """Saves the checkpoint of a folder to a run, which lies beside it if none is given.
+
+        Raises what Store.save() raises.
+        """
+        reference = absolute(folder) / REFERENCE
+        run = paths.run_of(reference) if run is None else run
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        if self._agents is not None:
+            for deleted in [path for path in self._references if not path.exists()]:
+                self._agents.remove(deleted, self._references.pop(deleted))
+            self._agents.save(reference, step, state, run)
+        else:
+            chosen = self._options
+            with Store(run, settings=chosen.settings, timeout=chosen.timeout, threads=chosen.threads) as store:
+                new = paths.begin(store, reference, step)
+                store.save(new.saved.step, state, metadata=new.metadata, opaque=chosen.opaque, labels=new.label)
+                paths.finish(store, new)
+        self._references[reference] = run
+
+    def wait(self) -> None:
+        """Waits until agents have committed all saves."""
+        if self._agents is not None:
+            self._agents.wait()
+
+    def leave(self) -> None:
+        """Leaves the agents, which go on with what they have."""
+        if self._agents is not None:
+            self._agents.leave()
+
+    def close(self) -> None:
+        """Waits, stops the agents, and removes from the runs what has been deleted since the last save.
+
+        If a save has failed, a BackgroundSaveWarning says so: its folder is no checkpoint.
+        """
+        try:
+            if self._agents is not None:
+                self._agents.close()
+        except BitsnapError as error:
+            warnings.warn(f"a checkpoint was not saved: {error}", BackgroundSaveWarning, stacklevel=3)
+        for run in self.runs:
+            if is_store(native_path(run)):
+                with Store(run, create=False, timeout=self._options.timeout, threads=self._options.threads) as store:
+                    paths.forget(store, keep_newest=False)
+        self._references.clear()
+
+
+def is_ours(folder: PathLike) -> bool:
+    """Whether the folder has a reference to a run."""
+    return (Path(folder) / REFERENCE).is_file()
+
+
+def snapshot_of(folder: PathLike) -> Snapshot:
+    """The checkpoint of a folder, for reading. Raises as _path_checkpoints.snapshot_of() does."""
+    return paths.snapshot_of(Path(folder) / REFERENCE)
+
+
+def newest_complete(folders: Sequence[Path], incomplete_because: Callable[[Path], str]) -> Path | None:
+    """The last of the folders with a complete checkpoint; None if there are no folders.
+
+    A RestoreWarning names those that are skipped. `incomplete_because`: why a folder is incomplete by what the
+    framework writes; empty if it is not.
+
+    Raises:
+        NotFoundError: no checkpoint is complete.
+    """
+    reasons: list[str] = []
+    for folder in reversed(folders):
+        reason = incomplete_because(folder)
+        if not reason and is_ours(folder):
+            try:
+                snapshot_of(folder)
+            except BitsnapError as error:
+                reason = str(error)
+        if not reason:
+            for each in reasons:
+                warnings.warn(f"{each}; resuming from {folder}", RestoreWarning, stacklevel=4)
+            return folder
+        reasons.append(f"{folder} is no complete checkpoint: {reason}")
+    if reasons:
+        raise NotFoundError("; ".join(reasons))
+    return None
+
+
+def part_of(snapshot: Snapshot, key: str, opaque: Opaque) -> Any:
+    """A part of a state; None if the state has no such part."""
+    try:
+        return load(snapshot, keys=[(key,)], opaque=opaque)[key]
+    except NotFoundError as error:
+        if error.field != "keys":
+            raise
+        return None
+
+
+def staged(write: Callable[[str], object]) -> dict[str, Any]:
+    """What a framework's function saves with torch in a folder, by the names of the files."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder)
+        # This process has just written them.
+        return {path.name: torch.load(path, weights_only=False) for path in Path(folder).iterdir()}
+
+
+def write_files(files: Mapping[str, Any], folder: PathLike) -> None:
+    """Writes what staged() returned, for a framework's function that reads it."""
+    for name, value in files.items():
+        torch.save(value, Path(folder) / name)
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder that gets its name when the block ends without an error.
+
+    Raises:
+        ExistsError: it exists.
+    """
+    if folder.exists():
+        raise ExistsError(f"{folder} exists: give the path of a folder to make")
+    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+    try:
+        yield made
+        made.rename(folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def copy_others(source: Path, target: Path) -> None:
+    """Copies all but the reference of a checkpoint's folder."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(REFERENCE), dirs_exist_ok=True)

@@ -1,0 +1,86 @@
+"""The states of torch's optimizers, by the names of the parameters, as the models have them.
+
+``Optimizer.state_dict()`` numbers the parameters. By their names, bitsnap knows which moments belong to which
+parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+
+def names_of(models: Iterable[tuple[str, torch.nn.Module]]) -> dict[int, str]:
+    """The names of the parameters of modules, by their identity. Each module has a prefix."""
+    names: dict[int, str] = {}
+    for prefix, model in models:
+        for name, parameter in model.named_parameters():
+            names.setdefault(id(parameter), prefix + name)
+    return names
+
+
+def named(optimizer: Any, names: Mapping[int, str]) -> dict[str, Any]:
+    """The state of an optimizer, with the names of its parameters instead of their numbers.
+
+    As it is, if a parameter has no name, or the optimizer has another kind of state.
+    """
+    state: dict[str, Any] = optimizer.state_dict()
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    known = [names.get(id(each)) for each in parameters]
+    if None in known or len(set(known)) < len(known) or not _is_numbered(state, len(parameters)):
+        return state
+    name_of = dict(enumerate(known))
+    return {
+        **state,
+        "state": {name_of.get(key, key): slots for key, slots in state["state"].items()},
+        "param_groups": [
+            {**group, "params": [name_of[number] for number in group["params"]]} for group in state["param_groups"]
+        ],
+    }
+
+
+def numbered(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What named() was made of: as ``Optimizer.load_state_dict()`` takes it."""
+    if not {"state", "param_groups"} <= state.keys():
+        return dict(state)
+    number_of: dict[Any, int] = {}
+    for group in state["param_groups"]:
+        for name in group["params"]:
+            number_of.setdefault(name, len(number_of))
+    return {
+        **state,
+        "state": {number_of.get(key, key): slots for key, slots in state["state"].items()},
+        "param_groups": [
+            {**group, "params": [number_of[name] for name in group["params"]]} for group in state["param_groups"]
+        ],
+    }
+
+
+def restore_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
+    """Loads a state, and gives it the dtypes in which it was saved.
+
+    ``Optimizer.load_state_dict()`` converts the moments to the dtype of their parameter, so that float32 moments of
+    bfloat16 parameters would lose bits.
+    """
+    state = numbered(saved)
+    optimizer.load_state_dict(state)
+    if not {"state", "param_groups"} <= state.keys():
+        return
+    numbers = [number for group in state["param_groups"] for number in group["params"]]
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    for number, parameter in zip(numbers, parameters, strict=True):
+        slots = optimizer.state.get(parameter, {})
+        for key, value in state["state"].get(number, {}).items():
+            loaded = slots.get(key)
+            if isinstance(value, torch.Tensor) and isinstance(loaded, torch.Tensor) and value.dtype != loaded.dtype:
+                slots[key] = value.to(loaded.device, copy=True)
+
+
+def _is_numbered(state: Mapping[str, Any], parameters: int) -> bool:
+    """Whether a state has the structure that torch's optimizers give it."""
+    groups = state.get("param_groups")
+    if not isinstance(groups, list) or not isinstance(state.get("state"), Mapping):
+        return False
+    return [number for group in groups for number in group["params"]] == list(range(parameters))

@@ -1,0 +1,275 @@
+"""Checkpoints of Accelerate in a run: compressed, each against the one before.
+
+    import bitsnap.accelerate
+
+    accelerator = bitsnap.accelerate.use(Accelerator(...))
+    ...
+    accelerator.save_state("checkpoints/step-500")
+    accelerator.load_state("checkpoints/step-500")
+
+Models, optimizers, schedulers, samplers and data loaders, the scaler, random generators and registered objects are in
+the run ``bitsnap`` beside the folders; with automatic_checkpoint_naming, beside the folder ``checkpoints``. Each folder
+has a reference to its checkpoint, and the random generators of the processes after the first.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from accelerate import Accelerator, DistributedType, accelerator as _module
+from accelerate.checkpointing import load_accelerator_state, save_accelerator_state
+from accelerate.utils import clean_state_dict_for_safetensors
+from accelerate.utils.constants import OPTIMIZER_NAME, RNG_STATE_NAME, SAFE_MODEL_NAME
+from safetensors.torch import save_file
+
+from bitsnap._folder_saves import (
+    FolderOptions as Options,
+    FolderSaves,
+    copy_others,
+    is_ours,
+    new_folder,
+    newest_complete,
+    part_of,
+    snapshot_of,
+    staged,
+    write_files,
+)
+from bitsnap._optimizer_states import named, names_of, numbered, restore_optimizer
+from bitsnap._options import PathLike
+from bitsnap._path_checkpoints import RUN
+from bitsnap._pickled_values import Opaque
+from bitsnap.errors import InvalidArgumentError, UnsupportedError
+
+__all__ = ["BitsnapAccelerator", "Options", "export", "use"]
+
+_NUMBER = re.compile(r"([0-9]+)[^0-9]*$")
+_UNSUPPORTED = {
+    DistributedType.FSDP: "save with bitsnap.torch.Checkpointer or bitsnap.dcp",
+    DistributedType.DEEPSPEED: "save without bitsnap, and store the folders with `bitsnap watch`",
+    DistributedType.MEGATRON_LM: "save with bitsnap.megatron",
+    DistributedType.XLA: "save without bitsnap, and store the folders with `bitsnap watch`",
+}
+
+
+class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
+    """An Accelerator whose save_state() and load_state() use a run.
+
+    All arguments keep their meaning, and so do ProjectConfiguration, hooks and register_for_checkpointing().
+    `safe_serialization` has none: nothing is pickled. Folders that were saved without bitsnap are loaded as before.
+    """
+
+    checkpoint_options = Options()
+    _custom_objects: list[Any]
+    _saves: FolderSaves | None = None
+
+    def save_state(self, output_dir: str | None = None, safe_serialization: bool = True, **options: Any) -> Any:
+        """As Accelerator.save_state().
+
+        Raises:
+            InvalidArgumentError: a value cannot be stored; the message names its place.
+            UnsupportedError: Accelerate uses FSDP, DeepSpeed, Megatron-LM or XLA.
+            And what bitsnap.Store.save() raises.
+        """
+        _check(self)
+        if self._saves is not None:
+            self._saves.wait()  # before Accelerate deletes the folders of older checkpoints
+        with ExitStack() as patches:
+            patches.enter_context(patch.object(_module, "save_accelerator_state", self._save))
+            patches.enter_context(patch.object(_module, "save_custom_state", lambda *_, **__: None))
+            return super().save_state(output_dir, safe_serialization, **options)
+
+    def load_state(self, input_dir: str | None = None, load_kwargs: Any = None, **options: Any) -> None:
+        """As Accelerator.load_state(). Without `input_dir`, folders without a complete checkpoint are skipped, with a
+        RestoreWarning.
+
+        Raises:
+            InvalidArgumentError: other models, optimizers or registered objects are in the checkpoint.
+            NotFoundError: the run of the checkpoint is not there.
+            CorruptError, ...: the checkpoint is damaged.
+        """
+        _check(self)
+        if input_dir is None and self.project_configuration.automatic_checkpoint_naming:
+            input_dir = _newest_complete(Path(self.project_dir) / "checkpoints")
+        objects = self._custom_objects
+        try:
+            with patch.object(_module, "load_accelerator_state", self._load):
+                super().load_state(input_dir, load_kwargs, **options)
+        finally:
+            self._custom_objects = objects
+
+    def end_training(self) -> None:
+        """As Accelerator.end_training(). Waits until the last checkpoint is committed."""
+        if self._saves is not None:
+            self._saves.close()
+        super().end_training()
+
+    def _save(
+        self,
+        output_dir: PathLike,
+        model_states: list[Any],
+        optimizers: list[Any],
+        schedulers: list[Any],
+        dataloaders: list[Any],
+        process_index: int,
+        step: int,
+        scaler: Any = None,
+        save_on_each_node: bool = False,
+        safe_serialization: bool = True,
+    ) -> Path:
+        """What Accelerate calls instead of its save_accelerator_state()."""
+        each_node = {"save_on_each_node": save_on_each_node}
+        if not (self.is_local_main_process if save_on_each_node else self.is_main_process):
+            save_accelerator_state(output_dir, [], [], [], [], process_index, step, None, **each_node)
+            return Path(output_dir)
+        models = [(f"{number}." if number else "", model) for number, model in enumerate(self._models)]
+        names = names_of(models)
+        state: dict[str, Any] = {
+            "files": staged(
+                lambda folder: save_accelerator_state(
+                    folder, [], [], schedulers, dataloaders, process_index, step, scaler, **each_node
+                )
+            ),
+            "objects": [each.state_dict() for each in self._custom_objects],
+        }
+        for number, each in enumerate(model_states):
+            state[_numbered("model", number)] = each
+        for number, each in enumerate(optimizers):
+            state[_numbered("optimizer", number)] = named(each, names)
+        if self._saves is None:
+            self._saves = FolderSaves(self.checkpoint_options)
+        run = Path(output_dir).absolute().parent / RUN
+        if self.project_configuration.automatic_checkpoint_naming:
+            # Accelerate counts and deletes what is in the folder `checkpoints`.
+            run = Path(self.project_dir).absolute() / RUN
+        self._saves.save(output_dir, self.save_iteration, state, run)
+        return Path(output_dir)
+
+    def _load(
+        self,
+        input_dir: PathLike,
+        models: list[Any],
+        optimizers: list[Any],
+        schedulers: list[Any],
+        dataloaders: list[Any],
+        process_index: int,
+        scaler: Any = None,
+        map_location: Any = None,
+        load_kwargs: Any = None,
+        **options: Any,
+    ) -> Any:
+        """What Accelerate calls instead of its load_accelerator_state()."""
+        others = schedulers, dataloaders, process_index, scaler, map_location, load_kwargs
+        if not is_ours(input_dir):
+            return load_accelerator_state(input_dir, models, optimizers, *others, **options)
+        chosen = self.checkpoint_options
+        snapshot = snapshot_of(input_dir)
+
+        def part(key: str) -> Any:
+            found = part_of(snapshot, key, chosen.opaque)
+            if found is None:
+                raise InvalidArgumentError(f"{input_dir}: the checkpoint has no {key!r}")
+            return found
+
+        objects = part("objects")
+        if len(objects) != len(self._custom_objects):
+            raise InvalidArgumentError(
+                f"{input_dir}: {len(self._custom_objects)} objects are registered, the checkpoint has {len(objects)}"
+            )
+        for number, model in enumerate(models):
+            model.load_state_dict(part(_numbered("model", number)), **options)
+        for number, optimizer in enumerate(optimizers):
+            restore_optimizer(optimizer, part(_numbered("optimizer", number)))
+        for each, saved in zip(self._custom_objects, objects, strict=True):
+            each.load_state_dict(saved)
+        self._custom_objects = []  # Accelerate has none left to load
+        with tempfile.TemporaryDirectory() as folder:
+            write_files(part("files"), folder)
+            for path in Path(input_dir).glob(f"{RNG_STATE_NAME}_*.pkl"):  # of other processes
+                (Path(folder) / path.name).symlink_to(path.absolute())
+            return load_accelerator_state(folder, [], [], *others)
+
+
+def use(accelerator: Accelerator, **options: Any) -> Any:
+    """Makes save_state() and load_state() of an accelerator use a run, as those of BitsnapAccelerator do.
+
+    Args:
+        accelerator: an Accelerator, or an object of a class that is derived from it.
+        **options: those of Options: settings, asynchronous, ...
+
+    Returns:
+        the same accelerator.
+
+    Raises:
+        UnsupportedError: it uses FSDP, DeepSpeed, Megatron-LM or XLA.
+        TypeError: `accelerator` is no Accelerator.
+        InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
+    """
+    if not isinstance(accelerator, Accelerator):
+        raise TypeError(f"accelerator must be an accelerate.Accelerator, got {accelerator!r}")
+    chosen = Options(**options)
+    _check(accelerator)
+    if not isinstance(accelerator, BitsnapAccelerator):
+        kind = type(accelerator)
+        accelerator.__class__ = type(kind.__name__, (BitsnapAccelerator, kind), {"__module__": kind.__module__})
+    accelerator.checkpoint_options = chosen
+    return accelerator
+
+
+def export(checkpoint: PathLike, folder: PathLike, *, opaque: Opaque = "refuse") -> None:
+    """Writes a checkpoint as Accelerate does without bitsnap, whose load_state() loads it.
+
+    Args:
+        checkpoint: the folder that was given to save_state().
+        folder: what is made. Its parent must exist.
+        opaque: as in Options.
+
+    Raises:
+        ExistsError: `folder` exists.
+        NotFoundError: `checkpoint` is no checkpoint of bitsnap, or its run is not there.
+        CorruptError, ...: the checkpoint is damaged.
+    """
+    snapshot = snapshot_of(checkpoint)
+    with new_folder(Path(folder)) as made:
+        copy_others(Path(checkpoint), made)
+        write_files(part_of(snapshot, "files", opaque), made)
+        number = 0
+        while (model := part_of(snapshot, _numbered("model", number), opaque)) is not None:
+            weights = clean_state_dict_for_safetensors(model)
+            save_file(weights, made / f"{_numbered(SAFE_MODEL_NAME, number)}.safetensors", metadata={"format": "pt"})
+            number += 1
+        number = 0
+        while (optimizer := part_of(snapshot, _numbered("optimizer", number), opaque)) is not None:
+            torch.save(numbered(optimizer), made / f"{_numbered(OPTIMIZER_NAME, number)}.bin")
+            number += 1
+        for index, state in enumerate(part_of(snapshot, "objects", opaque)):
+            torch.save(state, made / f"custom_checkpoint_{index}.pkl")
+
+
+def _newest_complete(parent: Path) -> str | None:
+    numbers = [(int(found[1]), path) for path in parent.iterdir() if (found := _NUMBER.search(path.name))]
+    found = newest_complete([path for _, path in sorted(numbers)], _incomplete_because)
+    return None if found is None else str(found)
+
+
+def _incomplete_because(folder: Path) -> str:
+    # Accelerate writes them last; of the first process, ours are in the run.
+    is_complete = is_ours(folder) or (folder / f"{RNG_STATE_NAME}_0.pkl").exists()
+    return "" if is_complete else "its save did not end"
+
+
+def _numbered(name: str, number: int) -> str:
+    return f"{name}_{number}" if number else name
+
+
+def _check(accelerator: Accelerator) -> None:
+    advice = _UNSUPPORTED.get(accelerator.distributed_type)
+    if advice is not None:
+        raise UnsupportedError(
+            f"Accelerate uses {accelerator.distributed_type}, whose parts bitsnap does not save: {advice}"
+        )

@@ -1,0 +1,370 @@
+"""Checkpoints of the Trainer of Transformers in a run: compressed, each against the one before.
+
+    import bitsnap.transformers
+
+    trainer = bitsnap.transformers.use(Trainer(...))
+    trainer.train(resume_from_checkpoint=True)
+
+or, as a base of a class of your own, before other trainers:
+
+    class MyTrainer(bitsnap.transformers.BitsnapTrainer, SFTTrainer): ...
+
+The folders ``checkpoint-500`` stay where they are, with the files that others read: config.json, the files of the
+tokenizer, trainer_state.json, training_args.bin, and model.safetensors unless it is left out. Optimizer, scheduler,
+scaler, random generators and the model are in the run ``bitsnap`` beside the folders.
+
+Trainings with FSDP, DeepSpeed, SageMaker or XLA save as they do without bitsnap.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AutoConfig, Trainer
+from transformers.trainer import (
+    SCHEDULER_NAME,
+    TRAINER_STATE_NAME,
+    is_sagemaker_mp_enabled,
+    is_torch_xla_available,
+)
+from transformers.trainer_utils import rotate_checkpoints, sort_checkpoints
+from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
+
+from bitsnap._folder_saves import (
+    FolderOptions,
+    FolderSaves,
+    copy_others,
+    is_ours,
+    new_folder,
+    newest_complete,
+    part_of,
+    snapshot_of,
+    staged,
+    write_files,
+)
+from bitsnap._optimizer_states import named, names_of, numbered, restore_optimizer
+from bitsnap._options import PathLike
+from bitsnap._pickled_values import Opaque
+from bitsnap.errors import InvalidArgumentError
+
+_OPTIMIZER_NAME = "optimizer.pt"
+_WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME)
+# Of Transformers: in a folder that a save at SIGTERM has not finished.
+_SENTINEL = "checkpoint-is-incomplete.txt"
+
+
+@dataclass(frozen=True)
+class Options(FolderOptions):
+    """How checkpoints are saved.
+
+    Args:
+        weights: write model.safetensors into the folders, too, as Transformers does, so that from_pretrained() reads
+            them. False saves these bytes; export() writes the file.
+        settings: how they are coded, as in bitsnap.Store.
+        asynchronous: copy the state to shared memory, and let an agent compress and commit it while the training goes
+            on. The folder is a checkpoint when the agent has committed it.
+        opaque: "pickle" pickles values that cannot be stored otherwise, and unpickles them; see bitsnap.save().
+        agent, memory: of the agent; see bitsnap.Checkpointer.
+        timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
+        threads: 0 for all that the process may use.
+    """
+
+    weights: bool = True
+
+
+class BitsnapTrainer(Trainer):  # type: ignore[misc]
+    """A Trainer that saves to a run, and resumes from it. Also the first base of a class with other trainers.
+
+    All arguments of the Trainer keep their meaning, and so do callbacks, save_total_limit, load_best_model_at_end,
+    save_only_model, push_to_hub and enable_jit_checkpoint. Checkpoints that the Trainer saved without bitsnap are
+    loaded as before. With resume_from_checkpoint=True, folders without a complete checkpoint are skipped, with a
+    RestoreWarning.
+    """
+
+    # Of all trainers of a class, or of one.
+    checkpoint_options = Options()
+    _saves: FolderSaves | None = None
+    _is_in_checkpoint = False
+    _raised_limit = False  # whether save_total_limit is one larger until this save ends
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
+        """As Trainer.train()."""
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = _newest_complete(self.args.output_dir) or True
+        try:
+            result = super().train(resume_from_checkpoint, *arguments, **options)
+        except BaseException:
+            if self._saves is not None:
+                self._saves.leave()
+            raise
+        self._end_saves()
+        return result
+
+    def _is_stock(self) -> bool:
+        """Whether Transformers saves in another way, which is left as it is."""
+        return bool(
+            self.is_deepspeed_enabled
+            or self.is_fsdp_enabled
+            or self.is_fsdp_xla_enabled
+            or self.is_distributed_loading_by_transformers
+            or is_sagemaker_mp_enabled()
+            or is_torch_xla_available()
+        )
+
+    def _saves_model(self) -> bool:
+        """Whether the model goes to the run: not that of PEFT, whose adapters are small files of the folder."""
+        return not hasattr(self.model, "peft_config")
+
+    # Saving, in the order of Trainer._save_checkpoint().
+
+    def _save_checkpoint(self, *arguments: Any, **options: Any) -> None:
+        self._is_in_checkpoint = True
+        try:
+            super()._save_checkpoint(*arguments, **options)
+        finally:
+            self._is_in_checkpoint = False
+            if self._raised_limit:
+                self.args.save_total_limit -= 1
+                self._raised_limit = False
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As Trainer.save_model()."""
+        super().save_model(output_dir, _internal_call)
+        if self._leaves_out_weights() and self.args.save_only_model and self.args.should_save:
+            assert output_dir is not None  # in a checkpoint
+            self._save_to_run(output_dir, {"model": self.model.state_dict()})
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        if not self._leaves_out_weights():
+            super()._save(output_dir, state_dict)
+            return
+        super()._save(output_dir, {})
+        if self.args.should_save:
+            assert output_dir is not None
+            for name in _WEIGHTS:
+                (Path(output_dir) / name).unlink(missing_ok=True)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if self._is_stock():
+            super()._save_optimizer_and_scheduler(output_dir)
+
+    def _save_scaler(self, output_dir: str) -> None:
+        if self._is_stock():
+            super()._save_scaler(output_dir)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        trainer: Any = super()
+        if self._is_stock() or not self.args.should_save:
+            trainer._save_rng_state(output_dir)
+            return
+        state = {
+            "optimizer": named(self.optimizer, names_of([("", self.model)])),
+            "files": {
+                SCHEDULER_NAME: self.lr_scheduler.state_dict(),
+                **staged(trainer._save_scaler),
+                **staged(trainer._save_rng_state),
+            },
+        }
+        if self._saves_model():
+            state["model"] = self.model.state_dict()
+        self._save_to_run(output_dir, state)
+
+    def _save_to_run(self, output_dir: str, state: dict[str, Any]) -> None:
+        if self._saves is None:
+            self._saves = FolderSaves(self.checkpoint_options)
+        self._saves.save(output_dir, self.state.global_step, state)
+        if self.args.push_to_hub:
+            self._saves.wait()
+        elif self.checkpoint_options.asynchronous and (self.args.save_total_limit or 0) > 0:
+            # The checkpoint before stays until this one is committed.
+            self.args.save_total_limit += 1
+            self._raised_limit = True
+
+    def _leaves_out_weights(self) -> bool:
+        is_asked = self._is_in_checkpoint and not self.checkpoint_options.weights
+        return is_asked and self._saves_model() and not self._is_stock()
+
+    def _end_saves(self) -> None:
+        if self._saves is None:
+            return
+        self._saves.wait()
+        if self.checkpoint_options.asynchronous:
+            for run in self._saves.runs:
+                rotate_checkpoints(
+                    output_dir=str(run.parent),
+                    save_total_limit=self.args.save_total_limit,
+                    best_model_checkpoint=self.state.best_model_checkpoint,
+                    use_mtime=True,
+                )
+        self._saves.close()
+
+    # Loading.
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if not self._load_model(resume_from_checkpoint, self.model if model is None else model):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_best_model(self) -> None:
+        if self._saves is not None:
+            self._saves.wait()
+        self.accelerator.wait_for_everyone()
+        folder = self.state.best_model_checkpoint
+        if any((Path(folder) / name).exists() for name in _WEIGHTS) or not self._load_model(folder, self.model):
+            super()._load_best_model()
+
+    def _load_model(self, folder: str, model: torch.nn.Module) -> bool:
+        """Loads the model if the run has it; whether it has."""
+        weights = self._part(folder, "model")
+        if weights is None:
+            return False
+        self._issue_warnings_after_load(model.load_state_dict(weights, strict=False))
+        return True
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        optimizer = self._part(checkpoint, "optimizer")
+        if optimizer is None:
+            super()._load_optimizer_and_scheduler(checkpoint)
+            return
+        restore_optimizer(self.optimizer, optimizer)
+        self.lr_scheduler.load_state_dict(self._part(checkpoint, "files")[SCHEDULER_NAME])
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        with self._with_files(checkpoint) as folder:
+            super()._load_scaler(folder)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with self._with_files(checkpoint) as folder:
+            super()._load_rng_state(folder)
+
+    def _part(self, folder: str | None, key: str) -> Any:
+        """A part of the checkpoint of a folder; None if the run does not have it."""
+        if folder is None or self._is_stock() or not is_ours(folder):
+            return None
+        options = self.checkpoint_options
+        return part_of(snapshot_of(folder), key, options.opaque)
+
+    @contextmanager
+    def _with_files(self, folder: str | None) -> Iterator[str | None]:
+        """A folder with the small files of a checkpoint, as the Trainer reads them."""
+        files = self._part(folder, "files")
+        if folder is None or files is None:
+            yield folder
+            return
+        with tempfile.TemporaryDirectory() as made:
+            write_files(files, made)
+            for path in Path(folder).glob("rng_state_*.pth"):  # of other processes
+                (Path(made) / path.name).symlink_to(path.absolute())
+            yield made
+
+
+def use(trainer: Trainer, **options: Any) -> Any:
+    """Makes a trainer save to a run, and resume from it, as BitsnapTrainer does.
+
+    Args:
+        trainer: a Trainer, or an object of a class that is derived from it, such as the trainers of TRL.
+        **options: those of Options: weights, asynchronous, settings, ...
+
+    Returns:
+        the same trainer.
+
+    Raises:
+        TypeError: `trainer` is no Trainer.
+        InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
+    """
+    if not isinstance(trainer, Trainer):
+        raise TypeError(f"trainer must be a transformers.Trainer, got {trainer!r}")
+    chosen = Options(**options)
+    if not isinstance(trainer, BitsnapTrainer):
+        kind = type(trainer)
+        trainer.__class__ = type(kind.__name__, (BitsnapTrainer, kind), {"__module__": kind.__module__})
+    trainer.checkpoint_options = chosen
+    return trainer
+
+
+def export(
+    checkpoint: PathLike,
+    folder: PathLike,
+    *,
+    model: Any = None,
+    opaque: Opaque = "refuse",
+) -> None:
+    """Writes a checkpoint as the Trainer does without bitsnap, which resumes from it, and so does from_pretrained().
+
+    Args:
+        checkpoint: the folder of a checkpoint, such as "out/checkpoint-500".
+        folder: what is made. Its parent must exist.
+        model: a model of the same class, if model.safetensors was left out and config.json does not name a class of
+            Transformers. Its weights are replaced.
+        opaque: as in Options.
+
+    Raises:
+        ExistsError: `folder` exists.
+        NotFoundError: `checkpoint` is no checkpoint of bitsnap, or its run is not there.
+        InvalidArgumentError: a model is needed.
+        CorruptError, ...: the checkpoint is damaged.
+    """
+    source, target = Path(checkpoint), Path(folder)
+    snapshot = snapshot_of(source)
+    with new_folder(target) as made:
+        copy_others(source, made)
+        write_files(part_of(snapshot, "files", opaque) or {}, made)
+        optimizer = part_of(snapshot, "optimizer", opaque)
+        if optimizer is not None:
+            torch.save(numbered(optimizer), made / _OPTIMIZER_NAME)
+        if not any((made / name).exists() for name in _WEIGHTS):
+            weights = part_of(snapshot, "model", opaque)
+            if weights is not None:
+                _write_weights(weights, source, made, model)
+
+
+def _write_weights(weights: dict[str, torch.Tensor], source: Path, made: Path, model: Any) -> None:
+    if model is None:
+        model = _model_of(source)
+    if model is None:  # no model of Transformers: as Trainer._save() does
+        save_file(weights, made / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
+        return
+    model.load_state_dict(weights)
+    with tempfile.TemporaryDirectory(dir=made) as written:
+        model.save_pretrained(written)
+        for path in Path(written).glob("*.safetensors*"):
+            path.rename(made / path.name)
+
+
+def _model_of(folder: Path) -> Any:
+    """A model of the class that config.json names; None if there is no such file."""
+    if not (folder / CONFIG_NAME).is_file():
+        return None
+    config = AutoConfig.from_pretrained(folder)
+    names = config.architectures or []
+    kind = getattr(transformers, names[0], None) if names else None
+    if kind is None:
+        raise InvalidArgumentError(
+            f"{folder}: {CONFIG_NAME} names the class {', '.join(names) or '(none)'}, which transformers does not "
+            "have: pass model=, a model of that class"
+        )
+    return kind._from_config(config)
+
+
+def _newest_complete(output_dir: PathLike) -> str | None:
+    folders = [Path(each) for each in sort_checkpoints(str(output_dir))]
+    found = newest_complete(folders, _incomplete_because)
+    return None if found is None else str(found)
+
+
+def _incomplete_because(folder: Path) -> str:
+    if (folder / _SENTINEL).exists():
+        return f"it has the file {_SENTINEL}"
+    try:
+        json.loads((folder / TRAINER_STATE_NAME).read_bytes())
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
