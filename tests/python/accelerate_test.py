@@ -81,9 +81,12 @@ def test_accelerate_resumes_from_an_export_bit_for_bit(
         "random_states_0.pkl",
         "scheduler.bin",
     ]
+    folder = str(tmp_path / "plain")
+    expected = call("train", folder=str(tmp_path / "on"), resume=str(stock[0] / "checkpoints" / "checkpoint_1"))
     for options in (None, {}):  # Accelerate's folder is loaded in either way
-        resumed = call("train", folder=str(tmp_path / f"on-{options}"), resume=str(tmp_path / "plain"), options=options)
-        # Accelerate rounds the momenta to bfloat16, so that the losses are the same only at first.
+        resumed = call("train", folder=str(tmp_path / f"on-{options}"), resume=folder, options=options)
+        # Accelerate rounds the momenta of bfloat16 parameters, so that only the first loss is that of the whole run.
+        assert resumed["losses"] == expected["losses"]
         assert resumed["losses"]["5"] == stock[1]["losses"]["5"]
 
 
