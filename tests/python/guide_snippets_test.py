@@ -26,7 +26,13 @@ import bitsnap
 import bitsnap.lightning
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", "docs/guide/torch.md", "docs/guide/dcp.md", "docs/guide/lightning.md"]
+DOCUMENTS = [
+    "README.md",
+    "docs/guide/torch.md",
+    "docs/guide/dcp.md",
+    "docs/guide/lightning.md",
+    "docs/guide/transformers.md",
+]
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:torch.distributed is")]
 
@@ -87,6 +93,25 @@ def of_lightning() -> dict[str, Any]:
     return {"L": lightning, "bitsnap": bitsnap, "Model": demos.BoringModel, "model": model}
 
 
+def of_transformers() -> dict[str, Any]:
+    """The names that the examples with Transformers use, and a checkpoint in the folder `out`."""
+    import transformers
+
+    import bitsnap.transformers
+
+    transformers.set_seed(1)
+    sizes = {"vocab_size": 64, "n_positions": 16, "n_embd": 32, "n_layer": 1, "n_head": 2}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(bos_token_id=0, eos_token_id=0, **sizes))
+    arguments = transformers.TrainingArguments(
+        "out", max_steps=2, save_steps=2, use_cpu=True, report_to=[], disable_tqdm=True
+    )
+    sentences = [{"input_ids": torch.arange(16), "labels": torch.arange(16)}] * 16
+    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=sentences)
+    bitsnap.transformers.use(trainer, weights=False).train()
+    Path("plain").mkdir()
+    return {"model": model, "arguments": arguments, "sentences": sentences}
+
+
 @pytest.mark.parametrize(("place", "code"), list(blocks("python")))
 def test_the_python_of_the_guides_runs(clean: Path, place: str, code: str) -> None:
     names = training()
@@ -97,6 +122,12 @@ def test_the_python_of_the_guides_runs(clean: Path, place: str, code: str) -> No
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Lightning has many, for example of a loader without processes
             exec(compile(code, place, "exec"), names | of_lightning())
+        return
+    if "transformers" in place or "transformers" in code:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            used = {} if "accelerate" in code else of_transformers()
+            exec(compile(code, place, "exec"), names | used)
         return
     exec(compile(code, place, "exec"), names)
     if "checkpointer" in names:
