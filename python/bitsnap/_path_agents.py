@@ -105,6 +105,7 @@ class _Run:
         self._checkpointer = make(path)
         self._path = path
         self._pending: dict[Saved, Save] = {}
+        self._newest: list[Saved] = []  # also if it failed: who waits for a step means one save
         self.unneeded = 0
 
     def save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float) -> None:
@@ -113,7 +114,7 @@ class _Run:
             self.unneeded = 0
         self._pending = {saved: save for saved, save in self._pending.items() if not save.done()}
         with Store(self._path, read_only=True) as store:
-            new = paths.begin(store, path, step, self._pending, forgets=False)
+            new = paths.begin(store, path, step, [*self._pending, *self._newest], forgets=False)
             run_id = store.run_id
         save = self._checkpointer.save(new.saved.step, state, metadata=new.metadata, opaque=opaque)
         assert save is not None  # because every step is due
@@ -123,6 +124,7 @@ class _Run:
             raise BusyError(f"{path}: the state was not copied, because no memory was free")
         refer(path, new.run, run_id, (new.saved, *new.earlier))
         self._pending[new.saved] = save
+        self._newest = [new.saved]
         self.unneeded += len(new.earlier) > 0
 
     def wait(self, timeout: float) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import bitsnap
 from bitsnap._path_agents import AgentSaves
+from bitsnap._path_checkpoints import place_of
 from python.path_checkpoints_test import labels, state_of, steps, value_at
 
 
@@ -59,6 +60,10 @@ def test_a_save_that_was_not_committed_leaves_the_one_before_with_a_warning(tmp_
     saves.save(tmp_path / "new.ckpt", 3, {"noise": noise})
     bitsnap.stop_agent(tmp_path / "bitsnap", abandon=True, timeout=60)
     assert steps(tmp_path) in ([1], [1, 2])
+    with pytest.warns(bitsnap.BackgroundSaveWarning):
+        saves.save(tmp_path / "after.ckpt", 3, state_of(4))
+    assert value_at(tmp_path / "after.ckpt") == 4
+    assert place_of(tmp_path / "after.ckpt").step == 4
     with pytest.raises(bitsnap.NotFoundError, match="refers to step 3"):
         value_at(tmp_path / "new.ckpt")
     with pytest.raises(bitsnap.BitsnapError):
