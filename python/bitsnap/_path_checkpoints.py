@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -215,14 +215,18 @@ def label(store: Store) -> None:
 
 
 def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
-    referred, unreadable = _referred(store)
+    referred, _ = _referred(store, _files_beside(store.path))
     referred |= {save.step for save in pending}
     labels = store.labels()
     found = []
     for step in store.steps():
         # What a snapshot says is read only of steps that may go: there may be thousands.
         origin = None if step in referred else _origin_of(store, step)
-        if origin is None or store.path.parent / origin.reference in unreadable:
+        if origin is None:
+            continue
+        # Which may lie deeper than the files beside the run.
+        own, is_unreadable = _referred(store, [store.path.parent / origin.reference])
+        if step in own or is_unreadable:
             continue
         if all(label == origin.label for label, labelled in labels.items() if labelled == step):
             found.append(step)
@@ -316,17 +320,17 @@ def _origin_of(store: Store, step: int) -> _Origin | None:
         return None
 
 
-def _referred(store: Store) -> tuple[set[int], set[Path]]:
-    """The steps to which references lead, and the references that cannot be read."""
-    steps, unreadable = set(), set()
+def _referred(store: Store, files: Iterable[Path]) -> tuple[set[int], bool]:
+    """The steps to which references among the files lead, and whether there are references that cannot be read."""
+    steps, has_unreadable = set(), False
     committed = set(store.steps())
-    for path in _files_beside(store.path):
+    for path in files:
         if not may_be_reference(path):
             continue
         try:
             found = reference_of(path)
         except (CorruptError, UnsupportedError):
-            unreadable.add(path)
+            has_unreadable = True
             continue
         except NotFoundError:
             continue
@@ -336,7 +340,7 @@ def _referred(store: Store) -> tuple[set[int], set[Path]]:
                 steps.add(save.step)
                 if save.step in committed:
                     break
-    return steps, unreadable
+    return steps, has_unreadable
 
 
 def _files_beside(run: Path) -> Iterator[Path]:
