@@ -115,7 +115,7 @@ def test_the_other_package_of_lightning_takes_the_plugin(facts: dict[str, Any]) 
 
 def test_fabric_threads_of_lightning_and_pickles_take_the_plugin(facts: dict[str, Any]) -> None:
     assert facts["fabric"] == [3, True]
-    assert facts["thread"] == facts["whole store"]
+    assert facts["thread"] == {"steps": [8, 16, 24], "labels": {f"step={step}.ckpt": step for step in (8, 16, 24)}}
     assert facts["pickle"]
 
 
