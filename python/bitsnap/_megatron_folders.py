@@ -14,7 +14,8 @@ from bitsnap._bitsnap import is_store
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, native_path
 from bitsnap._references import Place, Saved, absolute, open_run, refer as write_reference, reference_of
-from bitsnap.errors import CorruptError, UnsupportedError
+from bitsnap.agents import stop_agent
+from bitsnap.errors import BusyError, CorruptError, UnsupportedError
 from bitsnap.store import Store
 
 # The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
@@ -26,6 +27,8 @@ CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint
 STOCK_INDEX = ".metadata"
 STOCK_COMMON = "common.pt"
 _RUN = "bitsnap"
+# How long an agent may hold the store, before it is stopped.
+_AGENT_SECONDS = 2.0
 
 
 # What this process saves through agents, which may commit it long before the folder refers to it.
@@ -101,14 +104,23 @@ def new_place(folder: PathLike) -> NewPlace:
 def _prune(parent: Path, saved: int) -> None:
     """Removes the steps without a complete folder. Steps with labels stay, and those that are saved now."""
     for run in _runs(parent).values():
-        with Store(run, shared=True, create=False) as store:
+        with Store(run, shared=True, create=False, timeout=_AGENT_SECONDS) as store:
             kept = {saved, *store.labels().values(), *(place.step for place in pending if place.run == run)}
             steps = store.steps()
             gone = [step for step in steps if step not in kept and not _refers(parent, run, step)]
             if gone and len(gone) < len(steps):
-                store.remove(gone)
+                _remove(store, gone)
         if gone and len(gone) == len(steps):
             shutil.rmtree(run)
+
+
+def _remove(store: Store, steps: list[int]) -> None:
+    try:
+        store.remove(steps)
+    except BusyError:
+        # The agent of a single rank holds the store alone. It commits what it has, and the next save starts another.
+        stop_agent(store.path)
+        store.remove(steps)
 
 
 def _refers(parent: Path, run: Path, step: int) -> bool:

@@ -65,7 +65,7 @@ class AgentSaves:
         path, run = absolute(reference), paths.run_of(reference) if run is None else run
         path.parent.mkdir(parents=True, exist_ok=True)
         if run not in self._runs:
-            _tidy(run, self._timeout)  # what the last process has left
+            tidy(run, self._timeout)  # what the last process has left
             self._runs[run] = _Run(self._checkpointer, run)
         self._runs[run].save(path, step, state, self._opaque, self._timeout)
 
@@ -110,7 +110,7 @@ class _Run:
 
     def save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float) -> None:
         if self.unneeded >= _MOST_UNNEEDED:
-            _tidy(self._path, timeout)  # the save below starts another agent
+            tidy(self._path, timeout)  # the save below starts another agent
             self.unneeded = 0
         self._pending = {saved: save for saved, save in self._pending.items() if not save.done()}
         with Store(self._path, read_only=True) as store:
@@ -139,10 +139,10 @@ class _Run:
         try:
             self._checkpointer.close()
         finally:
-            _tidy(self._path, timeout)
+            tidy(self._path, timeout)
 
 
-def _tidy(run: Path, timeout: float) -> None:
+def tidy(run: Path, timeout: float) -> None:
     """Stops the agent of a run, which commits what it has, and removes the steps to which no path leads."""
     with contextlib.suppress(NotFoundError):  # no agent
         stop_agent(run, timeout=timeout)

@@ -13,13 +13,12 @@ still loaded.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,18 +29,19 @@ from torch.utils import _pytree as pytree
 from bitsnap import _path_checkpoints as paths
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
+from bitsnap._deepspeed_files import LATEST, files_of, is_ours, latest_of, state_of, write_files
 from bitsnap._engine_saves import Save
 from bitsnap._job_options import AgentOptions, MemoryOptions
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, Role
+from bitsnap._path_agents import tidy
 from bitsnap._pickled_values import Opaque, may_pickle
-from bitsnap._references import write_durably
+from bitsnap._references import refer, write_durably
 from bitsnap._registry import register_value
 from bitsnap._together import Together
 from bitsnap.checkpointer import Checkpointer
-from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, CorruptError, ExistsError, NotFoundError
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, ExistsError, NotFoundError
 from bitsnap.settings import settings_of
-from bitsnap.state import load
 from bitsnap.store import Store
 
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import (  # isort: skip
@@ -51,10 +51,8 @@ from deepspeed.runtime.checkpoint_engine.checkpoint_engine import (  # isort: sk
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler  # isort: skip
 from deepspeed.utils.tensor_fragment import fragment_address  # isort: skip
 
-# What the file of a state begins with.
-_BEGINNING = b'{"bitsnap": '
-_LARGEST_FILE = 1 << 12
-_LATEST = "latest"
+# After as many saves, the agent of a single rank is stopped, so that steps of deleted tags can be removed.
+_MOST_UNNEEDED = 8
 # The keys in ZeRO's optimizer states under which the flat fp32 masters are.
 _MASTERS = ("single_partition_of_fp32_groups", "fp32_flat_groups", "fp32_groups_flat_partition")
 
@@ -84,6 +82,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         self._info: CheckpointCommitInfo | None = None
         self._pending: _Pending | None = None
         self._checkpointer: Checkpointer | None = None
+        self._saves = 0
 
     def create(self, info: CheckpointCommitInfo) -> None:
         """Begins the checkpoint of a tag."""
@@ -116,9 +115,9 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             CorruptError, TruncatedError: the file or the run is damaged.
         """
         self._settle()
-        if not _is_ours(Path(path)):
+        if not is_ours(Path(path)):
             return torch.load(path, map_location=map_location, weights_only=False)
-        return _mapped(_state_of(Path(path), self._options.opaque), map_location)
+        return _mapped(state_of(Path(path), self._options.opaque), map_location)
 
     def is_decoupled(self) -> bool:
         """Whether an agent commits, while the training goes on."""
@@ -151,7 +150,13 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         finally:
             if self._checkpointer is not None:
                 self._checkpointer._leave()
+                if self._is_locked():
+                    tidy(self._checkpointer.path, self._options.timeout)
                 self._checkpointer = None
+
+    def _is_locked(self) -> bool:
+        """Whether an agent may hold the run alone, so that only it can write: that of a single rank does."""
+        return self._options.agent is not None and torch.distributed.get_world_size() == 1
 
     def _together(self, save: Any) -> None:
         together = Together(f"{self._folder}: the save failed")
@@ -168,8 +173,13 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
     def _begun(self, held: Mapping[str, Any]) -> paths.NewSave:
         assert self._folder is not None
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self._store(self._folder.parent / paths.RUN) as store:
-            return paths.begin(store, self._folder / paths.FOLDER_REFERENCE, _step_of(self._folder, held))
+        reference, step = self._folder / paths.FOLDER_REFERENCE, _step_of(self._folder, held)
+        run = paths.run_of(reference)
+        if self._is_locked() and self._saves % _MOST_UNNEEDED == 0:
+            tidy(run, self._options.timeout)
+        self._saves += 1
+        with self._store(run) as store:
+            return paths.begin(store, reference, step, forgets=not self._is_locked())
 
     def _write_shard(self, new: paths.NewSave, held: dict[str, Any], together: Together) -> None:
         with self._store(new.run) as store:
@@ -188,7 +198,8 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             outcome = store.commit(new.saved.step, len(names), new.saved.word, metadata=new.metadata, labels=new.label)
             if not outcome:
                 raise BusyError(f"{new.run}: step {new.saved.step}: shards {outcome.missing} are missing")
-            _refer(store, new, names)
+            write_files(new, names)
+            paths.finish(store, new)
 
     def _stage(self, together: Together, held: dict[str, Any], names: list[list[str]]) -> None:
         new = together.from_first(lambda: self._begun(held))
@@ -222,11 +233,16 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         together.on_all(lambda: pending.save.result(self._options.timeout))
 
         def finish() -> None:
-            with self._store(pending.new.run) as store:
-                store.label(pending.new.saved.step, pending.new.label)
-                _refer(store, pending.new, pending.names)
+            new = pending.new
+            with self._store(new.run) as store:
+                write_files(new, pending.names)
+                if self._is_locked():
+                    refer(new.reference, new.run, store.run_id, (new.saved,))
+                else:
+                    store.label(new.saved.step, new.label)
+                    paths.finish(store, new)
             if names_latest:
-                write_durably(Path(pending.info.save_dir) / _LATEST, str(pending.info.tag).encode())
+                write_durably(Path(pending.info.save_dir) / LATEST, str(pending.info.tag).encode())
 
         together.from_first(finish)
 
@@ -336,7 +352,7 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaq
         CorruptError, TruncatedError: the run is damaged.
     """
     may_pickle(opaque)  # checks it
-    tag = tag or _latest_of(Path(save_dir))
+    tag = tag or latest_of(Path(save_dir))
     source, folder = Path(save_dir) / tag, Path(target) / tag
     if not (source / paths.FOLDER_REFERENCE).is_file():
         raise NotFoundError(f"{source}: there is no checkpoint of bitsnap")
@@ -344,17 +360,17 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaq
         raise ExistsError(f"{folder} exists already")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{tag}-", dir=folder.parent) as temporary:
-        for path in _files_of(source):
+        for path in files_of(source):
             copy = Path(temporary) / "tag" / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            if _is_ours(path):
-                torch.save(_state_of(path, opaque), copy)
+            if is_ours(path):
+                torch.save(state_of(path, opaque), copy)
             else:
                 shutil.copy2(path, copy)
         (Path(temporary) / "tag").rename(folder)
     for script in Path(save_dir).glob("zero_to_*.py"):
         shutil.copy2(script, folder.parent)
-    write_durably(folder.parent / _LATEST, tag.encode())
+    write_durably(folder.parent / LATEST, tag.encode())
     return folder
 
 
@@ -397,41 +413,6 @@ def _outcome(save: Save) -> str | None:
     return "" if save.error is None else str(save.error)
 
 
-def _refer(store: Store, new: paths.NewSave, names: Iterable[Iterable[str]]) -> None:
-    """Writes the files of a tag, which is complete with the last of them."""
-    folder = new.reference.parent
-    for shard, of_rank in enumerate(names):
-        for name in of_rank:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            content = {"bitsnap": "the state is in the run that bitsnap.json names", "shard": shard, "name": name}
-            write_durably(folder / name, json.dumps(content).encode())
-    paths.finish(store, new)
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_BEGINNING)) == _BEGINNING
-    except FileNotFoundError:
-        raise NotFoundError(f"{path}: there is no such file") from None
-
-
-def _state_of(path: Path, opaque: Opaque) -> Any:
-    """The state of a file of ours."""
-    try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_LARGEST_FILE))
-        shard, name = content["shard"], content["name"]
-        if type(shard) is not int or type(name) is not str or shard < 0:
-            raise ValueError("a value has the wrong type")
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptError(f"{path} is damaged: {error}") from None
-    folder = path.parents[name.count("/")]
-    place = paths.place_of(folder / paths.FOLDER_REFERENCE)
-    with Store(place.run, read_only=True) as store:
-        return load(store.snapshot(place.step, shard), keys=[(name,)], opaque=opaque)[name]
-
-
 def _mapped(state: Any, map_location: Any) -> Any:
     """The state with its tensors where torch.load would put them. They are on the CPU."""
     if map_location is None or not isinstance(map_location, str | torch.device):
@@ -458,17 +439,6 @@ def _roles_of(held: Mapping[str, Any]) -> Iterator[tuple[str, Role]]:
             for index, tensor in enumerate(groups if isinstance(groups, list | tuple) else ()):
                 if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float32:
                     yield f"{file}.optimizer_state_dict.{key}.{index}", "master"
-
-
-def _files_of(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != paths.FOLDER_REFERENCE]
-
-
-def _latest_of(save_dir: Path) -> str:
-    try:
-        return (save_dir / _LATEST).read_text().strip()
-    except FileNotFoundError:
-        raise NotFoundError(f"{save_dir / _LATEST}: there is no such file; say which tag") from None
 
 
 def _with_fields(kind: Any, fields: dict[str, Any]) -> Any:

@@ -29,7 +29,9 @@ def batch_of(step: int) -> torch.Tensor:
 
 def new_engine(stage: int) -> Any:
     rank = torch.distributed.get_rank()
-    os.environ.update(DS_ACCELERATOR="cpu", RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS))
+    os.environ.update(
+        DS_ACCELERATOR="cpu", RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(torch.distributed.get_world_size())
+    )
     import deepspeed
 
     # Collectives in shared memory, which would be compiled when they are first used.
@@ -105,7 +107,7 @@ def save_and_die(rank: int, stage: int, folder: Path) -> None:
     if stage == 3:
         import bitsnap.deepspeed
 
-        bitsnap.deepspeed._refer = die
+        bitsnap.deepspeed.write_files = die
     else:
         setattr(ours, "_write_shard" if stage == 1 and rank == 1 else "_commit", die)
     engine.save_checkpoint(str(folder))
@@ -137,6 +139,21 @@ def save_through_agent(rank: int, folder: Path) -> list[bool]:
         found.append((folder / "latest").exists())
     engine.destroy()
     return [*found, (folder / "latest").read_text() == "global_step4"]
+
+
+def save_alone(rank: int, folder: Path) -> int:
+    """Saves steps 1 to 9, and deletes each tag but the last two; how many steps were in the run before the end."""
+    engine = new_engine(1)
+    use(engine, agent=bitsnap.AgentOptions(linger=1.0))
+    for step in range(1, 10):
+        train(engine, range(step, step + 1))
+        engine.save_checkpoint(str(folder))
+        if step > 3:
+            shutil.rmtree(folder / f"global_step{step - 2}")
+    with bitsnap.Store(folder / "bitsnap", read_only=True) as store:
+        count = len(store.steps())
+    engine.destroy()
+    return count
 
 
 @pytest.fixture(scope="module")
@@ -240,3 +257,13 @@ def test_saves_through_an_agent_are_named_when_they_are_durable(pool: Ranks, tmp
         assert store.labels() == {"global_step2": 2, "global_step4": 4}
     resumed = pool.run(resume, 2, tmp_path / "run")
     assert [note for note, _ in resumed] == [3] * RANKS
+
+
+def test_the_agent_of_one_rank_lets_deleted_tags_leave_the_run(tmp_path: Path) -> None:
+    alone = Ranks(tmp_path / "ranks", 1)
+    try:
+        assert alone.run(save_alone, tmp_path / "run")[0] < 7
+    finally:
+        alone.end()
+    with bitsnap.Store(tmp_path / "run/bitsnap", read_only=True) as store:
+        assert store.labels() == {f"global_step{step}": step for step in (1, 8, 9)}

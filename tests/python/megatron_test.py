@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -234,6 +235,17 @@ def test_steps_without_a_complete_folder_are_removed_but_not_labelled_ones(tmp_p
     saved(tmp_path / "iter_0000005")
     new_place(tmp_path / "iter_0000006")
     assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [2, 4, 5]
+
+
+def test_steps_are_removed_although_the_agent_of_one_rank_holds_the_store(tmp_path: Path) -> None:
+    for iteration in (1, 2):
+        saved(tmp_path / f"iter_{iteration:07d}")
+    with bitsnap.Checkpointer(tmp_path / "bitsnap", agent=bitsnap.AgentOptions(linger=1.0)) as checkpointer:
+        checkpointer.save(3, {"w": 3}).result(60)  # type: ignore[union-attr]
+        shutil.rmtree(tmp_path / "iter_0000001")
+        assert new_place(tmp_path / "iter_0000004").step == 4
+        assert checkpointer.steps() == [2]
+        checkpointer.save(4, {"w": 4}).result(60)  # type: ignore[union-attr]
 
 
 def test_a_checkpoint_beside_folders_of_iterations_keeps_its_step(tmp_path: Path) -> None:
