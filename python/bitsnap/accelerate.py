@@ -252,7 +252,7 @@ def export(checkpoint: PathLike, folder: PathLike, *, opaque: Opaque = "refuse")
 
 
 def _newest_complete(parent: Path) -> str | None:
-    numbers = [(int(found[1]), path) for path in parent.iterdir() if (found := _NUMBER.search(path.name))]
+    numbers = [(int(match[1]), path) for path in parent.iterdir() if (match := _NUMBER.search(path.name))]
     found = newest_complete([path for _, path in sorted(numbers)], _incomplete_because)
     return None if found is None else str(found)
 

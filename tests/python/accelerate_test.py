@@ -83,7 +83,8 @@ def test_accelerate_resumes_from_an_export_bit_for_bit(
     ]
     folder = str(tmp_path / "plain")
     expected = call("train", folder=str(tmp_path / "on"), resume=str(stock[0] / "checkpoints" / "checkpoint_1"))
-    for options in (None, {}):  # Accelerate's folder is loaded in either way
+    ways: list[dict[str, Any] | None] = [None, {}]
+    for options in ways:  # Accelerate's folder is loaded in either way
         resumed = call("train", folder=str(tmp_path / f"on-{options}"), resume=folder, options=options)
         # Accelerate rounds the momenta of bfloat16 parameters, so that only the first loss is that of the whole run.
         assert resumed["losses"] == expected["losses"]
@@ -91,14 +92,13 @@ def test_accelerate_resumes_from_an_export_bit_for_bit(
 
 
 def test_two_processes_resume_with_their_own_random_generators(call: Calls, tmp_path: Path) -> None:
-    whole = call("train_on_ranks", folder=str(tmp_path / "stock"), meeting=str(tmp_path / "a"), bf16=False)
     ours = {"folder": str(tmp_path / "out"), "options": {}, "bf16": False}
-    begun = call("train_on_ranks", meeting=str(tmp_path / "b"), **ours)
+    whole = call("train_on_ranks", meeting=str(tmp_path / "a"), **ours)
     folder = tmp_path / "out" / "checkpoints" / "checkpoint_1"
-    resumed = call("train_on_ranks", meeting=str(tmp_path / "c"), resume=str(folder), **ours)
-    assert whole == begun == resumed == [0, 0]
+    resumed = call("train_on_ranks", meeting=str(tmp_path / "b"), resume=str(folder), **ours)
+    assert whole == resumed == [0, 0]
     for rank in range(2):
-        expected, found = (json.loads((tmp_path / f"{each}-{rank}.json").read_text()) for each in "ac")
+        expected, found = (json.loads((tmp_path / f"{each}-{rank}.json").read_text()) for each in "ab")
         assert found == {step: loss for step, loss in expected.items() if int(step) > 4}
     assert names(folder) == ["bitsnap.json", "random_states_1.pkl"]
 

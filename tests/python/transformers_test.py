@@ -168,17 +168,18 @@ def test_sigterm_saves_and_ends_the_training(
 
 
 def test_two_processes_resume_with_their_own_random_generators(call: Calls, tmp_path: Path) -> None:
-    whole = call("train_on_ranks", folder=str(tmp_path / "stock"), meeting=str(tmp_path / "a"))
-    begun = call("train_on_ranks", folder=str(tmp_path / "out"), meeting=str(tmp_path / "b"), options={}, last=4)
-    resumed = call("train_on_ranks", folder=str(tmp_path / "out"), meeting=str(tmp_path / "c"), options={}, resume=True)
-    assert whole == begun == resumed == [0, 0]
+    ours = {"folder": str(tmp_path / "out"), "options": {}}
+    folder = tmp_path / "out" / "checkpoint-4"
+    whole = call("train_on_ranks", meeting=str(tmp_path / "a"), **ours)
+    resumed = call("train_on_ranks", meeting=str(tmp_path / "b"), resume=str(folder), **ours)
+    assert whole == resumed == [0, 0]
     for rank in range(2):
-        expected, found = (json.loads((tmp_path / f"{meeting}-{rank}.json").read_text()) for meeting in "ac")
+        expected, found = (json.loads((tmp_path / f"{meeting}-{rank}.json").read_text()) for meeting in "ab")
         assert found == {step: loss for step, loss in expected.items() if int(step) > 4}
     assert len({(tmp_path / f"a-{rank}.json").read_text() for rank in range(2)}) == 2
-    assert "rng_state_1.pth" in folders(tmp_path / "out" / "checkpoint-4")
-    assert "rng_state_0.pth" not in folders(tmp_path / "out" / "checkpoint-4")
-    assert steps(tmp_path / "out") == [2, 4, 6, 8]
+    assert "rng_state_1.pth" in folders(folder)
+    assert "rng_state_0.pth" not in folders(folder)
+    assert steps(tmp_path / "out") == [2, 4, 9, 10]  # those after step 4 were saved again
 
 
 def test_what_is_missing_or_wrong_is_named(call: Calls, killed: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
