@@ -22,7 +22,7 @@ from bench.machine_description import describe
 from bench.results_tables import align
 
 CHECKPOINTS = 10
-EVERY = 5  # steps
+EVERY = 2  # steps
 
 
 class Result(NamedTuple):
@@ -58,14 +58,14 @@ def transformers_trainer(folder: Path, options: dict[str, Any] | None) -> Result
             str(folder),
             max_steps=last,
             save_steps=EVERY,
-            per_device_train_batch_size=4,
+            per_device_train_batch_size=2,
             learning_rate=1e-3,
             use_cpu=True,
             report_to=[],
             disable_tqdm=True,
             seed=0,
         )
-        tokens = torch.randint(200, (CHECKPOINTS * EVERY * 4, 64), generator=torch.Generator().manual_seed(0))
+        tokens = torch.randint(200, (CHECKPOINTS * EVERY * 2, 64), generator=torch.Generator().manual_seed(0))
         made = Timed(
             model=GPT2LMHeadModel(config),
             args=arguments,
