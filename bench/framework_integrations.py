@@ -1,6 +1,6 @@
 """Compares the checkpoints that frameworks write themselves with those of bitsnap's integrations.
 
-    python -m bench.framework_integrations [transformers]
+    python -m bench.framework_integrations [transformers] [accelerate] [lightning] [deepspeed]
 
 Each function trains one model twice: with the framework's own writer and with bitsnap. Measured are the bytes of ten
 checkpoints on disk, and the seconds of a save and of a resume. Prints Markdown for docs/measurements.md.
@@ -8,6 +8,7 @@ checkpoints on disk, and the seconds of a save and of a resume. Prints Markdown 
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+import bitsnap
 from bench.machine_description import describe
 from bench.results_tables import align
 
@@ -36,24 +38,52 @@ def size_of(folder: Path) -> int:
     return sum(files.values())
 
 
+def new_model() -> Any:
+    """A GPT-2 of 7 million parameters in float32."""
+    from transformers import GPT2Config, GPT2LMHeadModel, set_seed
+
+    set_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=8000, n_positions=64, n_embd=256, n_layer=6, n_head=8))
+
+
+def batches(count: int) -> torch.Tensor:
+    return torch.randint(200, (count, 2, 64), generator=torch.Generator().manual_seed(0))
+
+
+class Clock:
+    """The seconds of calls, and when the first step after a start began."""
+
+    def __init__(self) -> None:
+        self.saves: list[float] = []
+        self.stepped_at = 0.0
+
+    def timed(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            begin = time.perf_counter()
+            result = save(*arguments, **options)
+            self.saves.append(time.perf_counter() - begin)
+            return result
+
+        return call
+
+    def stepped(self) -> None:
+        self.stepped_at = self.stepped_at or time.perf_counter()
+
+
 def transformers_trainer(folder: Path, options: dict[str, Any] | None) -> Result:
-    """The Trainer with a GPT-2 of 7 million parameters in float32 and AdamW."""
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+    """The Trainer."""
+    from transformers import Trainer, TrainingArguments
 
     import bitsnap.transformers
 
-    saves: list[float] = []
+    clock = Clock()
 
     class Timed(Trainer):  # type: ignore[misc]
-        resumed_at = 0.0
-
         def training_step(self, *arguments: Any, **more: Any) -> Any:
-            self.resumed_at = self.resumed_at or time.perf_counter()
+            clock.stepped()
             return super().training_step(*arguments, **more)
 
     def trainer(last: int) -> Any:
-        set_seed(0)
-        config = GPT2Config(vocab_size=8000, n_positions=64, n_embd=256, n_layer=6, n_head=8)
         arguments = TrainingArguments(
             str(folder),
             max_steps=last,
@@ -65,42 +95,155 @@ def transformers_trainer(folder: Path, options: dict[str, Any] | None) -> Result
             disable_tqdm=True,
             seed=0,
         )
-        tokens = torch.randint(200, (CHECKPOINTS * EVERY * 2, 64), generator=torch.Generator().manual_seed(0))
+        tokens = batches(CHECKPOINTS * EVERY).flatten(0, 1)
         made = Timed(
-            model=GPT2LMHeadModel(config),
-            args=arguments,
-            train_dataset=[{"input_ids": each, "labels": each} for each in tokens],
+            model=new_model(), args=arguments, train_dataset=[{"input_ids": each, "labels": each} for each in tokens]
         )
         if options is not None:
             bitsnap.transformers.use(made, **options)
-        save = made._save_checkpoint
-
-        def timed(*given: Any, **more: Any) -> None:
-            begin = time.perf_counter()
-            save(*given, **more)
-            saves.append(time.perf_counter() - begin)
-
-        made._save_checkpoint = timed
+        made._save_checkpoint = clock.timed(made._save_checkpoint)
         return made
 
     trainer(CHECKPOINTS * EVERY).train()
     size = size_of(folder)
     resumed = trainer(CHECKPOINTS * EVERY + 1)
-    begin = time.perf_counter()
+    begin, clock.stepped_at = time.perf_counter(), 0.0
     resumed.train(resume_from_checkpoint=True)
-    return Result(size, median(saves[:CHECKPOINTS]), resumed.resumed_at - begin)
+    return Result(size, median(clock.saves[:CHECKPOINTS]), clock.stepped_at - begin)
 
 
+def accelerate_loop(folder: Path, options: dict[str, Any] | None) -> Result:
+    """A loop with Accelerate."""
+    from accelerate import Accelerator
+
+    import bitsnap.accelerate
+
+    clock = Clock()
+    accelerator = Accelerator(cpu=True)
+    if options is not None:
+        bitsnap.accelerate.use(accelerator, **options)
+    model = new_model()
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+    save = clock.timed(accelerator.save_state)
+    for step, tokens in enumerate(batches(CHECKPOINTS * EVERY), 1):
+        train_step(model, optimizer, tokens)
+        if step % EVERY == 0:
+            save(str(folder / f"step_{step}"))
+    accelerator.end_training()
+    begin = time.perf_counter()
+    accelerator.load_state(str(folder / f"step_{CHECKPOINTS * EVERY}"))
+    return Result(size_of(folder), median(clock.saves), time.perf_counter() - begin)
+
+
+def lightning_trainer(folder: Path, options: dict[str, Any] | None) -> Result:
+    """The Trainer of Lightning."""
+    import lightning
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    import bitsnap.lightning
+
+    clock = Clock()
+
+    class Module(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = new_model()
+
+        def training_step(self, batch: list[torch.Tensor]) -> Any:
+            clock.stepped()
+            tokens = batch[0][0]
+            return self.model(input_ids=tokens, labels=tokens).loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+    def fit(last: int, path: str | None) -> None:
+        checkpoints = ModelCheckpoint(folder, every_n_train_steps=EVERY, save_top_k=-1, filename="{step}")
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            max_steps=last,
+            callbacks=[checkpoints],
+            plugins=[] if options is None else [bitsnap.lightning.CheckpointIO(**options)],
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.save_checkpoint = clock.timed(trainer.save_checkpoint)
+        data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(batches(last)), batch_size=1)
+        trainer.fit(Module(), data, ckpt_path=path)
+
+    fit(CHECKPOINTS * EVERY, None)
+    size = size_of(folder)
+    begin, clock.stepped_at = time.perf_counter(), 0.0
+    fit(CHECKPOINTS * EVERY + 1, str(folder / f"step={CHECKPOINTS * EVERY}.ckpt"))
+    return Result(size, median(clock.saves[:CHECKPOINTS]), clock.stepped_at - begin)
+
+
+def deepspeed_zero(folder: Path, options: dict[str, Any] | None) -> Result:
+    """ZeRO 1 of DeepSpeed with bfloat16 weights and float32 masters, on one rank."""
+    os.environ.update(DS_ACCELERATOR="cpu", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    import deepspeed
+
+    import bitsnap.deepspeed
+
+    if not torch.distributed.is_initialized():
+        store = torch.distributed.HashStore()
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    # Collectives in shared memory, which would be compiled when they are first used.
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
+    clock = Clock()
+
+    def engine_of() -> Any:
+        model = new_model()
+        config = {
+            "train_micro_batch_size_per_gpu": 2,
+            "zero_optimization": {"stage": 1},
+            "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False,
+            "bf16": {"enabled": True},
+        }
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        made, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
+        if options is not None:
+            bitsnap.deepspeed.use(made, **options)
+        return made
+
+    engine = engine_of()
+    save = clock.timed(engine.save_checkpoint)
+    for step, tokens in enumerate(batches(CHECKPOINTS * EVERY), 1):
+        engine.backward(engine(input_ids=tokens, labels=tokens).loss)
+        engine.step()
+        if step % EVERY == 0:
+            save(str(folder))
+    engine.destroy()
+    size = size_of(folder)
+    engine = engine_of()
+    begin = time.perf_counter()
+    engine.load_checkpoint(str(folder))
+    seconds = time.perf_counter() - begin
+    engine.destroy()
+    return Result(size, median(clock.saves), seconds)
+
+
+def train_step(model: Any, optimizer: torch.optim.Optimizer, tokens: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    model(input_ids=tokens, labels=tokens).loss.backward()
+    optimizer.step()
+
+
+_WAYS: dict[str, dict[str, Any] | None] = {
+    "its own": None,
+    "bitsnap": {},
+    "bitsnap, agent": {"agent": bitsnap.AgentOptions(linger=1.0)},
+}
 WAYS: dict[str, tuple[Callable[[Path, Any], Result], dict[str, dict[str, Any] | None]]] = {
     "transformers": (
         transformers_trainer,
-        {
-            "the Trainer's own": None,
-            "bitsnap": {},
-            "bitsnap, weights=False": {"weights": False},
-            "bitsnap, weights=False, asynchronous=True": {"weights": False, "asynchronous": True},
-        },
+        {**_WAYS, "bitsnap, agent, weights=False": {"weights": False, "agent": bitsnap.AgentOptions(linger=1.0)}},
     ),
+    "accelerate": (accelerate_loop, _WAYS),
+    "lightning": (lightning_trainer, _WAYS),
+    "deepspeed": (deepspeed_zero, _WAYS),
 }
 
 

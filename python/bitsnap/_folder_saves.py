@@ -39,16 +39,16 @@ class FolderOptions:
 
     Args:
         settings: how they are coded, as in bitsnap.Store.
-        asynchronous: copy the state to shared memory, and let an agent compress and commit it while the training goes
-            on. The folder is a checkpoint when the agent has committed it.
         opaque: "pickle" pickles values that cannot be stored otherwise, and unpickles them; see bitsnap.save().
-        agent, memory: of the agent; see bitsnap.Checkpointer.
+        agent: a save copies the state to shared memory, and an agent compresses and commits it while the training goes
+            on. The folder is a checkpoint when the agent has committed it. See bitsnap.AgentOptions. None: a save
+            returns when it is committed.
+        memory: how much memory the agent may use. See bitsnap.MemoryOptions.
         timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
         threads: 0 for all that the process may use.
     """
 
     settings: Settings | str | None = None
-    asynchronous: bool = False
     opaque: Opaque = "refuse"
     agent: AgentOptions | None = None
     memory: MemoryOptions | None = None
@@ -57,6 +57,9 @@ class FolderOptions:
 
     def __post_init__(self) -> None:
         may_pickle(self.opaque)  # checks it
+        for value, kind in ((self.agent, AgentOptions), (self.memory, MemoryOptions)):
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(f"expected bitsnap.{kind.__name__} or None, got {value!r}")
         settings_of(self.settings)
 
 
@@ -67,9 +70,9 @@ class FolderSaves:
         self._options = options
         self._agents: AgentSaves | None = None
         self._references: dict[Path, Path] = {}  # of the folders, with their runs
-        if options.asynchronous:
+        if options.agent is not None:
             self._agents = AgentSaves(
-                options.agent or AgentOptions(),
+                options.agent,
                 options.memory,
                 settings=options.settings,
                 opaque=options.opaque,

@@ -200,7 +200,7 @@ def use(accelerator: Accelerator, **options: Any) -> Any:
 
     Args:
         accelerator: an Accelerator, or an object of a class that is derived from it.
-        **options: those of Options: settings, asynchronous, ...
+        **options: those of Options: settings, agent, ...
 
     Returns:
         the same accelerator.

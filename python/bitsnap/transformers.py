@@ -10,8 +10,8 @@ or, as a base of a class of your own, before other trainers:
     class MyTrainer(bitsnap.transformers.BitsnapTrainer, SFTTrainer): ...
 
 The folders ``checkpoint-500`` stay where they are, with the files that others read: config.json, the files of the
-tokenizer, trainer_state.json, training_args.bin, and model.safetensors unless it is left out. Optimizer, scheduler,
-scaler, random generators and the model are in the run ``bitsnap`` beside the folders.
+tokenizer, trainer_state.json, training_args.bin and model.safetensors. Optimizer, scheduler, scaler and random
+generators are in the run ``bitsnap`` beside the folders, and so is the model with ``use(trainer, weights=False)``.
 
 Trainings with FSDP, DeepSpeed, SageMaker or XLA save as they do without bitsnap.
 """
@@ -67,13 +67,14 @@ class Options(FolderOptions):
     """How checkpoints are saved.
 
     Args:
-        weights: write model.safetensors into the folders, too, as Transformers does, so that from_pretrained() reads
-            them. False saves these bytes; export() writes the file.
+        weights: write model.safetensors into the folders, as Transformers does, so that from_pretrained() reads them.
+            False: the model goes to the run, too, which takes less space; export() writes the file.
         settings: how they are coded, as in bitsnap.Store.
-        asynchronous: copy the state to shared memory, and let an agent compress and commit it while the training goes
-            on. The folder is a checkpoint when the agent has committed it.
         opaque: "pickle" pickles values that cannot be stored otherwise, and unpickles them; see bitsnap.save().
-        agent, memory: of the agent; see bitsnap.Checkpointer.
+        agent: a save copies the state to shared memory, and an agent compresses and commits it while the training goes
+            on. The folder is a checkpoint when the agent has committed it. See bitsnap.AgentOptions. None: a save
+            returns when it is committed.
+        memory: how much memory the agent may use. See bitsnap.MemoryOptions.
         timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
         threads: 0 for all that the process may use.
     """
@@ -174,7 +175,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
                 **staged(trainer._save_rng_state),
             },
         }
-        if self._saves_model():
+        if self._saves_model() and not self.checkpoint_options.weights:
             state["model"] = self.model.state_dict()
         self._save_to_run(output_dir, state)
 
@@ -184,7 +185,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         self._saves.save(output_dir, self.state.global_step, state)
         if self.args.push_to_hub:
             self._saves.wait()
-        elif self.checkpoint_options.asynchronous and (self.args.save_total_limit or 0) > 0:
+        elif self.checkpoint_options.agent is not None and (self.args.save_total_limit or 0) > 0:
             # The checkpoint before stays until this one is committed.
             self.args.save_total_limit += 1
             self._raised_limit = True
@@ -197,7 +198,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if self._saves is None:
             return
         self._saves.wait()
-        if self.checkpoint_options.asynchronous:
+        if self.checkpoint_options.agent is not None:
             for run in self._saves.runs:
                 rotate_checkpoints(
                     output_dir=str(run.parent),
@@ -271,7 +272,7 @@ def use(trainer: Trainer, **options: Any) -> Any:
 
     Args:
         trainer: a Trainer, or an object of a class that is derived from it, such as the trainers of TRL.
-        **options: those of Options: weights, asynchronous, settings, ...
+        **options: those of Options: weights, agent, settings, ...
 
     Returns:
         the same trainer.

@@ -36,12 +36,12 @@ def after(step: int, result: dict[str, Any]) -> dict[str, float]:
     return {key: loss for key, loss in result["losses"].items() if int(key) > step}
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("through_agent", [False, True])
 def test_a_killed_training_resumes_whole(
-    call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path, asynchronous: bool
+    call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path, through_agent: bool
 ) -> None:
     folder = tmp_path / "out"
-    arguments = {"folder": str(folder), "options": {"asynchronous": asynchronous}, "total_limit": 2}
+    arguments = {"folder": str(folder), "options": {"through_agent": through_agent}, "total_limit": 2}
     try:
         assert call.status("train", kill_in=6, **arguments)[0] == -9
         resumed = call("train", resume=True, **arguments)

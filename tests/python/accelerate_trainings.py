@@ -64,6 +64,8 @@ def train(
     )
     accelerator = Accelerator(cpu=True, project_config=project)
     if options is not None:
+        if options.pop("through_agent", False):
+            options["agent"] = bitsnap.AgentOptions()
         assert bitsnap.accelerate.use(accelerator, **options) is accelerator
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Dropout(0.2), torch.nn.Linear(128, 64))
     critic = torch.nn.Linear(64, 1).to(torch.bfloat16 if bf16 else torch.float32)

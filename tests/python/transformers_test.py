@@ -132,7 +132,7 @@ def test_an_agent_commits_what_a_killed_training_has_saved(
     call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "out"
-    arguments = {"folder": str(folder), "options": {"asynchronous": True}, "save_total_limit": 1}
+    arguments = {"folder": str(folder), "options": {"through_agent": True}, "save_total_limit": 1}
     try:
         assert call.status("train", kill_in=6, **arguments)[0] == -9
         # The checkpoint before stays until the agent has committed the next one.
@@ -149,12 +149,12 @@ def test_an_agent_commits_what_a_killed_training_has_saved(
         assert store.labels() == {"checkpoint-8": 8}
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("through_agent", [False, True])
 def test_sigterm_saves_and_ends_the_training(
-    call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path, asynchronous: bool
+    call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path, through_agent: bool
 ) -> None:
     folder = tmp_path / "out"
-    arguments = {"folder": str(folder), "options": {"asynchronous": asynchronous}, "enable_jit_checkpoint": True}
+    arguments = {"folder": str(folder), "options": {"through_agent": through_agent}, "enable_jit_checkpoint": True}
     try:
         ended = call("train", signal_at=5, **arguments)
         assert list(ended["losses"]) == ["1", "2", "3", "4", "5"]

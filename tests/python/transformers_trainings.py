@@ -106,6 +106,8 @@ def trainer_of(folder: str, options: dict[str, Any] | None, last: int = 8, **arg
     )
     trainer.losses = {}
     if options is not None:
+        if options.pop("through_agent", False):
+            options["agent"] = bitsnap.AgentOptions()
         assert bitsnap.transformers.use(trainer, **options) is trainer
     return trainer
 
