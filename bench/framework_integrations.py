@@ -187,8 +187,8 @@ def deepspeed_zero(folder: Path, options: dict[str, Any] | None) -> Result:
     import bitsnap.deepspeed
 
     if not torch.distributed.is_initialized():
-        store = torch.distributed.HashStore()
-        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+        meeting = f"file://{folder}.meeting"
+        torch.distributed.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
     # Collectives in shared memory, which would be compiled when they are first used.
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
     clock = Clock()
