@@ -38,6 +38,7 @@ class Save:
         self._state = state
         self._adam = adam
         self._stall_seconds = stall_seconds
+        self.began = time.monotonic() - stall_seconds
         self._was_staged = state.ticket != 0 and state.stage != "skipped"
         self._callbacks: list[DoneCallback] = []  # guarded by the lock of `saves`
 

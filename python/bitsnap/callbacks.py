@@ -6,6 +6,7 @@ They import none of these tools: the object they get needs only the one method t
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, Protocol
 
 from bitsnap._engine_saves import Save
@@ -26,7 +27,8 @@ class LoggingRun(Protocol):
 
 class TensorBoard:
     """Writes the costs of each finished save to TensorBoard, at its step: the seconds of the stall, of waiting for a
-    slot, of encoding and of writing, the stored bytes, the ratio, and whether it failed.
+    slot, of encoding and of writing, the stored bytes, the ratio, the lag, and whether it failed. The lag are the
+    seconds from the call of save() until this function heard that the save had ended.
 
     Args:
         writer: has ``add_scalar(tag, value, step)``, such as a SummaryWriter.
@@ -65,6 +67,34 @@ class WandB:
         if numbers:
             data = {self._prefix + name: value for name, value in numbers.items()}
             self._run.log({f"{self._prefix}step": save.step, **data}, commit=False)
+
+
+class MetricsClient(Protocol):
+    """The part of the module mlflow that is used."""
+
+    def log_metrics(self, metrics: dict[str, float], *, step: int, run_id: str) -> object: ...
+
+
+class MLflow:
+    """Logs the same values to a run of MLflow, at the step of the save.
+
+    Args:
+        client: has ``log_metrics(metrics, step=..., run_id=...)``, such as the module mlflow.
+        run_id: of the run, such as ``mlflow.active_run().info.run_id``: what is called on another thread has no active
+            run there.
+        prefix: the beginning of each name.
+    """
+
+    def __init__(self, client: MetricsClient, run_id: str, prefix: str = "bitsnap/") -> None:
+        self._client = client
+        self._run_id = run_id
+        self._prefix = prefix
+
+    def __call__(self, save: Save) -> None:
+        numbers = _numbers_of(save)
+        if numbers:
+            metrics = {self._prefix + name: value for name, value in numbers.items()}
+            self._client.log_metrics(metrics, step=save.step, run_id=self._run_id)
 
 
 class JsonLines:
@@ -108,5 +138,6 @@ def _numbers_of(save: Save) -> dict[str, float]:
             "write_seconds": state.write_seconds,
             "stored_bytes": float(state.stored_bytes),
             "ratio": state.ratio,
+            "lag_seconds": time.monotonic() - save.began,
         }
     return numbers

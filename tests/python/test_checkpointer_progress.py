@@ -86,12 +86,20 @@ def test_tools_for_watching_get_the_numbers_of_a_save_that_is_over(jobs: Jobs) -
             assert not commit
             self.lines.append(data)
 
-    writer, run = Writer(), WandBRun()
-    to_board, to_run = callbacks.TensorBoard(writer), callbacks.WandB(run)
+    class MLflow:
+        def __init__(self) -> None:
+            self.lines: list[tuple[dict[str, float], int, str]] = []
+
+        def log_metrics(self, metrics: dict[str, float], *, step: int, run_id: str) -> None:
+            self.lines.append((metrics, step, run_id))
+
+    writer, run, mlflow = Writer(), WandBRun(), MLflow()
+    to_board, to_run, to_mlflow = callbacks.TensorBoard(writer), callbacks.WandB(run), callbacks.MLflow(mlflow, "r7")
 
     def both(save: bitsnap.Save) -> None:
         to_board(save)
         to_run(save)
+        to_mlflow(save)
 
     with jobs(on_progress=both) as checkpointer:
         result = saved(checkpointer, 3, state_of(3)).result()
@@ -101,6 +109,10 @@ def test_tools_for_watching_get_the_numbers_of_a_save_that_is_over(jobs: Jobs) -
     assert run.metrics == [("bitsnap/step", None), ("bitsnap/*", "bitsnap/step")]
     assert [line["bitsnap/failed"] for line in run.lines] == [0.0, 1.0]
     line = run.lines[0]
+    assert line["bitsnap/lag_seconds"] >= result.stall_seconds + result.write_seconds
+    metrics, *place = mlflow.lines[0]
+    assert (metrics.keys(), place) == (line.keys() - {"bitsnap/step"}, [3, "r7"])
+    line = {name: value for name, value in line.items() if not name.endswith("lag_seconds")}
     assert line == {
         "bitsnap/step": 3,
         "bitsnap/failed": 0.0,
