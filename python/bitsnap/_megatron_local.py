@@ -52,7 +52,7 @@ class LocalCheckpointManager:
     Raises:
         ImportError: megatron-core or nvidia-resiliency-ext is not installed.
         UnsupportedError: there is a `repl_strategy`.
-        And what bitsnap.Checkpointer raises, at the first call of a method.
+        BitsnapError: what bitsnap.Checkpointer raises, at the first call of a method.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class LocalCheckpointManager:
         Raises:
             InvalidArgumentError: a value of the state cannot be stored; the message names its place.
             IoError: the state of another rank has not reached the memory.
-            And what else Checkpointer.save() raises, or has as its error. An asynchronous save raises all of them when
-            Megatron's queue checks it, also what the agent could not compress until then.
+            BitsnapError: what else Checkpointer.save() raises, or has as its error. An asynchronous save raises all of
+                them when Megatron's queue checks it, also what the agent could not compress until then.
         """
         self.latest_iteration = -1
         saved: Save | None = None

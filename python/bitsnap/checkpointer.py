@@ -337,7 +337,8 @@ class Checkpointer:
         """Waits as wait() does, and leaves the agent, which exits by itself. A second call does nothing.
 
         Raises:
-            as wait() does. The checkpointer is closed nevertheless, and the agent continues with staged states.
+            BitsnapError: as wait() does. The checkpointer is closed nevertheless, and the agent continues with staged
+                states.
         """
         if self._saves.is_forked or self._saves.is_let_go:
             return

@@ -281,7 +281,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
                 prunes or rolls back.
             IoError: the files could not be written.
             CancelledError: `progress` returned False.
-            If removing older checkpoints fails, the message says that the new one is saved.
+            BitsnapError: older checkpoints could not be removed. The message says that the new one is saved.
         """
         number = number_of(step, "step")
         packed = self._packed(state, roles, masters, metadata, opaque)
@@ -332,7 +332,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
             id, raw_bytes, stored_bytes and chunks of the file.
 
         Raises:
-            as save() does.
+            BitsnapError: as save() does.
         """
         packed = self._packed(state, roles, masters, metadata, opaque)
         with packed.adam.explained():

@@ -74,7 +74,7 @@ class Checkpointer:
     Raises:
         UnsupportedError: the model holds a FullyShardedDataParallel.
         InvalidArgumentError, TypeError: an argument has a wrong value or type.
-        And what bitsnap.Checkpointer() raises.
+        BitsnapError: what bitsnap.Checkpointer() raises.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class Checkpointer:
         Raises:
             InvalidArgumentError: a value cannot be stored; the message names its place.
             BusyError: with DistributedDataParallel, another process did not call this within the `timeout`.
-            And what bitsnap.Checkpointer.save() raises. With DistributedDataParallel, all processes raise what one of
-            them raised while it collected its state; otherwise the others do not hear of it, and their saves of this
-            step end as skipped.
+            BitsnapError: what bitsnap.Checkpointer.save() raises. With DistributedDataParallel, all processes raise
+                what one of them raised while it collected its state; otherwise the others do not hear of it, and their
+                saves of this step end as skipped.
         """
         return self._engine.save(step, self._state, metadata=metadata, opaque=self._opaque)
 
@@ -169,7 +169,7 @@ class Checkpointer:
             UnsupportedError: an optimizer makes no state before its first step, as LBFGS.
             NotFoundError: there is no such step.
             BusyError: another process did not call this within the `timeout` of the Checkpointer.
-            And what bitsnap.Checkpointer.restore() raises. Tensors may have been filled.
+            BitsnapError: what bitsnap.Checkpointer.restore() raises. Tensors may have been filled.
         """
         restoring, ranks = self._engine._restoring, self._ranks
         restoring.begin()
