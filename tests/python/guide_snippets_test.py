@@ -28,10 +28,14 @@ import bitsnap.lightning
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     "README.md",
+    "docs/index.md",
     "docs/guide/torch.md",
     "docs/guide/dcp.md",
     "docs/guide/lightning.md",
     "docs/guide/transformers.md",
+    "docs/guide/interfaces.md",
+    "docs/guide/how_it_works.md",
+    "docs/guide/questions.md",
 ]
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:torch.distributed is")]
@@ -45,11 +49,9 @@ def blocks(kind: str) -> Iterator[Any]:
             language, code = found.groups()
             line = text[: found.start()].count("\n") + 2
             assert language in ("", "sh", "python", "text"), f"{document}:{line}"
-            if (
-                language != "text"
-                and (language == "python") == (kind == "python")
-                and not code.startswith(("make ", "torchrun "))
-            ):
+            if language == "text":  # what a program prints
+                continue
+            if (language == "python") == (kind == "python") and not code.startswith(("make ", "torchrun ")):
                 yield pytest.param(f"{document}:{line}", code, id=f"{Path(document).stem}-{line}")
 
 
@@ -181,3 +183,31 @@ def test_the_commands_of_the_guides_run(clean: Path, place: str, code: str) -> N
         timeout=200,
     )
     assert done.returncode == 0, f"{place}: {done.stderr}{done.stdout}"
+
+
+def test_the_tutorial_runs_from_top_to_bottom(clean: Path) -> None:
+    text = (ROOT / "docs/guide/tutorial.md").read_text()
+    script = []
+    for language, code in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if language == "python":
+            name = re.match(r"# (\w+\.py)\n", code)
+            script.append(f"cat > {name[1]} <<'END'\n{code}END" if name else f"python - <<'END'\n{code}END")
+        else:
+            assert language in ("sh", "text")
+            script += [code] if language == "sh" else []
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(script)],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    (again,) = set(re.findall(r"^step 120 loss (.*)$", done.stdout, re.MULTILINE))  # resumed and unbroken
+    assert "killed\nbegins after step 80\n" in done.stdout
+    assert float.fromhex(again) < 1
+    sizes = re.search(r"(\d+) bytes: (\d+) exact, (\d+) bounded", done.stdout)
+    assert sizes is not None
+    raw, exact, bounded = map(int, sizes.groups())
+    assert 1.3 * bounded < exact < raw
