@@ -9,13 +9,15 @@ venv_python := .venv/bin/python
 # Where the set-up and the installed package stand recorded; both go away with the environment.
 packages_stamp := .venv/.packages-installed
 package_stamp := .venv/.bitsnap-installed
+docs_stamp := .venv/.docs-packages-installed
+docs_requirements := $(addprefix scripts/,requirements-docs.txt constraints.txt)
 requirements := $(addprefix scripts/,requirements-build.txt requirements-test.txt requirements-test-no-deps.txt constraints.txt)
 package_sources := $(shell find CMakeLists.txt pyproject.toml README.md LICENSE include src cmake cli interop python \
 	-type f -not -path '*/__pycache__/*' -not -path '*/.*' -not -name '*_test.*' -not -name '_bitsnap.pyi' 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup system-packages build demo test quick soak lint format bench bench-engine wheel check-wheel clean
+.PHONY: help setup system-packages build demo test quick soak lint format docs bench bench-engine wheel check-wheel clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +47,10 @@ lint: build ## Formatting, clang-tidy, ruff, mypy
 format: setup ## Format all sources
 	@scripts/format.sh
 
+docs: build $(docs_stamp) ## Write the documentation site to build/site, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(venv_python) -m mkdocs build --strict
+	@echo "build/site/index.html"
+
 bench: setup ## Measure bitsnap and its baselines on real training states; BENCH=--quick for a first look
 	@scripts/run_bench.sh $(BENCH)
 
@@ -64,6 +70,10 @@ clean: ## Remove what was built; .venv and the benchmark's trained states stay
 
 $(packages_stamp): $(requirements) | system-packages
 	@scripts/make_venv.sh $(PYTHON) .venv $(requirements)
+	@touch $@
+
+$(docs_stamp): $(docs_requirements) | $(packages_stamp)
+	@scripts/make_venv.sh $(PYTHON) .venv $(docs_requirements)
 	@touch $@
 
 # The build tree is kept, so that only what changed is compiled again; the compiler is the one of the preset `dev`, so that
