@@ -115,7 +115,7 @@ class CheckpointIO:
             InvalidArgumentError: a value cannot be stored; the message names its place.
             UnsupportedError: the path is a URL, or there are storage_options.
             ExistsError: the path is a directory.
-            and what Store.save() raises. Then the path leads to what it did before.
+            BitsnapError: what else Store.save() raises. Then the path leads to what it did before.
         """
         if storage_options is not None:
             raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {storage_options!r}")
@@ -136,7 +136,7 @@ class CheckpointIO:
         also with `opaque="pickle"`.
 
         Raises:
-            as load() does.
+            BitsnapError: as load() does.
         """
         reference = _local(path)
         if reference.is_file() and not may_be_reference(reference):
@@ -239,7 +239,7 @@ def export(path: PathLike, target: PathLike, *, opaque: Opaque = "refuse") -> No
         opaque: as in CheckpointIO.
 
     Raises:
-        as load() does.
+        BitsnapError: as load() does.
     """
     state = load(path, opaque=opaque)
     written = absolute(target)
