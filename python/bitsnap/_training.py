@@ -421,9 +421,11 @@ def _groups_of_replicas(model: torch.nn.Module) -> dict[int, Any]:
 
 
 def _random_state() -> dict[str, Any]:
+    # As a tensor: torch.load() refuses numpy's arrays in what `bitsnap convert` writes.
+    name, words, *rest = np.random.get_state()  # noqa: NPY002  what programs use
     return {
         "python": random.getstate(),
-        "numpy": np.random.get_state(),  # noqa: NPY002  what programs use
+        "numpy": (name, torch.from_numpy(words), *rest),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
     }
@@ -431,7 +433,8 @@ def _random_state() -> dict[str, Any]:
 
 def _set_random_state(state: Mapping[str, Any]) -> None:
     random.setstate(state["python"])
-    np.random.set_state(state["numpy"])  # noqa: NPY002
+    name, words, *rest = state["numpy"]
+    np.random.set_state((name, np.asarray(words), *rest))  # noqa: NPY002
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import bitsnap
 import bitsnap.torch
+from bitsnap._command import find_program
 from python.checkpointer_jobs import Jobs
 from python.same_bits import assert_same
 
@@ -163,6 +165,9 @@ def test_saving_before_the_first_step_leaves_the_optimizer_alone(jobs: Jobs) -> 
         assert again.train(2) == losses
         again.checkpointer.close()
         bitsnap.stop_agent(job=jobs.job, timeout=20)
+    converted = jobs.path.with_suffix(".pt")
+    subprocess.run([find_program(), "convert", f"{jobs.path}@0", converted], check=True, stdout=subprocess.DEVNULL)
+    assert torch.load(converted, weights_only=True)["model"].keys() == job.state()["model"].keys()
 
 
 def test_adams_numbers_and_masters_are_found(jobs: Jobs) -> None:
