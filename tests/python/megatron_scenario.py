@@ -262,6 +262,7 @@ def values(path: Path) -> None:
         except CheckpointException as caught:
             error = f"{type(caught).__name__}: {caught}"
         report(path, f"error {key}", error)
+    report(path, "narrow", narrow(path / "narrow"))
     bad = state()
     bad["rng"].data = [object()] if rank == 1 else []
     error = ""
@@ -272,6 +273,33 @@ def values(path: Path) -> None:
     found = [None] * ranks
     dist.all_gather_object(found, error)
     report(path, "refused", found)
+
+
+def narrow(parent: Path) -> bool:
+    """Whether weights and moments of few bits, as precision-aware optimizers have them, come back as they were."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    dtypes = {
+        "decoder.w": torch.float8_e4m3fn,
+        "optimizer.state.fp32_param.decoder.w": torch.float32,
+        "optimizer.state.exp_avg.decoder.w": torch.bfloat16,
+        "optimizer.state.exp_avg_sq.decoder.w": torch.float8_e5m2,
+        "optimizer.state.exp_avg.decoder.b": torch.float16,
+    }
+
+    def state() -> dict[str, ShardedTensor]:
+        rows = torch.randn(8, 64, generator=torch.Generator().manual_seed(rank)).abs()
+        return {
+            key: ShardedTensor.from_rank_offsets(key, rows.to(dtype), (0, rank, ranks)) for key, dtype in dtypes.items()
+        }
+
+    folder = new_folder(parent, 1)
+    dist_checkpointing.save(state(), str(folder))
+    wanted = state()
+    for tensor in wanted.values():
+        tensor.data = None
+    loaded = dist_checkpointing.load(wanted, str(folder))
+    found = {key: tensor.dtype for key, tensor in loaded.items()}
+    return same(loaded, {key: tensor.data for key, tensor in state().items()}) and found == dtypes
 
 
 def asynchronous(path: Path) -> None:

@@ -132,6 +132,7 @@ def test_values_keep_their_types_and_ranks(facts: dict[str, Any], strategy: str)
     assert facts[f"args {strategy}"]
     assert facts[f"rng {strategy}"]
     assert facts[f"tensor {strategy}"]
+    assert facts["narrow"]
 
 
 @needs_megatron
