@@ -13,6 +13,7 @@ still loaded.
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import shutil
 import sys
@@ -83,6 +84,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         self._pending: _Pending | None = None
         self._checkpointer: Checkpointer | None = None
         self._saves = 0
+        self._rank, self._ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
 
     def create(self, info: CheckpointCommitInfo) -> None:
         """Begins the checkpoint of a tag."""
@@ -149,6 +151,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             self._settle()
         finally:
             if self._checkpointer is not None:
+                atexit.unregister(self._finish_at_exit)
                 self._checkpointer._leave()
                 if self._is_locked():
                     tidy(self._checkpointer.path, self._options.timeout)
@@ -156,7 +159,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
 
     def _is_locked(self) -> bool:
         """Whether an agent may hold the run alone, so that only it can write: that of a single rank does."""
-        return self._options.agent is not None and torch.distributed.get_world_size() == 1
+        return self._options.agent is not None and self._ranks == 1
 
     def _together(self, save: Any) -> None:
         together = Together(f"{self._folder}: the save failed")
@@ -213,6 +216,9 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             self._checkpointer = None
         if self._checkpointer is None:
             self._checkpointer = self._options.checkpointer(new.run)
+            # Before the Checkpointer ends at the exit, too.
+            atexit.unregister(self._finish_at_exit)
+            atexit.register(self._finish_at_exit)
         save = self._checkpointer.save(
             new.saved.step, held, roles=dict(_roles_of(held)), metadata=new.metadata, opaque=self._options.opaque
         )
@@ -231,20 +237,27 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         assert pending is not None
         together = Together(f"{pending.new.run}: tag {pending.info.tag} was not saved")
         together.on_all(lambda: pending.save.result(self._options.timeout))
+        together.from_first(lambda: self._finish(pending, names_latest=names_latest))
 
-        def finish() -> None:
-            new = pending.new
-            with self._store(new.run) as store:
-                write_files(new, pending.names)
-                if self._is_locked():
-                    refer(new.reference, new.run, store.run_id, (new.saved,))
-                else:
-                    store.label(new.saved.step, new.label)
-                    paths.finish(store, new)
-            if names_latest:
-                write_durably(Path(pending.info.save_dir) / LATEST, str(pending.info.tag).encode())
+    def _finish(self, pending: _Pending, *, names_latest: bool) -> None:
+        """Completes a tag that has been committed."""
+        new = pending.new
+        with self._store(new.run) as store:
+            write_files(new, pending.names)
+            if self._is_locked():
+                refer(new.reference, new.run, store.run_id, (new.saved,))
+            else:
+                store.label(new.saved.step, new.label)
+                paths.finish(store, new)
+        if names_latest:
+            write_durably(Path(pending.info.save_dir) / LATEST, str(pending.info.tag).encode())
 
-        together.from_first(finish)
+    def _finish_at_exit(self) -> None:
+        """Completes the last tag if nobody has called cleanup(). The ranks cannot talk to each other any more."""
+        pending, self._pending = self._pending, None
+        if pending is not None and self._rank == 0:
+            pending.save.result(self._options.timeout)
+            self._finish(pending, names_latest=pending.info.save_latest)
 
     def _store(self, run: Path) -> Store:
         options = self._options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -156,6 +157,17 @@ def save_alone(rank: int, folder: Path) -> int:
     return count
 
 
+def save_and_end(rank: int, folder: Path) -> None:
+    """Saves through an agent, and ends as a program does that does not call destroy()."""
+    engine = new_engine(2)
+    use(engine, agent=bitsnap.AgentOptions(linger=1.0))
+    train(engine, range(1, 3))
+    engine.save_checkpoint(str(folder))
+    torch.distributed.destroy_process_group()
+    atexit._run_exitfuncs()
+    os._exit(0)
+
+
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     ranks = Ranks(tmp_path_factory.mktemp("meeting") / "ranks", RANKS)
@@ -263,7 +275,10 @@ def test_the_agent_of_one_rank_lets_deleted_tags_leave_the_run(tmp_path: Path) -
     alone = Ranks(tmp_path / "ranks", 1)
     try:
         assert alone.run(save_alone, tmp_path / "run")[0] < 7
+        alone.outcomes(save_and_end, tmp_path / "ended")
     finally:
         alone.end()
+    assert (tmp_path / "ended/latest").read_text() == "global_step2"
+    assert (tmp_path / "ended/global_step2/bitsnap.json").exists()
     with bitsnap.Store(tmp_path / "run/bitsnap", read_only=True) as store:
         assert store.labels() == {f"global_step{step}": step for step in (1, 8, 9)}
