@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from bitsnap import _path_checkpoints as paths
+from bitsnap._arguments import LARGEST_COUNT, milliseconds_of, number_of
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._job_options import AgentOptions, MemoryOptions
 from bitsnap._options import PathLike, native_path
@@ -31,6 +32,8 @@ from bitsnap.state import load
 from bitsnap.store import Store
 
 REFERENCE = paths.FOLDER_REFERENCE
+# Files of a framework's own checkpoint, which are not written beside a reference.
+_STOCK = ("optimizer.pt", "scheduler.pt", "optimizer.bin", "scheduler.bin")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class FolderOptions:
             if value is not None and not isinstance(value, kind):
                 raise TypeError(f"expected bitsnap.{kind.__name__} or None, got {value!r}")
         settings_of(self.settings)
+        milliseconds_of(self.timeout, "timeout")
+        number_of(self.threads, "threads", LARGEST_COUNT)
 
 
 class FolderSaves:
@@ -101,14 +106,19 @@ class FolderSaves:
             chosen = self._options
             with Store(run, settings=chosen.settings, timeout=chosen.timeout, threads=chosen.threads) as store:
                 new = paths.begin(store, reference, step)
-                store.save(new.saved.step, state, metadata=new.metadata, opaque=chosen.opaque, labels=new.label)
+                store.save(new.saved.step, state, metadata=new.metadata, opaque=chosen.opaque, labels=new.label or ())
                 paths.finish(store, new)
         self._references[reference] = run
+        for name in _STOCK:
+            (reference.parent / name).unlink(missing_ok=True)
 
-    def wait(self) -> None:
-        """Waits until agents have committed all saves."""
-        if self._agents is not None:
-            self._agents.wait()
+    def wait(self) -> bool:
+        """Waits until agents have committed all saves; whether the newest was."""
+        return self._agents is None or self._agents.wait()
+
+    def uncommitted(self) -> int:
+        """How many saves came after the newest committed one."""
+        return 0 if self._agents is None else self._agents.uncommitted()
 
     def leave(self) -> None:
         """Leaves the agents, which go on with what they have."""
@@ -133,8 +143,13 @@ class FolderSaves:
 
 
 def is_ours(folder: PathLike) -> bool:
-    """Whether the folder has a reference to a run."""
-    return (Path(folder) / REFERENCE).is_file()
+    """Whether the folder has a reference to a run, and the framework has not saved another checkpoint over it since."""
+    reference = Path(folder) / REFERENCE
+    if not reference.is_file():
+        return False
+    since = reference.stat().st_mtime_ns
+    stock = [path for path in (Path(folder) / name for name in _STOCK) if path.is_file()]
+    return not any(path.stat().st_mtime_ns > since for path in stock)
 
 
 def snapshot_of(folder: PathLike) -> Snapshot:

@@ -43,7 +43,7 @@ def named(optimizer: Any, names: Mapping[int, str]) -> dict[str, Any]:
 
 def numbered(state: Mapping[str, Any]) -> dict[str, Any]:
     """What named() was made of: as ``Optimizer.load_state_dict()`` takes it."""
-    if not {"state", "param_groups"} <= state.keys():
+    if not _has_parameters(state):
         return dict(state)
     number_of: dict[Any, int] = {}
     for group in state["param_groups"]:
@@ -66,7 +66,7 @@ def restore_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
     """
     state = numbered(saved)
     optimizer.load_state_dict(state)
-    if not {"state", "param_groups"} <= state.keys():
+    if not _has_parameters(state):
         return
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
@@ -78,9 +78,16 @@ def restore_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
                 slots[key] = value.to(loaded.device, copy=True)
 
 
+def _has_parameters(state: Mapping[str, Any]) -> bool:
+    groups = state.get("param_groups")
+    return "state" in state and isinstance(groups, list) and all("params" in group for group in groups)
+
+
 def _is_numbered(state: Mapping[str, Any], parameters: int) -> bool:
     """Whether a state has the structure that torch's optimizers give it."""
     groups = state.get("param_groups")
     if not isinstance(groups, list) or not isinstance(state.get("state"), Mapping):
         return False
-    return [number for group in groups for number in group["params"]] == list(range(parameters))
+    return _has_parameters(state) and [number for group in groups for number in group["params"]] == list(
+        range(parameters)
+    )

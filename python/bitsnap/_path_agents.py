@@ -18,7 +18,7 @@ from bitsnap._engine_saves import Save
 from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
 from bitsnap._options import PathLike, native_path
 from bitsnap._pickled_values import Opaque
-from bitsnap._references import Saved, absolute, refer
+from bitsnap._references import Saved, absolute, may_be_reference, refer, write_durably
 from bitsnap.agents import stop_agent
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import BitsnapError, BusyError, NotFoundError
@@ -69,10 +69,18 @@ class AgentSaves:
             self._runs[run] = _Run(self._checkpointer, run)
         self._runs[run].save(path, step, state, self._opaque, self._timeout)
 
-    def wait(self) -> None:
-        """Waits until no save makes further progress. Failures are warnings at the next save."""
+    def wait(self) -> bool:
+        """Waits until no save makes further progress. Failures are warnings at the next save.
+
+        Returns whether the newest save of each run was committed.
+        """
         for run in self._runs.values():
             run.wait(self._timeout)
+        return self.uncommitted() == 0
+
+    def uncommitted(self) -> int:
+        """The most saves of a run that came after its newest committed one: they are pending, or have failed."""
+        return max((run.uncommitted() for run in self._runs.values()), default=0)
 
     def leave(self) -> None:
         """Leaves the agents, which go on with what they have."""
@@ -81,11 +89,13 @@ class AgentSaves:
         self._runs.clear()
 
     def remove(self, path: PathLike, run_path: Path | None = None) -> bool:
-        """Removes a reference; its step follows later. False if no run of this process has it."""
+        """Removes a reference; its step follows later. False if no run of this process has it.
+
+        If what was saved since fails, the reference comes back until a newer checkpoint is committed.
+        """
         run = self._runs.get(paths.run_of(path) if run_path is None else run_path)
         if run is not None:
-            paths.unlink(absolute(path))
-            run.unneeded += 1
+            run.remove(absolute(path))
         return run is not None
 
     def close(self) -> None:
@@ -105,14 +115,20 @@ class _Run:
         self._checkpointer = make(path)
         self._path = path
         self._pending: dict[Saved, Save] = {}
+        self._newer: list[Save] = []  # than the newest that was committed
+        self._removed: dict[Path, bytes] = {}  # references that were removed while no newer one was committed
         self._newest: list[Saved] = []  # also if it failed: who waits for a step means one save
         self.unneeded = 0
 
     def save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float) -> None:
         if self.unneeded >= _MOST_UNNEEDED:
+            self.wait(timeout)
+            self._settle()
             tidy(self._path, timeout)  # the save below starts another agent
             self.unneeded = 0
         self._pending = {saved: save for saved, save in self._pending.items() if not save.done()}
+        self._removed.pop(path, None)
+        self._settle()
         with Store(self._path, read_only=True) as store:
             new = paths.begin(store, path, step, [*self._pending, *self._newest], forgets=False)
             run_id = store.run_id
@@ -124,6 +140,7 @@ class _Run:
             raise BusyError(f"{path}: the state was not copied, because no memory was free")
         refer(path, new.run, run_id, (new.saved, *new.earlier))
         self._pending[new.saved] = save
+        self._newer.append(save)
         self._newest = [new.saved]
         self.unneeded += len(new.earlier) > 0
 
@@ -132,11 +149,36 @@ class _Run:
             with contextlib.suppress(BitsnapError):  # a warning of the next save has it
                 save.wait_persisted(timeout)
 
+    def uncommitted(self) -> int:
+        for index in reversed(range(len(self._newer))):
+            if self._newer[index].stage == "persisted":
+                del self._newer[: index + 1]
+                break
+        return len(self._newer)
+
+    def remove(self, path: Path) -> None:
+        if self.uncommitted() > 0 and not path.is_symlink() and may_be_reference(path):
+            self._removed[path] = path.read_bytes()
+        paths.unlink(path)
+        self.unneeded += 1
+
+    def _settle(self) -> None:
+        """Brings back what was removed if all that was saved since has failed, until a newer one is committed."""
+        if self.uncommitted() == 0:
+            for path in self._removed:
+                paths.unlink(path)
+            self._removed.clear()
+        elif all(save.stage in ("failed", "skipped") for save in self._newer):
+            for path, content in self._removed.items():
+                write_durably(path, content)
+
     def leave(self) -> None:
         self._checkpointer._leave()
 
     def close(self, timeout: float) -> None:
         try:
+            self.wait(timeout)
+            self._settle()
             self._checkpointer.close()
         finally:
             tidy(self._path, timeout)

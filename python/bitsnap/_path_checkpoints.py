@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -38,6 +37,7 @@ from bitsnap.errors import (
     BitsnapError,
     CorruptError,
     ExistsError,
+    InvalidArgumentError,
     NotFoundError,
     RestoreWarning,
     UnsupportedError,
@@ -50,8 +50,6 @@ KEY = "bitsnap.path"
 RUN = "bitsnap"
 # The reference in the folder of a checkpoint, if the checkpoint is a folder.
 FOLDER_REFERENCE = "bitsnap.json"
-# What a run is called while it is deleted.
-_DELETED = ".bitsnap.deleted"
 # The longest wait for a save that an agent commits, in seconds.
 _LONGEST_WAIT = 600.0
 
@@ -79,7 +77,9 @@ class _Origin(NamedTuple):
 def run_of(reference: PathLike) -> Path:
     """The run of a path: beside the file, or beside the folder that has the reference."""
     path = absolute(reference)
-    return (path.parent.parent if path.name == FOLDER_REFERENCE else path.parent) / RUN
+    run = (path.parent.parent if path.name == FOLDER_REFERENCE else path.parent) / RUN
+    _check_is_not_the_run(path, run)
+    return run
 
 
 def save(
@@ -116,7 +116,7 @@ def save(
             metadata={**(metadata or {}), **new.metadata},
             opaque=opaque,
             files=files,
-            labels=new.label,
+            labels=new.label or (),
         )
         finish(store, new)
     return Place(run, new.saved.step)
@@ -139,6 +139,7 @@ def begin(
         ExistsError: the path is a directory.
     """
     path = absolute(reference)
+    _check_is_not_the_run(path, store.path)
     if path.is_dir():
         raise ExistsError(f"{path} is a directory; expected a file, or a path that does not exist")
     if forgets:
@@ -151,9 +152,26 @@ def begin(
     saved = Saved(max(step, max(taken, default=-1) + 1), secrets.token_hex(8))
     content = {"reference": name, "label": label, "save": saved.word, "step": step}
     found = None if path.is_symlink() else _read(path)
+    if _is_taken(store, label):
+        warnings.warn(f"{store.path}: the label {label!r} of another step stays there", stacklevel=3)
+        label = ""
     is_known = found is not None and found.run_id == store.run_id
     earlier = tuple(each for each in found.saves if each.step in taken) if found and is_known else ()
     return NewSave(path, store.path, saved, label, {KEY: json.dumps(content)}, earlier)
+
+
+def _check_is_not_the_run(path: Path, run: Path) -> None:
+    if path == run or path.parent == run:
+        raise InvalidArgumentError(f"{run} is the run of the checkpoints beside it: give this one another name")
+
+
+def _is_taken(store: Store, label: str) -> bool:
+    """Whether the user has given the label to a step that was not saved to the path of this name."""
+    step = store.labels().get(label)
+    if step is None:
+        return False
+    origin = _origin_of(store, step)
+    return origin is None or origin.label != label
 
 
 def finish(store: Store, new: NewSave) -> None:
@@ -165,8 +183,8 @@ def finish(store: Store, new: NewSave) -> None:
 def remove(path: PathLike, *, timeout: float = 600.0) -> None:
     """Removes the reference, and its step, unless another reference or a label of the user leads to it.
 
-    If nothing else is in the run, the run is deleted. A link is removed without what it leads to. A path that does not
-    exist is no error. `timeout` is that of Store.
+    The last step of the run stays until the next save, because a store has at least one. A link is removed without
+    what it leads to. A path that does not exist is no error. `timeout` is that of Store.
     """
     path = absolute(path)
     found = None if path.is_symlink() else _read(path)
@@ -174,15 +192,7 @@ def remove(path: PathLike, *, timeout: float = 600.0) -> None:
     if found is None or not is_store(native_path(found.run)):
         return
     with Store(found.run, create=False, timeout=timeout) as store:
-        gone = _forgotten(store)
-        is_all = len(gone) == len(store.steps())
-        if gone and not is_all:
-            store.remove(gone)
-    if is_all:  # and a store has at least one step
-        deleted = found.run.with_name(_DELETED)
-        shutil.rmtree(deleted, ignore_errors=True)
-        found.run.rename(deleted)
-        shutil.rmtree(deleted, ignore_errors=True)
+        forget(store, keep_newest=False)
 
 
 def unlink(path: Path) -> None:
@@ -210,12 +220,15 @@ def label(store: Store) -> None:
     labelled = set(store.labels().values())
     for step in store.steps():
         origin = None if step in labelled else _origin_of(store, step)
-        if origin is not None:
+        if origin is not None and not _is_taken(store, origin.label):
             store.label(step, origin.label)
 
 
 def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
-    referred, _ = _referred(store, _files_beside(store.path))
+    try:
+        referred, _ = _referred(store, _files_beside(store.path))
+    except OSError:  # what cannot be read now may lead to any step
+        return []
     referred |= {save.step for save in pending}
     labels = store.labels()
     found = []
@@ -225,7 +238,10 @@ def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
         if origin is None:
             continue
         # Which may lie deeper than the files beside the run.
-        own, is_unreadable = _referred(store, [store.path.parent / origin.reference])
+        try:
+            own, is_unreadable = _referred(store, [store.path.parent / origin.reference])
+        except OSError:
+            continue
         if step in own or is_unreadable:
             continue
         if all(label == origin.label for label, labelled in labels.items() if labelled == step):
@@ -257,7 +273,11 @@ def _target(reference: PathLike) -> tuple[Path, Reference]:
     path = absolute(reference)
     if path.is_symlink():
         path = Path(os.path.realpath(path))
-    return path, reference_of(path)
+    found = reference_of(path)
+    real = Path(os.path.realpath(path))
+    if real != path and not is_store(native_path(found.run)):  # a link leads to the folder
+        return real, reference_of(real)
+    return path, found
 
 
 def _committed(store: Store, path: Path, found: Reference) -> int:
@@ -338,17 +358,30 @@ def _referred(store: Store, files: Iterable[Path]) -> tuple[set[int], bool]:
             # Those after the first that is committed have been replaced.
             for save in found.saves:
                 steps.add(save.step)
-                if save.step in committed:
+                # The step may be that of another save, if this one was not committed.
+                if save.step in committed and (len(found.saves) == 1 or _is_of(store, save)):
                     break
     return steps, has_unreadable
 
 
+def _is_of(store: Store, save: Saved) -> bool:
+    origin = _origin_of(store, save.step)
+    return origin is not None and origin.word == save.word
+
+
 def _files_beside(run: Path) -> Iterator[Path]:
-    """Files in the directory of the run, and in its folders: checkpoints may have been copied or renamed."""
+    """Files that may be references: checkpoints may have been copied or renamed.
+
+    Those in the directory of the run and in its folders, and the references of folders in these.
+    """
     for path in run.parent.iterdir():
         if path == run:
             continue
+        if not path.is_dir():
+            yield path
+            continue
         try:
-            yield from (path,) if path.is_file() else (each for each in path.iterdir() if each.is_file())
-        except OSError:  # such as a folder that another process deletes
+            for each in path.iterdir():
+                yield each / FOLDER_REFERENCE if each.is_dir() else each
+        except FileNotFoundError:  # another process deletes the folder
             continue

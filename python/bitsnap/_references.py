@@ -65,11 +65,15 @@ def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...]) -> None:
 
 
 def may_be_reference(path: Path) -> bool:
-    """Whether a file begins as a reference does. False if there is none."""
+    """Whether a file begins as a reference does. False if there is none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return file.read(len(_BEGINNING)) == _BEGINNING
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
 
 

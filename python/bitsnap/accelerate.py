@@ -77,9 +77,12 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             And what bitsnap.Store.save() raises.
         """
         _check(self)
-        if self._saves is not None:
-            self._saves.wait()  # before Accelerate deletes the folders of older checkpoints
+        project = self.project_configuration
         with ExitStack() as patches:
+            # Accelerate deletes the folders of older checkpoints: not that of the newest committed one.
+            if self._saves is not None and not self._saves.wait() and project.total_limit is not None:
+                limit = project.total_limit + self._saves.uncommitted()
+                patches.enter_context(patch.object(project, "total_limit", limit))
             patches.enter_context(patch.object(_module, "save_accelerator_state", self._save))
             patches.enter_context(patch.object(_module, "save_custom_state", lambda *_, **__: None))
             return super().save_state(output_dir, safe_serialization, **options)
@@ -189,9 +192,11 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             each.load_state_dict(saved)
         self._custom_objects = []  # Accelerate has none left to load
         with tempfile.TemporaryDirectory() as folder:
-            write_files(part("files"), folder)
+            files = part("files")
+            write_files(files, folder)
             for path in Path(input_dir).glob(f"{RNG_STATE_NAME}_*.pkl"):  # of other processes
-                (Path(folder) / path.name).symlink_to(path.absolute())
+                if path.name not in files:
+                    (Path(folder) / path.name).symlink_to(path.absolute())
             return load_accelerator_state(folder, [], [], *others)
 
 

@@ -198,7 +198,8 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
 
     def _commit(self, new: paths.NewSave, names: list[list[str]]) -> None:
         with self._store(new.run) as store:
-            outcome = store.commit(new.saved.step, len(names), new.saved.word, metadata=new.metadata, labels=new.label)
+            labels = new.label or ()
+            outcome = store.commit(new.saved.step, len(names), new.saved.word, metadata=new.metadata, labels=labels)
             if not outcome:
                 raise BusyError(f"{new.run}: step {new.saved.step}: shards {outcome.missing} are missing")
             write_files(new, names)
@@ -247,7 +248,8 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             if self._is_locked():
                 refer(new.reference, new.run, store.run_id, (new.saved,))
             else:
-                store.label(new.saved.step, new.label)
+                if new.label:
+                    store.label(new.saved.step, new.label)
                 paths.finish(store, new)
         if names_latest:
             write_durably(Path(pending.info.save_dir) / LATEST, str(pending.info.tag).encode())
@@ -292,7 +294,7 @@ def use(
     threads: int = 0,
     agent: AgentOptions | None = None,
     memory: MemoryOptions | None = None,
-) -> None:
+) -> Any:
     """Lets a DeepSpeedEngine save its checkpoints to a run, and load them.
 
     Call it on all ranks, after deepspeed.initialize(). The run is the directory `bitsnap` beside the tags, so that each
@@ -312,6 +314,9 @@ def use(
             the agent fails, there is a BackgroundSaveWarning. See bitsnap.AgentOptions. None: save_checkpoint() returns
             when the checkpoint is durable.
         memory: how much memory agents may use. See bitsnap.MemoryOptions.
+
+    Returns:
+        the same engine.
 
     Raises:
         InvalidArgumentError: an argument has a wrong value.
@@ -333,7 +338,7 @@ def use(
     )
     engine.checkpoint_engine = ours
     if agent is None:
-        return
+        return engine
     stock = engine.save_checkpoint
 
     @wraps(stock)
@@ -343,6 +348,7 @@ def use(
         return result
 
     engine.save_checkpoint = save_checkpoint
+    return engine
 
 
 def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaque: Opaque = "refuse") -> Path:

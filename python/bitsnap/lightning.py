@@ -64,7 +64,7 @@ class CheckpointIO:
         InvalidArgumentError, TypeError: an argument has a wrong value.
     """
 
-    def __new__(cls, **_: Any) -> CheckpointIO:
+    def __new__(cls, *_: Any, **__: Any) -> CheckpointIO:
         bases = [module.plugins.CheckpointIO for module in _fabrics()]
         if any(issubclass(cls, base) for base in bases):
             return super().__new__(cls)
@@ -187,7 +187,8 @@ def sharded(
         UnsupportedError: it is another strategy, or saves whole checkpoints.
     """
     names = {each.__name__ for each in type(strategy).__mro__}
-    if "ModelParallelStrategy" not in names or not getattr(strategy, "_save_distributed_checkpoint", False):
+    is_of_trainer = hasattr(strategy, "remove_checkpoint") and "ModelParallelStrategy" in names
+    if not is_of_trainer or not getattr(strategy, "_save_distributed_checkpoint", False):
         raise UnsupportedError(
             "expected a ModelParallelStrategy of the Trainer with save_distributed_checkpoint=True, got "
             f"{type(strategy).__name__}"

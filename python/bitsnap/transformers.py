@@ -95,7 +95,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     checkpoint_options = Options()
     _saves: FolderSaves | None = None
     _is_in_checkpoint = False
-    _raised_limit = False  # whether save_total_limit is one larger until this save ends
+    _raised_limit = 0  # by how much save_total_limit is larger until this save ends
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
         """As Trainer.train()."""
@@ -134,8 +134,8 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         finally:
             self._is_in_checkpoint = False
             if self._raised_limit:
-                self.args.save_total_limit -= 1
-                self._raised_limit = False
+                self.args.save_total_limit -= self._raised_limit
+                self._raised_limit = 0
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """As Trainer.save_model()."""
@@ -186,9 +186,9 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if self.args.push_to_hub:
             self._saves.wait()
         elif self.checkpoint_options.agent is not None and (self.args.save_total_limit or 0) > 0:
-            # The checkpoint before stays until this one is committed.
-            self.args.save_total_limit += 1
-            self._raised_limit = True
+            # The newest committed checkpoint stays.
+            self._raised_limit = self._saves.uncommitted()
+            self.args.save_total_limit += self._raised_limit
 
     def _leaves_out_weights(self) -> bool:
         is_asked = self._is_in_checkpoint and not self.checkpoint_options.weights
@@ -197,8 +197,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     def _end_saves(self) -> None:
         if self._saves is None:
             return
-        self._saves.wait()
-        if self.checkpoint_options.agent is not None:
+        if self._saves.wait() and self.checkpoint_options.agent is not None:
             for run in self._saves.runs:
                 rotate_checkpoints(
                     output_dir=str(run.parent),
@@ -263,7 +262,8 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         with tempfile.TemporaryDirectory() as made:
             write_files(files, made)
             for path in Path(folder).glob("rng_state_*.pth"):  # of other processes
-                (Path(made) / path.name).symlink_to(path.absolute())
+                if path.name not in files:
+                    (Path(made) / path.name).symlink_to(path.absolute())
             yield made
 
 

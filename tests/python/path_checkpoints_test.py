@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import pytest
 
 import bitsnap
 from bitsnap import _path_checkpoints as paths, _references as references
-from bitsnap._path_checkpoints import place_of, remove, save, snapshot_of
+from bitsnap._folder_saves import is_ours
+from bitsnap._optimizer_states import numbered
+from bitsnap._path_checkpoints import FOLDER_REFERENCE, begin, forget, place_of, remove, save, snapshot_of
+from bitsnap._references import refer
 
 
 def state_of(value: int) -> dict[str, Any]:
@@ -101,13 +105,74 @@ def test_removing_a_path_removes_its_step_unless_something_else_leads_to_it(tmp_
         snapshot_of(tmp_path / "4.ckpt")
 
 
-def test_removing_the_last_path_removes_the_run(tmp_path: Path) -> None:
+def test_the_last_removed_step_stays_until_the_next_save(tmp_path: Path) -> None:
     for value in (1, 2):
         saved(tmp_path / f"{value}.ckpt", value)
     for value in (1, 2):
         remove(tmp_path / f"{value}.ckpt")
-    assert list(tmp_path.iterdir()) == []
-    assert saved(tmp_path / "3.ckpt", 1) == 1
+    assert steps(tmp_path) == [2]
+    assert saved(tmp_path / "3.ckpt", 1) == 3
+    assert steps(tmp_path) == [3]
+
+
+def test_a_checkpoint_has_not_the_name_of_the_run(tmp_path: Path) -> None:
+    saved(tmp_path / "a" / FOLDER_REFERENCE, 1)
+    for path in (tmp_path / "bitsnap", tmp_path / "bitsnap" / FOLDER_REFERENCE):
+        with pytest.raises(bitsnap.InvalidArgumentError, match="is the run of the checkpoints beside it"):
+            saved(path, 2)
+    assert value_at(tmp_path / "a" / FOLDER_REFERENCE) == 1
+
+
+def test_a_reference_that_cannot_be_read_now_keeps_all_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in (1, 2):
+        saved(tmp_path / f"{value}.ckpt", value)
+    (tmp_path / "1.ckpt").unlink()
+
+    def fail(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(paths, "may_be_reference", fail)
+        with bitsnap.Store(tmp_path / "bitsnap") as store:
+            forget(store)
+    assert steps(tmp_path) == [1, 2]
+    saved(tmp_path / "3.ckpt", 3)
+    assert steps(tmp_path) == [2, 3]
+
+
+def test_a_step_that_another_save_took_does_not_hide_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    saved(path, 1)
+    with bitsnap.Store(tmp_path / "bitsnap", read_only=True) as store:
+        new = begin(store, path, 2)  # which is never committed
+        refer(path, new.run, store.run_id, (new.saved, *new.earlier))
+    saved(tmp_path / "other.ckpt", 2)
+    assert steps(tmp_path) == [1, 2]
+    with pytest.warns(bitsnap.RestoreWarning, match="step 2"):
+        assert value_at(path) == 1
+
+
+def test_a_label_of_the_user_is_not_taken_by_a_path(tmp_path: Path) -> None:
+    saved(tmp_path / "a.ckpt", 1)
+    with bitsnap.Store(tmp_path / "bitsnap") as store:
+        store.label(1, "release")
+    remove(tmp_path / "a.ckpt")
+    with pytest.warns(UserWarning, match="the label 'release' of another step stays there"):
+        saved(tmp_path / "release", 2)
+    assert steps(tmp_path) == [1, 2]
+    assert labels(tmp_path)["release"] == 1
+
+
+def test_a_copy_that_lies_deeper_keeps_its_step_and_a_link_to_a_folder_leads_to_it(tmp_path: Path) -> None:
+    saved(tmp_path / "a" / FOLDER_REFERENCE, 1)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "best").symlink_to(tmp_path / "a")
+    assert value_at(tmp_path / "elsewhere" / "best" / FOLDER_REFERENCE) == 1
+    (tmp_path / "kept").mkdir()
+    shutil.copytree(tmp_path / "a", tmp_path / "kept" / "best")
+    shutil.rmtree(tmp_path / "a")
+    saved(tmp_path / "b" / FOLDER_REFERENCE, 2)
+    assert steps(tmp_path) == [1, 2]
 
 
 def test_the_last_deleted_step_is_a_base_of_the_next_save(tmp_path: Path) -> None:
@@ -286,3 +351,19 @@ def test_while_a_save_is_pending_its_path_leads_to_the_one_before(tmp_path: Path
         assert value_at(path) == 2
         paths.finish(store, new)
         assert store.steps() == [2]
+
+
+def test_a_folder_that_a_framework_saved_over_is_its_own(tmp_path: Path) -> None:
+    saved(tmp_path / "a" / FOLDER_REFERENCE, 1)
+    assert is_ours(tmp_path / "a")
+    stock = tmp_path / "a" / "optimizer.pt"
+    stock.touch()
+    for seconds, expected in ((-1, True), (1, False)):
+        time = (tmp_path / "a" / FOLDER_REFERENCE).stat().st_mtime + seconds
+        os.utime(stock, (time, time))
+        assert is_ours(tmp_path / "a") == expected
+
+
+def test_an_optimizer_state_of_another_kind_stays_as_it_is() -> None:
+    state = {"state": {}, "param_groups": [{"lr": 0.1}]}
+    assert numbered(state) == state
