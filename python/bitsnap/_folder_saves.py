@@ -20,7 +20,7 @@ import torch
 from bitsnap import _path_checkpoints as paths
 from bitsnap._arguments import LARGEST_COUNT, milliseconds_of, number_of
 from bitsnap._bitsnap import Settings, is_store
-from bitsnap._job_options import AgentOptions, MemoryOptions
+from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._options import PathLike, native_path
 from bitsnap._path_agents import AgentSaves
 from bitsnap._pickled_values import Opaque, may_pickle
@@ -60,9 +60,7 @@ class FolderOptions:
 
     def __post_init__(self) -> None:
         may_pickle(self.opaque)  # checks it
-        for value, kind in ((self.agent, AgentOptions), (self.memory, MemoryOptions)):
-            if value is not None and not isinstance(value, kind):
-                raise TypeError(f"expected bitsnap.{kind.__name__} or None, got {value!r}")
+        check_agent(self.agent, self.memory)
         settings_of(self.settings)
         milliseconds_of(self.timeout, "timeout")
         number_of(self.threads, "threads", LARGEST_COUNT)
@@ -108,9 +106,10 @@ class FolderSaves:
                 new = paths.begin(store, reference, step)
                 store.save(new.saved.step, state, metadata=new.metadata, opaque=chosen.opaque, labels=new.label or ())
                 paths.finish(store, new)
+            # Through an agent, they stay: the save may fail yet.
+            for name in _STOCK:
+                (reference.parent / name).unlink(missing_ok=True)
         self._references[reference] = run
-        for name in _STOCK:
-            (reference.parent / name).unlink(missing_ok=True)
 
     def wait(self) -> bool:
         """Waits until agents have committed all saves; whether the newest was."""

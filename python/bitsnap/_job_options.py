@@ -93,3 +93,10 @@ class AgentOptions:
         if not os.access(program, os.X_OK) or not program.is_file():
             raise NotFoundError(f"command: {str(program)!r} is not an executable program")
         return program
+
+
+def check_agent(agent: Any, memory: Any) -> None:
+    """Raises TypeError if they are neither None nor AgentOptions and MemoryOptions."""
+    for value, kind in ((agent, AgentOptions), (memory, MemoryOptions)):
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"expected bitsnap.{kind.__name__} or None, got {value!r}")

@@ -32,7 +32,7 @@ from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
 from bitsnap._deepspeed_files import LATEST, files_of, is_ours, latest_of, state_of, write_files
 from bitsnap._engine_saves import Save
-from bitsnap._job_options import AgentOptions, MemoryOptions
+from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, Role
 from bitsnap._path_agents import tidy
@@ -325,9 +325,7 @@ def use(
     if not hasattr(engine, "checkpoint_engine"):
         raise TypeError(f"engine must be a DeepSpeedEngine, as deepspeed.initialize() returns it, got {engine!r}")
     may_pickle(opaque)  # checks it
-    for value, kind in ((agent, AgentOptions), (memory, MemoryOptions)):
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"expected bitsnap.{kind.__name__} or None, got {value!r}")
+    check_agent(agent, memory)
     ours = CheckpointEngine(
         settings=settings_of(settings),
         opaque=opaque,

@@ -26,7 +26,7 @@ import torch
 
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
-from bitsnap._job_options import AgentOptions, MemoryOptions
+from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._lightning_shards import ShardedCheckpoints
 from bitsnap._options import PathLike
 from bitsnap._path_agents import AgentSaves
@@ -83,9 +83,7 @@ class CheckpointIO:
         threads: int = 0,
     ) -> None:
         may_pickle(opaque)  # checks it
-        for value, kind in ((agent, AgentOptions), (memory, MemoryOptions)):
-            if value is not None and not isinstance(value, kind):
-                raise TypeError(f"expected bitsnap.{kind.__name__} or None, got {value!r}")
+        check_agent(agent, memory)
         self._arguments: dict[str, Any] = {
             "settings": settings,
             "opaque": opaque,

@@ -31,7 +31,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from bitsnap import _megatron_versions as versions
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
-from bitsnap._job_options import AgentOptions, MemoryOptions
+from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._megatron_agent import AgentSave, close_all
 from bitsnap._megatron_convert import convert_all
 from bitsnap._megatron_folders import is_ours
@@ -85,9 +85,7 @@ def install(
     """
     global _options
     may_pickle(opaque)  # checks it
-    for value, kind in ((agent, AgentOptions), (memory, MemoryOptions)):
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"expected bitsnap.{kind.__name__} or None, got {value!r}")
+    check_agent(agent, memory)
     number = number_of(threads, "threads", LARGEST_COUNT)
     _options = Options(settings_of(settings), opaque, timeout, number, agent, memory)
     if _originals:

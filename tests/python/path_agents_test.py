@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import bitsnap
+from bitsnap._folder_saves import FolderOptions, FolderSaves, is_ours
 from bitsnap._path_agents import AgentSaves
-from bitsnap._path_checkpoints import place_of
+from bitsnap._path_checkpoints import FOLDER_REFERENCE, place_of
 from python.path_checkpoints_test import labels, state_of, steps, value_at
 
 
@@ -109,3 +110,18 @@ def test_a_state_that_cannot_be_stored_leaves_the_path_as_it_was(tmp_path: Path,
     with pytest.raises(bitsnap.ExistsError, match="is a directory"):
         saves.save(tmp_path, 2, state_of(2))
     assert value_at(tmp_path / "last.ckpt") == 1
+
+
+@pytest.mark.parametrize("agent", [None, bitsnap.AgentOptions(linger=2)])
+def test_what_a_framework_has_saved_itself_goes_when_the_save_over_it_is_committed(
+    tmp_path: Path, agent: bitsnap.AgentOptions | None
+) -> None:
+    stock = tmp_path / "a" / "optimizer.pt"
+    stock.parent.mkdir()
+    stock.touch()
+    folders = FolderSaves(FolderOptions(agent=agent))
+    folders.save(stock.parent, 1, state_of(1))
+    assert stock.exists() == (agent is not None)
+    assert is_ours(stock.parent)
+    folders.close()
+    assert value_at(stock.parent / FOLDER_REFERENCE) == 1
