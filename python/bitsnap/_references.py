@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from bitsnap._bitsnap import is_store
 from bitsnap._options import PathLike, native_path
@@ -65,16 +66,22 @@ def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...]) -> None:
 
 
 def may_be_reference(path: Path) -> bool:
-    """Whether a file begins as a reference does. False if there is none.
+    """Whether a file begins as a reference does. False if there is none, or something else, such as a pipe.
 
     Raises:
         OSError: it cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             return file.read(len(_BEGINNING)) == _BEGINNING
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def _opened(path: Path) -> BinaryIO:
+    if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for its other end
+        raise FileNotFoundError
+    return path.open("rb")
 
 
 def reference_of(path: Path) -> Reference:
@@ -86,7 +93,7 @@ def reference_of(path: Path) -> Reference:
         UnsupportedError: a newer version wrote it.
     """
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             content = json.loads(file.read(_LARGEST_REFERENCE))
         version, run_id = content["version"], content["run_id"]
         run = Path(os.path.normpath(path.parent / content["run"]))

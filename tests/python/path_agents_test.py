@@ -104,11 +104,12 @@ def test_a_path_is_removed_when_a_newer_checkpoint_is_there(tmp_path: Path, save
 
 
 def test_a_state_that_cannot_be_stored_leaves_the_path_as_it_was(tmp_path: Path, saves: AgentSaves) -> None:
+    (tmp_path / "folder").mkdir()
     saves.save(tmp_path / "last.ckpt", 1, state_of(1))
     with pytest.raises(bitsnap.InvalidArgumentError, match=r"state\['value'\]"):
         saves.save(tmp_path / "last.ckpt", 2, {"value": object()})
     with pytest.raises(bitsnap.ExistsError, match="is a directory"):
-        saves.save(tmp_path, 2, state_of(2))
+        saves.save(tmp_path / "folder", 2, state_of(2))
     assert value_at(tmp_path / "last.ckpt") == 1
 
 

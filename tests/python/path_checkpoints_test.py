@@ -105,6 +105,17 @@ def test_removing_a_path_removes_its_step_unless_something_else_leads_to_it(tmp_
         snapshot_of(tmp_path / "4.ckpt")
 
 
+def test_pipes_beside_checkpoints_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for pipe in (tmp_path / "pipe", tmp_path / "folder" / FOLDER_REFERENCE):
+        os.mkfifo(pipe)
+    for value in (1, 2):
+        saved(tmp_path / "last.ckpt", value)
+    assert steps(tmp_path) == [2]
+    with pytest.raises(bitsnap.NotFoundError, match="no checkpoint of bitsnap"):
+        snapshot_of(tmp_path / "pipe")
+
+
 def test_the_last_removed_step_stays_until_the_next_save(tmp_path: Path) -> None:
     for value in (1, 2):
         saved(tmp_path / f"{value}.ckpt", value)
