@@ -10,6 +10,7 @@ router works without Transformer Engine. Nothing else of Megatron or torch is ch
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import shutil
 import sys
@@ -278,10 +279,13 @@ def one_rank(rank: int, ranks: int, function: Callable[..., Any], meeting: Path,
     mode: Any = _OnCpu()
     mode.__enter__()  # until the process ends
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    code = 0
     try:
         function(path, *arguments)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
-        os._exit(1)  # the other ranks' collectives fail
-    os._exit(0)
+        code = 1
+    for child in multiprocessing.active_children():  # that of torch_dist's queue of results would stay for ever
+        child.kill()
+    os._exit(code)  # without a clean end, so that the other ranks' collectives fail
