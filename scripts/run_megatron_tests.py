@@ -16,7 +16,6 @@ Exits with 1 if a case passes with stock and fails with bitsnap.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fnmatch
 import functools
@@ -36,12 +35,12 @@ import sys
 import tempfile
 import time
 import types
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from upstream_tests import File, Outcome, arguments, compare, keep_log, report
 
 RANKS = 8
 _GRACE = 5.0  # seconds for the other ranks to fail, too
@@ -77,13 +76,6 @@ def tmp_path_dist_ckpt(tmp_path_factory):
     folder.mkdir(exist_ok=True)
     yield folder
 """
-
-
-class Outcome(NamedTuple):
-    """What one run of a case, or both together, gave."""
-
-    word: str  # "passed", "failed" or "left out"; of one run also "skipped"
-    reason: str = ""
 
 
 class NotInstalled(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -209,19 +201,16 @@ class Runs:
         gc.freeze()
         return recorder.cases
 
-    def outcome(self, case: str) -> Outcome:
+    def outcomes(self, file: Path, pattern: str) -> Iterator[tuple[str, Outcome]]:
+        for case in fnmatch.filter(self.cases(file), f"*{pattern}*"):
+            yield case.partition("::")[2], self._outcome(case)
+
+    def _outcome(self, case: str) -> Outcome:
         for pattern, reason in _DIFFERENT.items():
             if fnmatch.fnmatch(case, f"*{pattern}*"):
                 return Outcome("left out", f"bitsnap differs: {reason}")
-        stock = self._run(case, "stock")
-        if stock.word == "skipped":
-            return Outcome("left out", f"skipped with stock: {stock.reason}")
-        if stock.word == "failed":
-            return Outcome("left out", f"fails with stock too: {stock.reason}")
-        if not (self.folder / "touched").exists():
-            return Outcome("left out", "does not use the strategies of torch_dist")
-        ours = self._run(case, "ours")
-        return ours if ours.word in ("passed", "failed") else Outcome("failed", f"skipped: {ours.reason}")
+        used = (self.folder / "touched").exists
+        return compare(functools.partial(self._run, case), used, "does not use the strategies of torch_dist")
 
     def _run(self, case: str, storage: str) -> Outcome:
         for old in (*self.folder.glob("answer-*"), self.folder / "touched"):
@@ -269,9 +258,7 @@ class Runs:
         text = "".join(log.read_text(errors="replace") for log in logs if log.exists())
         for log in logs:
             log.unlink(missing_ok=True)
-        if self.keep is not None:
-            self.keep.mkdir(parents=True, exist_ok=True)
-            (self.keep / f"{name[:200]}.log").write_text(text)
+        keep_log(self.keep, name, text)
         return text
 
 
@@ -307,44 +294,13 @@ def copy_for_the_cpu(source: Path, into: Path) -> list[Path]:
     return sorted(path.relative_to(into) for path in (into / FOLDER).rglob("test_*.py"))
 
 
-def report(source: Path, only: str, pattern: str, runs: Runs) -> bool:
-    """Runs and prints everything. Whether no case failed."""
-    counts: Counter[str] = Counter()
-    for file in copy_for_the_cpu(source, runs.folder):
-        name = str(file.relative_to(FOLDER))
-        if not fnmatch.fnmatch(name, f"*{only}*"):
-            continue
-        try:
-            cases = runs.cases(file)
-        except RuntimeError as error:
-            print(f"{name}\n  left out   all cases: {error}", flush=True)
-            continue
-        print(name, flush=True)
-        here: Counter[str] = Counter()
-        for case in fnmatch.filter(cases, f"*{pattern}*"):
-            outcome = runs.outcome(case)
-            here[outcome.word] += 1
-            title = case.partition("::")[2]
-            print(f"  {outcome.word:<10} {title}{': ' if outcome.reason else ''}{outcome.reason}", flush=True)
-        print(f"  = {', '.join(f'{count} {word}' for word, count in sorted(here.items()))}", flush=True)
-        counts += here
-    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['left out']} left out")
-    return not counts["failed"]
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("dir", type=Path, help="the source repository of Megatron-LM")
-    parser.add_argument("--only", default="", help="run only the files whose names contain this pattern")
+    parser = arguments(__doc__ or "", "the source repository of Megatron-LM")
     parser.add_argument("--case", default="", help="run only the cases whose names contain this pattern")
-    parser.add_argument("--timeout", type=float, default=180.0, help="of one run of a case, in seconds")
-    parser.add_argument("--keep", type=Path, help="a folder for what each run prints")
     options = parser.parse_args()
-    source = options.dir.resolve()
-    if not (source / FOLDER).is_dir():
+    if not (options.dir / FOLDER).is_dir():
         parser.error(f"{options.dir} has no {FOLDER}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the ranks
-    keep = None if options.keep is None else options.keep.resolve()
     os.environ.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory(prefix="megatron-") as folder:
         os.chdir(folder)
@@ -352,7 +308,10 @@ def main() -> int:
         sys.meta_path.append(NotInstalled())
         for name in ("python.megatron_gpt", "bitsnap.megatron"):  # the slow imports, once
             importlib.import_module(name)
-        return 0 if report(source, options.only, options.case, Runs(Path(folder), options.timeout, keep)) else 1
+        runs = Runs(Path(folder), options.timeout, options.keep)
+        copies = copy_for_the_cpu(options.dir, runs.folder)
+        files = [File(str(file.relative_to(FOLDER)), runs.outcomes(file, options.case)) for file in copies]
+        return 0 if report(files, options.only) else 1
 
 
 if __name__ == "__main__":

@@ -16,9 +16,7 @@ Exits with 1 if a case passes with stock and fails with bitsnap.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import fnmatch
 import functools
 import importlib
 import json
@@ -30,10 +28,11 @@ import signal
 import sys
 import tempfile
 import unittest
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from upstream_tests import File, Outcome, arguments, compare, keep_log, report
 
 # Set in the process of a case. A process that a case spawns, such as that of an asynchronous save, imports this file as
 # its main module, and so gets the same storage.
@@ -58,16 +57,6 @@ _FOR_THE_CPU = [
     (re.compile(r"torch\.(cuda|accelerator)\.device_count\(\)"), "4"),
     (re.compile(r"torch\.cuda\.set_device\(.*\)"), "pass"),
 ]
-
-# Whose message says that a case needs a GPU after all.
-_NEEDS_GPU = re.compile(r"GPU|CUDA|NVIDIA|nccl|accelerator", re.IGNORECASE)
-
-
-class Outcome(NamedTuple):
-    """What one run of a case, or both together, gave."""
-
-    word: str  # "passed", "failed" or "left out"; of one run also "skipped"
-    reason: str = ""
 
 
 def use_fsdp_on_the_cpu() -> None:
@@ -246,19 +235,13 @@ class Runs:
             raise RuntimeError(f"{file.name} cannot be imported: {reason_of(log)}")
         return [str(name) for name in answer]
 
-    def outcome(self, file: Path, case: str) -> Outcome:
-        stock = self._run(file, case, "stock")
-        if stock.word == "skipped":
-            return Outcome("left out", f"skipped with stock: {stock.reason}")
-        if stock.word == "failed":
-            why = "needs a GPU" if _NEEDS_GPU.search(stock.reason) else "fails with stock too"
-            return Outcome("left out", f"{why}: {stock.reason}")
-        if not (self.folder / "touched").exists():
-            return Outcome("left out", "does not touch file storage")
-        ours = self._run(file, case, "ours")
-        if ours.word == "passed" and not (self.folder / "touched").exists():
-            return Outcome("failed", "bitsnap.dcp was not used")
-        return ours if ours.word in ("passed", "failed") else Outcome("failed", f"skipped: {ours.reason}")
+    def outcomes(self, file: Path) -> Iterator[tuple[str, Outcome]]:
+        touches = _FILE_STORAGE.search(file.read_text()) is not None
+        unused = "does not touch file storage"
+        for case in self.cases(file):
+            run = functools.partial(self._run, file, case)
+            outcome = compare(run, (self.folder / "touched").exists, unused) if touches else Outcome("left out", unused)
+            yield case, outcome
 
     def _run(self, file: Path, case: str, storage: str) -> Outcome:
         answer, log = self._child(storage, functools.partial(run_case, file, case), f"{file.stem}.{case}.{storage}")
@@ -285,9 +268,7 @@ class Runs:
             os.killpg(child.pid, signal.SIGKILL)  # with all that it has started
         child.join()
         text = log.read_text(errors="replace")
-        if self.keep is not None:
-            self.keep.mkdir(parents=True, exist_ok=True)
-            (self.keep / f"{name}.log").write_text(text)
+        keep_log(self.keep, name, text)
         if not ended:
             return None, f"no end after {self.timeout:g} seconds"
         return (json.loads(answer.read_text()) if answer.exists() else None), text
@@ -347,41 +328,8 @@ def copy_for_the_cpu(source: Path, into: Path, scratch: Path) -> list[Path]:
     return copies
 
 
-def report(source: Path, only: str, runs: Runs) -> bool:
-    """Runs and prints everything. Whether no case failed."""
-    counts: Counter[str] = Counter()
-    tests = runs.folder / "tests"
-    for file in copy_for_the_cpu(source, tests, runs.folder / "tmp"):
-        name = str(file.relative_to(tests))
-        if not fnmatch.fnmatch(name, f"*{only}*"):
-            continue
-        try:
-            cases = runs.cases(file)
-        except RuntimeError as error:
-            print(f"{name}\n  left out   all cases: {error}", flush=True)
-            continue
-        if not _FILE_STORAGE.search(file.read_text()):
-            print(f"{name}\n  left out   {len(cases)} cases: does not touch file storage", flush=True)
-            counts["left out"] += len(cases)
-            continue
-        print(name, flush=True)
-        here: Counter[str] = Counter()
-        for case in cases:
-            outcome = runs.outcome(file, case)
-            here[outcome.word] += 1
-            print(f"  {outcome.word:<10} {case}{': ' if outcome.reason else ''}{outcome.reason}", flush=True)
-        print(f"  = {', '.join(f'{count} {word}' for word, count in sorted(here.items()))}", flush=True)
-        counts += here
-    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['left out']} left out")
-    return not counts["failed"]
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("dir", type=Path, help="PyTorch's test/distributed/checkpoint")
-    parser.add_argument("--only", default="", help="run only the files whose names contain this pattern")
-    parser.add_argument("--timeout", type=float, default=180.0, help="of one run of a case, in seconds")
-    parser.add_argument("--keep", type=Path, help="a folder for what each run prints")
+    parser = arguments(__doc__ or "", "PyTorch's test/distributed/checkpoint")
     options = parser.parse_args()
     if not options.dir.is_dir():
         parser.error(f"{options.dir} is no directory")
@@ -389,8 +337,10 @@ def main() -> int:
         parser.error(f"{options.dir} has no files test_*.py")
     load_what_tests_need()
     with tempfile.TemporaryDirectory(prefix="torch-dcp-") as folder:
-        keep = None if options.keep is None else options.keep.resolve()
-        return 0 if report(options.dir, options.only, Runs(Path(folder), options.timeout, keep)) else 1
+        runs, tests = Runs(Path(folder), options.timeout, options.keep), Path(folder) / "tests"
+        copies = copy_for_the_cpu(options.dir, tests, Path(folder) / "tmp")
+        files = [File(str(file.relative_to(tests)), runs.outcomes(file)) for file in copies]
+        return 0 if report(files, options.only) else 1
 
 
 if os.environ.get(STORAGE):
