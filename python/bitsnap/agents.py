@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from typing import Any
 
 from bitsnap import _bitsnap
 from bitsnap._arguments import milliseconds_of, text_of
 from bitsnap._options import PathLike, absolute_path, native_path
-from bitsnap.errors import InvalidArgumentError
+from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError
 
 
 def agent_status(path: PathLike | None = None, *, job: str | None = None, timeout: float = 10.0) -> dict[str, Any]:
@@ -43,6 +45,16 @@ def stop_agent(
         NotFoundError: the job has no agent on this machine.
     """
     _bitsnap.stop_agent(_job_of(path, job), bool(abandon), milliseconds_of(timeout, "timeout"))
+
+
+def note_agent(error: BusyError, path: PathLike) -> None:
+    """Adds to the error of a busy store that it is an agent of this machine which writes to it, if it is one."""
+    with contextlib.suppress(BitsnapError):
+        process = agent_status(path, timeout=1.0)["process"]
+        error.add_note(
+            f"The agent of a training, process {process}, writes to the store until it has been idle for a while. "
+            f"`bitsnap agent stop {os.fsdecode(path)}` ends it."
+        )
 
 
 def _job_of(path: PathLike | None, job: str | None) -> str:

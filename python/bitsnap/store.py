@@ -28,7 +28,8 @@ from bitsnap._store_folders import StoreFolders
 from bitsnap._store_labels import StoreLabels, labels_of
 from bitsnap._store_pruning import StorePruning
 from bitsnap._store_tensors import StoreTensors
-from bitsnap.errors import InvalidArgumentError, NotFoundError
+from bitsnap.agents import note_agent
+from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
 from bitsnap.state import Keys, load
@@ -105,17 +106,21 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         self._settings = settings_of(settings)
         self._adam = adam_for_many(adam)
         self._packer = Packer()
-        self._native = _bitsnap.Store.open(
-            native_path(absolute_path(path, "path")),
-            access=self._access,
-            create=bool(create),
-            settings=self._settings,
-            keep_last=positive_of(keep_last, "keep_last"),
-            keep_every=positive_of(keep_every, "keep_every"),
-            keep_labelled=bool(keep_labelled),
-            base_memory_bytes=LARGEST if keep_base is True else number_of(keep_base, "keep_base"),
-            wait_ms=wait_ms,
-        )
+        try:
+            self._native = _bitsnap.Store.open(
+                native_path(absolute_path(path, "path")),
+                access=self._access,
+                create=bool(create),
+                settings=self._settings,
+                keep_last=positive_of(keep_last, "keep_last"),
+                keep_every=positive_of(keep_every, "keep_every"),
+                keep_labelled=bool(keep_labelled),
+                base_memory_bytes=LARGEST if keep_base is True else number_of(keep_base, "keep_base"),
+                wait_ms=wait_ms,
+            )
+        except BusyError as error:
+            note_agent(error, path)
+            raise
 
     @property
     def path(self) -> Path:

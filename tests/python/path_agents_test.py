@@ -44,6 +44,17 @@ def test_a_path_leads_to_its_newest_save_and_the_end_removes_the_others(tmp_path
     assert value_at(tmp_path / "last.ckpt") == 5
 
 
+def test_who_else_wants_to_write_hears_of_the_agent(tmp_path: Path, saves: AgentSaves) -> None:
+    saves.save(tmp_path / "last.ckpt", 1, state_of(1))
+    assert saves.wait()
+    with pytest.raises(bitsnap.BusyError) as caught:
+        bitsnap.Store(tmp_path / "bitsnap")
+    process = bitsnap.agent_status(tmp_path / "bitsnap")["process"]
+    [note] = caught.value.__notes__
+    assert f"process {process}" in note
+    assert f"bitsnap agent stop {tmp_path / 'bitsnap'}" in note
+
+
 def test_replaced_steps_leave_the_run_during_a_long_training(tmp_path: Path, saves: AgentSaves) -> None:
     most = 0
     for value in range(20):
