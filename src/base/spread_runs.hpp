@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace bitsnap {
 
@@ -24,6 +25,20 @@ struct SpreadRuns {
     constexpr std::uint32_t kGoldenRatio = 0x9E3779B9;
     const std::uint64_t share = static_cast<std::uint32_t>(run) * kGoldenRatio;
     return run * segment + static_cast<std::size_t>(share * places >> 32) * alignment;
+  }
+
+  // Copies the runs of `size` elements one after another, or all elements if there are no more than total(); returns
+  // the number of copied elements.
+  std::size_t gather(const std::byte* from, std::size_t size, std::size_t element_bytes, std::byte* to) const noexcept {
+    if (size <= total()) {
+      std::memcpy(to, from, size * element_bytes);
+      return size;
+    }
+    for (std::size_t run = 0; run < count; ++run) {
+      std::memcpy(to + run * elements * element_bytes, from + start(run, size) * element_bytes,
+                  elements * element_bytes);
+    }
+    return total();
   }
 };
 

@@ -5,14 +5,8 @@
 #include <array>
 #include <bit>
 
-#include "base/spread_runs.hpp"
-
 namespace bitsnap::codec {
 namespace {
-
-// Sampled elements, in runs: first a small sample shows whether a larger one is worth it.
-constexpr SpreadRuns kGlance{.count = 4, .elements = 16, .alignment = 16};
-constexpr SpreadRuns kLook{.count = 64, .elements = 16, .alignment = 16};
 
 // Elements that are searched for exceptions together.
 constexpr std::size_t kPartElements = 1024;
@@ -26,10 +20,11 @@ struct ZeroCounts {
   std::array<std::uint32_t, 24> counts{};
   std::uint32_t total = 0;
 
-  void add(ConstByteSpan data, std::size_t first, std::size_t count, std::size_t element_bytes,
-           unsigned mantissa_bits) noexcept {
+  ZeroCounts(ConstByteSpan data, DType dtype) noexcept {
+    const std::size_t element_bytes = element_size(dtype);
+    const unsigned mantissa_bits = mantissa_bits_of(dtype);
     const std::uint32_t magnitude = element_bytes == 2 ? 0x7fff : 0x7fffffff;
-    for (std::size_t i = first; i < first + count; ++i) {
+    for (std::size_t i = 0; i < data.size() / element_bytes; ++i) {
       const std::uint32_t bits = element_at(data, i, element_bytes) & magnitude;
       if (bits == 0) continue;
       ++counts[std::min(static_cast<unsigned>(std::countr_zero(bits)), mantissa_bits)];
@@ -41,21 +36,23 @@ struct ZeroCounts {
 }  // namespace
 
 unsigned choose_zero_bits(ConstByteSpan data, DType dtype) noexcept {
+  std::array<std::byte, kZerosLook.total() * sizeof(std::uint32_t)> room;
   const std::size_t element_bytes = element_size(dtype);
-  const std::size_t elements = data.size() / element_bytes;
-  const unsigned mantissa_bits = mantissa_bits_of(dtype);
-  ZeroCounts zeros;
-  const auto look_at = [&](const SpreadRuns& runs) {
-    if (elements <= runs.total()) return zeros.add(data, 0, elements, element_bytes, mantissa_bits);
-    for (std::size_t run = 0; run < runs.count; ++run) {
-      const std::size_t first = runs.start(run, elements);
-      zeros.add(data, first, runs.elements, element_bytes, mantissa_bits);
-    }
+  const auto sample = [&](const SpreadRuns& runs) {
+    const std::size_t elements = runs.gather(data.data(), data.size() / element_bytes, element_bytes, room.data());
+    return ConstByteSpan(room).first(elements * element_bytes);
   };
-  look_at(kGlance);
-  if (zeros.counts[0] * 8 > zeros.total) return 0;
-  zeros = {};
-  look_at(kLook);
+  return may_share_zeros(sample(kZerosGlance), dtype) ? shared_zero_bits(sample(kZerosLook), dtype) : 0;
+}
+
+bool may_share_zeros(ConstByteSpan glance, DType dtype) noexcept {
+  const ZeroCounts zeros(glance, dtype);
+  return zeros.counts[0] * 8 <= zeros.total;
+}
+
+unsigned shared_zero_bits(ConstByteSpan look, DType dtype) noexcept {
+  const ZeroCounts zeros(look, dtype);
+  const unsigned mantissa_bits = mantissa_bits_of(dtype);
   unsigned best = 0;
   std::int64_t most_saved = 8;  // the least saving that pays for the head
   std::uint32_t exceptions = 0;

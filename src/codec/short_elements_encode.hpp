@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/scratch.hpp"
+#include "base/spread_runs.hpp"
 #include "codec/short_elements.hpp"
 
 namespace bitsnap::codec {
@@ -19,6 +20,13 @@ struct Exception {
 // sampled elements share, except for a few exceptions if these cost less than they save. Returns 0 early if elements
 // share no zeros. Only shorten() looks at all elements.
 [[nodiscard]] unsigned choose_zero_bits(ConstByteSpan data, DType dtype) noexcept;
+
+// The same in two steps, from samples: whether a glance at the elements allows that they share zeros, and then how many
+// a look shows.
+inline constexpr SpreadRuns kZerosGlance{.count = 4, .elements = 16, .alignment = 16};
+inline constexpr SpreadRuns kZerosLook{.count = 64, .elements = 16, .alignment = 16};
+[[nodiscard]] bool may_share_zeros(ConstByteSpan glance, DType dtype) noexcept;
+[[nodiscard]] unsigned shared_zero_bits(ConstByteSpan look, DType dtype) noexcept;
 
 // Shortens the elements of a chunk part by part, in any order, and collects the exceptions. Its memory comes from the
 // open frame of a Scratch.

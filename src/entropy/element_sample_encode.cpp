@@ -1,15 +1,10 @@
-// Samples elements in runs of 16, spread evenly.
 #include "entropy/element_sample_encode.hpp"
 
 #include <bit>
 #include <cstring>
 
-#include "base/spread_runs.hpp"
-
 namespace bitsnap::entropy {
 namespace {
-
-constexpr SpreadRuns kElementRuns{.count = 128, .elements = 16, .alignment = 16};
 
 // Neighbours use different tables: equal neighbours would wait for each other's counter.
 constexpr std::size_t kTables = 4;
@@ -18,14 +13,14 @@ using Tables = std::array<std::array<std::uint16_t, 256>, kTables>;
 // Calls `body(first, elements)` for each sampled run; returns the number of elements.
 template <typename Body>
 inline std::size_t for_runs(const SplitShape& shape, Body&& body) noexcept {
-  if (shape.elements <= kElementRuns.total()) {
+  if (shape.elements <= kSymbolRuns.total()) {
     body(std::size_t{0}, shape.elements);
     return shape.elements;
   }
-  for (std::size_t run = 0; run < kElementRuns.count; ++run) {
-    body(kElementRuns.start(run, shape.elements), kElementRuns.elements);
+  for (std::size_t run = 0; run < kSymbolRuns.count; ++run) {
+    body(kSymbolRuns.start(run, shape.elements), kSymbolRuns.elements);
   }
-  return kElementRuns.total();
+  return kSymbolRuns.total();
 }
 
 template <typename Element>

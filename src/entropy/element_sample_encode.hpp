@@ -6,10 +6,14 @@
 #include <cstddef>
 
 #include "base/bytes.hpp"
+#include "base/spread_runs.hpp"
 #include "entropy/histogram.hpp"
 #include "entropy/split_elements.hpp"
 
 namespace bitsnap::entropy {
+
+// The sample; all elements if there are fewer.
+inline constexpr SpreadRuns kSymbolRuns{.count = 128, .elements = 16, .alignment = 16};
 
 // Counts the symbols of about 2,000 elements, or of all if there are fewer.
 void count_symbols(const std::byte* data, const SplitShape& shape, Histogram& counts) noexcept;

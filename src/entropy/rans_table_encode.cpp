@@ -131,6 +131,11 @@ RansTable single_rans_table(std::uint8_t symbol) noexcept {
   return table;
 }
 
+std::uint8_t commonest_symbol(const RansTable& table) noexcept {
+  const auto most = std::max_element(table.frequencies.begin(), table.frequencies.begin() + table.count);
+  return table.symbols[static_cast<std::size_t>(most - table.frequencies.begin())];
+}
+
 std::size_t write_rans_table(const RansTable& table, std::byte* out) noexcept {
   out[0] = static_cast<std::byte>(table.count);
   for (std::size_t i = 0; i < table.count; ++i) {

@@ -70,6 +70,9 @@ struct RansChoice {
 // The table of a block with one symbol.
 [[nodiscard]] RansTable single_rans_table(std::uint8_t symbol) noexcept;
 
+// What the unused lanes of the last round code.
+[[nodiscard]] std::uint8_t commonest_symbol(const RansTable& table) noexcept;
+
 // Writes the table, at most kMaxRansTableBytes; returns the bytes written.
 [[nodiscard]] std::size_t write_rans_table(const RansTable& table, std::byte* out) noexcept;
 

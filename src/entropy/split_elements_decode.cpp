@@ -1,5 +1,5 @@
-// Reads elements whose topmost byte is coded in lanes: docs/spec/rans.md. All fields are checked before a kernel runs,
-// and the final cursors after it.
+// Reads elements whose topmost byte is coded in lanes: docs/spec/rans.md. The final cursors are checked after the
+// kernel has run.
 #include "entropy/split_elements.hpp"
 
 #include <algorithm>
@@ -10,90 +10,33 @@
 #include "base/cpu_dispatch.hpp"
 #include "entropy/rans.hpp"
 #include "entropy/rans_decode_kernel.hpp"
+#include "entropy/split_payload.hpp"
 
 namespace bitsnap::entropy {
 namespace {
 
 static_assert(kDecodeLanes == kRansLanes && kDecodeGroups == kRansGroups);
 
-RansDecodeTable kernel_table(const RansTable& from) noexcept {
-  RansDecodeTable table{};
-  table.single = from.is_single();
-  table.escape_index = static_cast<std::uint8_t>(from.escape == 0 ? 16 : from.count);
-  unsigned start = 0;
-  for (std::size_t index = 0; index < 16; ++index) {
-    const bool repeats = index > from.count || (index == from.count && from.escape == 0);
-    if (repeats) {
-      table.symbols[index] = table.symbols[index - 1];
-      table.starts[index] = table.starts[index - 1];
-      table.frequencies[index] = table.frequencies[index - 1];
-      continue;
-    }
-    const unsigned frequency = index == from.count ? from.escape : from.frequencies[index];
-    table.symbols[index] = index == from.count ? std::uint8_t{0} : from.symbols[index];
-    table.starts[index] = static_cast<std::uint8_t>(start);
-    table.frequencies[index] = static_cast<std::uint8_t>(frequency);
-    start += frequency;
-  }
-  return table;
-}
-
-// The fields of a payload; each lies within it.
-struct Fields {
-  std::array<std::size_t, kRansGroups> stream_sizes;
-  std::size_t escapes_size;
-  ConstByteSpan rest;
-  ConstByteSpan tables;  // and everything after them
-};
-
-Result<Fields> read_fields(ConstByteSpan payload, const SplitShape& shape) {
-  ByteCursor cursor(payload);
-  Fields fields{};
-  for (std::size_t& size : fields.stream_sizes) {
-    BITSNAP_ASSIGN(size, cursor.read<std::uint32_t>("size of a stream"));
-  }
-  BITSNAP_ASSIGN(fields.escapes_size, cursor.read<std::uint32_t>("number of escapes"));
-  BITSNAP_ASSIGN(fields.rest, cursor.take(shape.rest_bytes(), "lower bytes of the elements"));
-  fields.tables = payload.subspan(cursor.offset());
-  return fields;
-}
-
-// Sets the cursors and the states of `at` from the bytes after the tables.
-Result<void> read_streams(ConstByteSpan bytes, const Fields& fields, RansDecoding& at) {
-  ByteCursor cursor(bytes);
+// The cursors and the states before the first element.
+RansDecoding begin_of(const SplitPayload& fields) noexcept {
+  RansDecoding at;
+  const std::uint8_t* const states = as_u8(fields.states);
   for (std::size_t group = 0; group < kRansGroups; ++group) {
-    BITSNAP_ASSIGN(const ConstByteSpan stream, cursor.take(fields.stream_sizes[group], "stream"));
-    at.in[group] = as_u8(stream);
+    at.in[group] = as_u8(fields.streams[group]);
+    std::copy_n(states + group * 2 * kRansLanes, kRansLanes, at.low[group]);
+    std::copy_n(states + (group * 2 + 1) * kRansLanes, kRansLanes, at.high[group]);
   }
-  BITSNAP_ASSIGN(const ConstByteSpan escapes, cursor.take(fields.escapes_size, "escapes"));
-  at.escapes = as_u8(escapes);
-  BITSNAP_ASSIGN(const ConstByteSpan states, cursor.take(kRansStateBytes, "states"));
-  if (cursor.remaining() != 0) {
-    return fail(ErrorKind::corrupt, std::to_string(cursor.remaining()) + " bytes after the states");
-  }
-  at.limit = as_u8(states) + states.size() - kReadableBehind;
-  for (std::size_t group = 0; group < kRansGroups; ++group) {
-    const std::uint8_t* const own = as_u8(states) + group * 2 * kRansLanes;
-    std::copy_n(own, kRansLanes, at.low[group]);
-    std::copy_n(own + kRansLanes, kRansLanes, at.high[group]);
-    for (std::size_t lane = 0; lane < kRansLanes; ++lane) {
-      if (at.high[group][lane] == 0) {
-        return fail(ErrorKind::corrupt, "state of lane " + std::to_string(lane) + " of group " + std::to_string(group) +
-                                            " is " + std::to_string(at.low[group][lane]) + ", expected at least " +
-                                            std::to_string(kRansFirstState));
-      }
-    }
-  }
-  return {};
+  at.escapes = as_u8(fields.escapes);
+  at.limit = states + kRansStateBytes - kReadableBehind;
+  return at;
 }
 
 // Compares where the kernels stopped with where the encoder began.
-Result<void> check_end(const RansDecoding& at, const RansDecoding& begin, const Fields& fields) {
+Result<void> check_end(const RansDecoding& at, const SplitPayload& fields) {
   for (std::size_t group = 0; group < kRansGroups; ++group) {
-    const auto used = static_cast<std::size_t>(at.in[group] - begin.in[group]);
-    if (used != fields.stream_sizes[group]) {
-      return fail(ErrorKind::corrupt, "stream " + std::to_string(group) + " of " +
-                                          std::to_string(fields.stream_sizes[group]) +
+    const ConstByteSpan stream = fields.streams[group];
+    if (at.in[group] != as_u8(stream) + stream.size()) {
+      return fail(ErrorKind::corrupt, "stream " + std::to_string(group) + " of " + std::to_string(stream.size()) +
                                           " bytes does not end with its last element");
     }
     for (std::size_t lane = 0; lane < kRansLanes; ++lane) {
@@ -105,8 +48,9 @@ Result<void> check_end(const RansDecoding& at, const RansDecoding& begin, const 
       }
     }
   }
-  if (static_cast<std::size_t>(at.escapes - begin.escapes) != fields.escapes_size) {
-    return fail(ErrorKind::corrupt, std::to_string(fields.escapes_size) + " escapes do not end with the last element");
+  if (at.escapes != as_u8(fields.escapes) + fields.escapes.size()) {
+    return fail(ErrorKind::corrupt,
+                std::to_string(fields.escapes.size()) + " escapes do not end with the last element");
   }
   return {};
 }
@@ -115,20 +59,10 @@ Result<void> check_end(const RansDecoding& at, const RansDecoding& begin, const 
 
 Result<void> decode_split(ConstByteSpan payload, const SplitShape& shape, ByteSpan out, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  BITSNAP_ASSIGN(Fields fields, read_fields(payload, shape));
   const std::size_t blocks = divide_up(shape.elements, kRansBlockElements);
   BITSNAP_ASSIGN(const std::span<RansDecodeTable> tables, scratch.take_array<RansDecodeTable>(blocks));
-  std::size_t tables_size = 0;
-  for (std::size_t block = 0; block < blocks; ++block) {
-    RansTable table;
-    auto used = read_rans_table(fields.tables.subspan(tables_size), table);
-    if (!used) return tl::unexpected(std::move(used).error().within("table of block " + std::to_string(block)));
-    tables[block] = kernel_table(table);
-    tables_size += *used;
-  }
-  RansDecoding at;
-  BITSNAP_TRY(read_streams(fields.tables.subspan(tables_size), fields, at));
-  const RansDecoding begin = at;
+  BITSNAP_ASSIGN(const SplitPayload fields, read_split_payload(payload, shape, tables));
+  RansDecoding at = begin_of(fields);
 
   const auto kernel = kernels<RansDecodeKernels>().decode[std::countr_zero(shape.element_bytes)][shape.rotated ? 1 : 0];
   const std::size_t rest_bytes = shape.element_bytes - 1;
@@ -152,7 +86,7 @@ Result<void> decode_split(ConstByteSpan payload, const SplitShape& shape, ByteSp
     kernel(at, tables[block], side_rest.data(), 1, side_elements.data());
     std::copy_n(side_elements.begin(), left * shape.element_bytes, elements + done * shape.element_bytes);
   }
-  return check_end(at, begin, fields);
+  return check_end(at, fields);
 }
 
 }  // namespace bitsnap::entropy

@@ -12,84 +12,31 @@
 #include "entropy/rans.hpp"
 #include "entropy/rans_encode_kernel.hpp"
 #include "entropy/rans_table_encode.hpp"
+#include "entropy/split_tables_encode.hpp"
 
 namespace bitsnap::entropy {
 namespace {
 
 static_assert(kEncodeLanes == kRansLanes && kEncodeGroups == kRansGroups);
 
-constexpr std::size_t kSizesBytes = (kRansGroups + 1) * sizeof(std::uint32_t);
-
-// The excess over the entropy of exponents and signs that is accepted, as a part of the elements' bits. Above it, a
-// slower form of float_split is worth its time (docs/decisions/0007-lane-coder.md).
-constexpr std::uint64_t kMaxLoss = 128;
-
-SplitShape block_shape(const SplitShape& shape, std::size_t block) noexcept {
-  const std::size_t first = block * kRansBlockElements;
-  return {.elements = std::min(kRansBlockElements, shape.elements - first),
-          .element_bytes = shape.element_bytes,
-          .rotated = shape.rotated,
-          .beside_bits = shape.beside_bits};
-}
-
-std::uint32_t sum_of(const Histogram& counts) noexcept {
-  std::uint32_t sum = 0;
-  for (const std::uint32_t count : counts) sum += count;
-  return sum;
-}
-
-// A lower bound for the cost of the sampled symbols. For elements that are not rotated, the lower bytes contain the
-// lowest exponent bit as raw bits, and the symbols contain a sign that is never set; the bound is reduced by what this
-// wastes.
-std::uint64_t least_cost(const std::byte* elements, const SplitShape& shape, std::uint64_t entropy) noexcept {
-  if (shape.rotated || shape.element_bytes == 1) return entropy;
-  SplitShape rotated = shape;
-  rotated.rotated = true;
-  Histogram counts;
-  count_symbols(elements, rotated, counts);
-  const std::uint64_t raw_bits = std::uint64_t{sum_of(counts)} << kCostBits;
-  const std::uint64_t exponents = entropy_of(counts);
-  return exponents > raw_bits ? exponents - raw_bits : 0;
-}
-
-// The tables of all blocks.
-struct TablesChoice {
-  bool are_worth_using = false;
-  std::uint64_t coded_bits = 0;  // of all symbols, estimated from the samples
-};
-
-// Chooses the table of each block.
-TablesChoice choose_tables(ConstByteSpan data, const SplitShape& shape, std::span<RansTable> tables) noexcept {
-  TablesChoice all;
-  std::uint64_t loss = 0;
-  bool any_coded = false;
-  for (std::size_t block = 0; block < tables.size(); ++block) {
-    const SplitShape own = block_shape(shape, block);
-    const std::byte* const elements = data.data() + block * kRansBlockElements * shape.element_bytes;
-    Histogram counts;
-    count_symbols(elements, own, counts);
-    const RansChoice choice = choose_rans_table(counts);
-    tables[block] = choice.table;
-    if (choice.table.count == 1 && has_one_symbol(elements, own)) {
-      tables[block] = single_rans_table(choice.table.symbols[0]);
-      continue;
-    }
-    any_coded = true;
-    all.coded_bits += choice.cost * own.elements / sum_of(counts) >> kCostBits;
-    const std::uint64_t least = least_cost(elements, own, entropy_of(counts));
-    if (choice.cost > least) loss += (choice.cost - least) * own.elements / sum_of(counts);
+class ElementsAtHand final : public SplitSamples {
+ public:
+  ElementsAtHand(ConstByteSpan data, const SplitShape& shape) noexcept
+      : data_(data), block_bytes_(kRansBlockElements * shape.element_bytes) {}
+  ConstByteSpan of_all() const noexcept override { return data_; }
+  ConstByteSpan of_block(std::size_t block) const noexcept override {
+    return data_.subspan(block * block_bytes_, std::min(block_bytes_, data_.size() - block * block_bytes_));
   }
-  const std::uint64_t bits = std::uint64_t{shape.elements} * (shape.element_bytes * 8 + shape.beside_bits);
-  all.are_worth_using = any_coded && (loss >> kCostBits) <= bits / kMaxLoss;
-  return all;
-}
+  bool has_one_symbol(std::size_t block, const SplitShape& shape) const noexcept override {
+    SplitShape own = shape;
+    own.elements = of_block(block).size() / shape.element_bytes;
+    return entropy::has_one_symbol(of_block(block).data(), own);
+  }
 
-// The bytes of a payload besides the coded symbols.
-std::size_t fixed_size(const SplitShape& shape, std::span<const RansTable> tables) noexcept {
-  std::size_t size = kSizesBytes + shape.rest_bytes() + kRansStateBytes;
-  for (const RansTable& table : tables) size += 1 + 2 * table.count;
-  return size;
-}
+ private:
+  const ConstByteSpan data_;
+  const std::size_t block_bytes_;
+};
 
 // Makes elements of this symbol, for the unused lanes of the last round.
 void fill_with_symbol(std::uint8_t symbol, const SplitShape& shape, std::span<std::uint8_t> elements) noexcept {
@@ -99,11 +46,6 @@ void fill_with_symbol(std::uint8_t symbol, const SplitShape& shape, std::span<st
   for (std::size_t i = 0; i < elements.size(); i += shape.element_bytes) {
     std::memcpy(elements.data() + i, &element, shape.element_bytes);
   }
-}
-
-std::uint8_t commonest_symbol(const RansTable& table) noexcept {
-  const auto most = std::max_element(table.frequencies.begin(), table.frequencies.begin() + table.count);
-  return table.symbols[static_cast<std::size_t>(most - table.frequencies.begin())];
 }
 
 // The streams; kernels write each downwards into its own buffer.
@@ -141,7 +83,7 @@ Result<void> encode_blocks(ConstByteSpan data, const SplitShape& shape, std::spa
   const auto* const elements = reinterpret_cast<const std::uint8_t*>(data.data());
   for (std::size_t block = tables.size(); block-- > 0;) {
     const std::size_t first = block * kRansBlockElements;
-    const std::size_t count = block_shape(shape, block).elements;
+    const std::size_t count = std::min(kRansBlockElements, shape.elements - first);
     const std::size_t rounds = count / kRansRoundElements;
     const std::size_t left = count % kRansRoundElements;
     RansEncodeTable table;
@@ -186,31 +128,29 @@ class Writer {
 
 std::size_t max_split_size(const SplitShape& shape) noexcept {
   // A payload that would be longer than the elements is not assembled.
-  return std::max(kSizesBytes + shape.rest_bytes(), shape.elements * shape.element_bytes);
+  return std::max(kSplitSizesBytes + shape.rest_bytes(), shape.elements * shape.element_bytes);
 }
 
 Result<std::optional<std::size_t>> estimate_split(ConstByteSpan data, const SplitShape& shape, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  if (!rest_looks_random(data.data(), shape)) return std::nullopt;
   BITSNAP_ASSIGN(const std::span<RansTable> tables,
                  scratch.take_array<RansTable>(divide_up(shape.elements, kRansBlockElements)));
-  const TablesChoice choice = choose_tables(data, shape, tables);
+  const SplitTables choice = choose_split_tables(ElementsAtHand(data, shape), shape, tables);
   if (!choice.are_worth_using) return std::nullopt;
-  return fixed_size(shape, tables) + static_cast<std::size_t>(choice.coded_bits / 8);
+  return fixed_split_size(shape, tables) + static_cast<std::size_t>(choice.coded_bits / 8);
 }
 
 Result<std::optional<std::size_t>> encode_split(ConstByteSpan data, const SplitShape& shape, ByteSpan out,
                                                 Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  if (!rest_looks_random(data.data(), shape)) return std::nullopt;
   BITSNAP_ASSIGN(const std::span<RansTable> tables,
                  scratch.take_array<RansTable>(divide_up(shape.elements, kRansBlockElements)));
-  if (!choose_tables(data, shape, tables).are_worth_using) return std::nullopt;
+  if (!choose_split_tables(ElementsAtHand(data, shape), shape, tables).are_worth_using) return std::nullopt;
   BITSNAP_ASSIGN(Streams streams, take_streams(shape, scratch));
-  auto* const rest = reinterpret_cast<std::uint8_t*>(out.data()) + kSizesBytes;
+  auto* const rest = reinterpret_cast<std::uint8_t*>(out.data()) + kSplitSizesBytes;
   BITSNAP_TRY(encode_blocks(data, shape, tables, streams.at, rest, scratch));
 
-  std::size_t size = fixed_size(shape, tables) + streams.escapes_size();
+  std::size_t size = fixed_split_size(shape, tables) + streams.escapes_size();
   for (std::size_t group = 0; group < kRansGroups; ++group) size += streams.size_of(group);
   if (size >= data.size()) return std::nullopt;
 

@@ -50,6 +50,9 @@ inline constexpr std::size_t kFloatSplitHeaderBytes = 1;
          packed_row_bytes(divide_up(last, kGroupColumns), low_bits);
 }
 
+// The writer codes shorter chunks as planes: the states of the lanes would cost more than lanes save.
+inline constexpr std::size_t kMinLanesBytes = std::size_t{128} << 10;
+
 // Whether elements of this dtype can be coded in lanes. The topmost byte of an f16 contains mantissa bits, which make
 // too many symbols.
 [[nodiscard]] constexpr bool suits_lanes(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f32; }

@@ -13,9 +13,6 @@
 namespace bitsnap::codec {
 namespace {
 
-// Shorter chunks use planes: the states of the lanes would cost more than lanes save.
-constexpr std::size_t kMinLanesBytes = std::size_t{128} << 10;
-
 // The estimate of planes encodes a sixteenth of the chunk, in runs long enough for Huffman tables.
 constexpr SpreadRuns kPlaneRuns{.count = 16, .elements = 1024, .alignment = 16};
 static_assert(kPlaneRuns.total() * 4 < kMinLanesBytes && kMinLanesBytes / 4 >= kPlaneRuns.total());
@@ -40,13 +37,10 @@ class FloatSplitEncoder final : public Encoder {
       return Encoder::analyze(data, context, elements, scratch);
     }
     const std::size_t element_bytes = element_size(context.dtype);
-    const std::size_t run_bytes = kPlaneRuns.elements * element_bytes;
-    const auto run_of = [&](std::size_t run) {
-      return data.subspan(kPlaneRuns.start(run, elements) * element_bytes, run_bytes);
-    };
     bool has_sign = false;
     for (std::size_t run = 0; run < kPlaneRuns.count && !has_sign; ++run) {
-      has_sign = entropy::any_sign_bit_set(run_of(run).data(), kPlaneRuns.elements, element_bytes);
+      const std::byte* const first = data.data() + kPlaneRuns.start(run, elements) * element_bytes;
+      has_sign = entropy::any_sign_bit_set(first, kPlaneRuns.elements, element_bytes);
     }
     const unsigned zero_bits = choose_zero_bits(data, context.dtype);
     if (zero_bits == 0) {
@@ -56,10 +50,8 @@ class FloatSplitEncoder final : public Encoder {
       if (size) return Estimate{.payload_bytes = kFloatSplitHeaderBytes + *size};
     }
     const Scratch::Frame frame(scratch);
-    BITSNAP_ASSIGN(const ByteSpan sample, scratch.take(kPlaneRuns.count * run_bytes));
-    for (std::size_t run = 0; run < kPlaneRuns.count; ++run) {
-      std::memcpy(sample.data() + run * run_bytes, run_of(run).data(), run_bytes);
-    }
+    BITSNAP_ASSIGN(const ByteSpan sample, scratch.take(kPlaneRuns.total() * element_bytes));
+    kPlaneRuns.gather(data.data(), elements, element_bytes, sample.data());
     if (zero_bits > 0) {
       const ShortFloats floats{.dtype = context.dtype, .zero_bits = zero_bits};
       BITSNAP_ASSIGN(const std::optional<std::size_t> size,
