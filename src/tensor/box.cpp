@@ -21,9 +21,7 @@ bool lies_in(const Box& box, std::span<const std::uint64_t> shape) noexcept {
 }
 
 std::optional<Box> intersection(const Box& a, const Box& b) {
-  Box common;
-  common.offset.resize(a.offset.size());
-  common.extent.resize(a.offset.size());
+  Box common = a;
   for (std::size_t i = 0; i < a.offset.size(); ++i) {
     const std::uint64_t begin = std::max(a.offset[i], b.offset[i]);
     const std::uint64_t end = std::min(a.offset[i] + a.extent[i], b.offset[i] + b.extent[i]);
