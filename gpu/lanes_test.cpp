@@ -1,0 +1,186 @@
+// Tests of the kernels for GPUs without one: their source, run by an emulated warp, writes what the codec writes, reads
+// what it wrote, and refuses what it refuses.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "codec/builtin_codecs.hpp"
+#include "codec/coding_testing.hpp"
+#include "codec/trained_like_testing.hpp"
+#include "gpu/emulated_coding_testing.hpp"
+
+namespace bitsnap::gpu {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using codec::TestChunk;
+using codec::TestRandom;
+
+Bytes trained_like(DType dtype, std::size_t elements, std::uint64_t seed) {
+  Bytes bytes(elements * element_size(dtype));
+  codec::fill_trained_like(dtype, bytes, seed);
+  return bytes;
+}
+
+// Without signs, lanes suit only exponents whose lowest bit is as random as the mantissa.
+Bytes without_signs(DType dtype, std::size_t elements, std::uint64_t seed) {
+  Bytes bytes(elements * element_size(dtype));
+  const unsigned mantissa_bits = dtype == DType::bf16 ? 7 : 23;
+  TestRandom random(seed);
+  for (std::size_t i = 0; i < bytes.size(); i += element_size(dtype)) {
+    const std::uint64_t exponent = 112 + random.below(4) + random.below(4) * 2;
+    const std::uint64_t bits = exponent << mantissa_bits | random.below(std::uint64_t{1} << mantissa_bits);
+    std::memcpy(bytes.data() + i, &bits, element_size(dtype));
+  }
+  return bytes;
+}
+
+// Puts elements with any bits into a chunk, so that some symbols are escaped.
+void scatter_outliers(Bytes& bytes, std::size_t element_bytes, std::size_t every, std::uint64_t seed) {
+  TestRandom random(seed);
+  for (std::size_t i = random.below(every); i < bytes.size() / element_bytes; i += 1 + random.below(2 * every)) {
+    const std::uint64_t bits = random.next();
+    std::memcpy(bytes.data() + i * element_bytes, &bits, element_bytes);
+  }
+}
+
+// Expects the codec's payload from the kernels, and the elements from both payloads.
+void expect_same(DType dtype, const Bytes& elements) {
+  Scratch scratch;
+  const TestChunk chunk{.dtype = dtype, .data = elements, .base = {}};
+  const auto expected = encode_test_chunk(codec::float_split_encoder(), chunk, scratch);
+  const auto found = emulate_encode(dtype, elements);
+  ASSERT_TRUE(expected);
+  ASSERT_TRUE(found) << "the plan leaves this chunk to the CPU";
+  ASSERT_TRUE(*found == *expected);
+  const auto decoded = emulate_decode(dtype, *expected, chunk.elements());
+  ASSERT_TRUE(decoded) << decoded.error().message();
+  ASSERT_TRUE(*decoded);
+  EXPECT_TRUE(**decoded == elements);
+}
+
+class GpuLanes : public testing::TestWithParam<std::tuple<DType, bool>> {
+ protected:
+  [[nodiscard]] static DType dtype() { return std::get<0>(GetParam()); }
+  [[nodiscard]] static bool has_signs() { return std::get<1>(GetParam()); }
+  [[nodiscard]] static Bytes numbers(std::size_t elements, std::uint64_t seed) {
+    return has_signs() ? trained_like(dtype(), elements, seed) : without_signs(dtype(), elements, seed);
+  }
+};
+
+TEST_P(GpuLanes, WriteAndReadThePayloadsOfTheCodec) {
+  for (const std::size_t elements : {65536U, 65536U + 4096, 3 * 65536U + 256, 2 * 65536U + 3001, 2 * 65536U + 48}) {
+    SCOPED_TRACE(elements);
+    expect_same(dtype(), numbers(elements, elements));
+  }
+}
+
+TEST_P(GpuLanes, EscapeWhatTheTablesLack) {
+  for (const std::size_t every : {3000U, 200U, 60U}) {
+    SCOPED_TRACE(every);
+    Bytes elements = numbers(2 * 65536 + 777 + 2048, every);
+    const std::size_t width = element_size(dtype());
+    scatter_outliers(elements, width, every, every);
+    for (std::size_t i = width - 1; i < elements.size() && !has_signs(); i += width) elements[i] &= std::byte{0x7f};
+    expect_same(dtype(), elements);
+    EXPECT_GT(load_le<std::uint32_t>(emulate_encode(dtype(), elements)->data() + 17), 10U) << "no escapes";
+  }
+}
+
+TEST_P(GpuLanes, CodeNothingForABlockOfOneSymbol) {
+  Bytes elements = numbers(3 * 65536, 5);
+  const std::size_t width = element_size(dtype());
+  for (std::size_t i = 65536; i < 131072; ++i) {
+    std::byte& top = elements[(i + 1) * width - 1];
+    top = (top & std::byte{0x80}) | std::byte{0x3a};
+    elements[(i + 1) * width - 2] &= std::byte{0x7f};  // the lowest bit of the exponent
+  }
+  expect_same(dtype(), elements);
+  elements[100'001 * width - 1] ^= std::byte{1};  // which no sample sees
+  expect_same(dtype(), elements);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, GpuLanes, testing::Combine(testing::Values(DType::bf16, DType::f32), testing::Bool()));
+
+TEST(GpuPlans, LeaveOtherFormsToTheCpu) {
+  const Bytes shortened = [] {
+    Bytes bytes = trained_like(DType::f32, 65536, 1);
+    for (std::size_t i = 0; i < bytes.size(); i += 4) bytes[i] = bytes[i + 1] = {};
+    return bytes;
+  }();
+  EXPECT_FALSE(emulate_encode(DType::f32, shortened));
+  EXPECT_FALSE(emulate_encode(DType::f32, Bytes(65536 * 4)));                      // one symbol
+  EXPECT_FALSE(emulate_encode(DType::bf16, trained_like(DType::bf16, 65535, 1)));  // below 128 KiB
+  EXPECT_FALSE(
+      emulate_encode(DType::bf16, trained_like(DType::bf16, 65536 + 17, 1)));  // no whole runs in the last block
+  EXPECT_FALSE(emulate_encode(DType::f16, trained_like(DType::f16, 65536, 1)));
+  Bytes noise(1 << 18);
+  scatter_outliers(noise, 2, 1, 1);
+  EXPECT_FALSE(emulate_encode(DType::bf16, noise));
+  Scratch scratch;
+  const auto planes =
+      encode_test_chunk(codec::float_split_encoder(),
+                        {.dtype = DType::f16, .data = trained_like(DType::f16, 65536, 1), .base = {}}, scratch);
+  const auto read = emulate_decode(DType::f16, *planes, 65536);
+  ASSERT_TRUE(read);
+  EXPECT_FALSE(*read);
+}
+
+Bytes file_bytes(const std::filesystem::path& path) {
+  Bytes bytes(std::filesystem::file_size(path));
+  std::ifstream file(path, std::ios::binary);
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  return bytes;
+}
+
+TEST(GpuLaneDecoder, ReadsTheGoldenPayloads) {
+  const auto folder = std::filesystem::path(BITSNAP_TESTS_DIR) / "golden" / "codec" / "float_split";
+  std::size_t read = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const DType dtype = entry.path().filename().string().starts_with("BF16") ? DType::bf16 : DType::f32;
+    if (entry.path().extension() != ".payload" || !entry.path().filename().string().starts_with(dtype_name(dtype))) {
+      continue;
+    }
+    const Bytes elements = file_bytes(std::filesystem::path(entry.path()).replace_extension(".raw"));
+    const auto decoded = emulate_decode(dtype, file_bytes(entry.path()), elements.size() / element_size(dtype));
+    ASSERT_TRUE(decoded) << entry.path();
+    if (!*decoded) continue;  // another form
+    EXPECT_TRUE(**decoded == elements) << entry.path();
+    ++read;
+  }
+  EXPECT_GE(read, 2U);
+}
+
+// Damage gives an error or other elements, as on the CPU, and no access outside of the payload (as sanitizers see).
+TEST(GpuLaneDecoder, RefusesDamageThatTheCodecRefuses) {
+  constexpr std::size_t kElements = 65536;
+  Bytes elements = trained_like(DType::bf16, kElements, 3);
+  scatter_outliers(elements, 2, 500, 3);
+  Scratch scratch;
+  const TestChunk chunk{.dtype = DType::bf16, .data = elements, .base = {}};
+  const Bytes payload = *encode_test_chunk(codec::float_split_encoder(), chunk, scratch);
+  TestRandom random(7);
+  std::size_t refused = 0;
+  for (int attempt = 0; attempt < 60; ++attempt) {
+    Bytes damaged(payload);
+    // Not in the lower bytes of the elements, most of the payload, where damage only changes elements.
+    const std::size_t behind = 21 + kElements;
+    const std::size_t at = attempt % 3 == 0 ? 1 + random.below(20) : behind + random.below(payload.size() - behind);
+    damaged[at] ^= static_cast<std::byte>(1 + random.below(255));
+    if (attempt % 5 == 4) damaged.resize(damaged.size() - 1 - random.below(600));
+    const auto expected = decode_test_chunk(codec::float_split_decoder(), damaged, chunk, scratch);
+    const auto found = emulate_decode(DType::bf16, damaged, kElements);
+    ASSERT_EQ(found.has_value(), expected.has_value()) << "byte " << at;
+    if (found) {
+      EXPECT_TRUE(**found == *expected);
+    } else {
+      EXPECT_EQ(found.error().kind(), expected.error().kind());
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 40U);
+}
+
+}  // namespace
+}  // namespace bitsnap::gpu
