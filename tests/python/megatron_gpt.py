@@ -4,12 +4,13 @@ For scripts of their own processes: importing this module replaces what Megatron
 The stand-ins: tensors for a device "cuda" are made on the CPU, the type of a tensor names such a device, the current
 device is the CPU, synchronize() and similar calls do nothing, the random generator of the device is that of the CPU,
 and streams do nothing. Besides, steps of torch's AdamW are loaded right, which Megatron-core 0.16 does not do, and its
-router works without Transformer Engine. Nothing else of Megatron or torch is changed.
+router works without Transformer Engine. run_ranks() replaces a queue. Nothing else of Megatron or torch is changed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import shutil
@@ -62,6 +63,7 @@ def _stand_in_for_cuda() -> None:
 _stand_in_for_cuda()
 
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel  # noqa: E402
+from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa: E402
 from megatron.core.distributed import (  # noqa: E402
     DistributedDataParallel,
     DistributedDataParallelConfig,
@@ -257,17 +259,27 @@ def run_ranks(ranks: int, function: Callable[..., Any], path: Path, *arguments: 
     """Runs a function on ranks that are forked from this process; ends with an error if one fails."""
     context = torch.multiprocessing.get_context("fork")
     meeting = path / f"meeting-{os.urandom(4).hex()}"
-    processes = [
-        context.Process(target=one_rank, args=(rank, ranks, function, meeting, path, *arguments))
-        for rank in range(ranks)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    gc.freeze()  # Megatron collects garbage in each save and load, which would copy all of this process into each rank
+    with context.Manager() as manager:
+        queues = [manager.Queue() for _ in range(ranks)]
+        processes = [
+            context.Process(target=one_forked_rank, args=(queue, rank, ranks, function, meeting, path, *arguments))
+            for rank, queue in enumerate(queues)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
     meeting.unlink(missing_ok=True)
     if any(process.exitcode != 0 for process in processes):
         raise SystemExit(f"exit codes of the ranks: {[process.exitcode for process in processes]}")
+
+
+def one_forked_rank(results: Any, *arguments: Any) -> None:
+    """one_rank() with the queue for what Megatron's writers return, instead of one in a new process of each rank, which
+    would import torch and outlive the rank."""
+    filesystem_async._results_queue = results
+    one_rank(*arguments)
 
 
 def one_rank(rank: int, ranks: int, function: Callable[..., Any], meeting: Path, path: Path, *arguments: Any) -> None:
