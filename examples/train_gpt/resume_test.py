@@ -158,21 +158,27 @@ def demo_arguments(out: Path, storage: str = "torch") -> list[str]:
     return ["demo.py", "--out", str(out), "--storage", storage, "--size", "tiny", "--steps", "10", "--every", "2"]
 
 
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all demonstrations; each replaces the one before."""
+    return tmp_path_factory.mktemp("demonstrations") / "out"
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 def test_the_demonstration_succeeds(
-    tmp_path: Path, storage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    out: Path, storage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "out"
     monkeypatch.setattr("sys.argv", demo_arguments(out, storage))
     assert demo.main() == 0, capsys.readouterr().out
     report = json.loads((out / "report.json").read_text())
     assert report["steps"] == [2, 4, 6, 8, 10]
     assert set(report["same_bits"].values()) == {"yes"}
-    assert demo.main() == 0  # replaces its own earlier folder
+    assert not (out / "earlier").exists()
+    (out / "earlier").touch()
 
 
 def test_the_demonstration_fails_when_one_bit_of_a_checkpoint_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     load = TorchFolder.load
 
@@ -182,9 +188,10 @@ def test_the_demonstration_fails_when_one_bit_of_a_checkpoint_differs(
         return state
 
     monkeypatch.setattr(TorchFolder, "load", load_with_a_flipped_bit)
-    monkeypatch.setattr("sys.argv", demo_arguments(tmp_path / "out"))
+    monkeypatch.setattr("sys.argv", demo_arguments(out))
     assert demo.main() == 1
     assert "first at /master/norm.bias" in capsys.readouterr().out
+    assert not (out / "earlier").exists()
 
 
 def test_sizes_by_role_add_up_to_the_size_on_disk(tmp_path: Path) -> None:
