@@ -8,7 +8,7 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,15 @@ import bitsnap
 import bitsnap.torch
 from python.checkpointer_jobs import Jobs
 from python.divided_trainings import WIDTH, Divide, Run, alone, fsdp, tp
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in the processes that are killed: sums depend on the number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def losses_of(run: Run, steps: int, after_each: Callable[[], object]) -> list[float]:
