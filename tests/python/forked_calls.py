@@ -7,6 +7,7 @@ standard input and answers on standard output, a line of JSON each. What framewo
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -114,6 +115,8 @@ def _serve(name: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module = importlib.import_module(name)
+    importlib.import_module("torch._dynamo")  # which the first optimizer of a process imports, in seconds
+    gc.freeze()  # a collection in a fork would copy all of this process
     for line in sys.stdin:
         function, arguments = json.loads(line)
         print(json.dumps(_call(module, function, arguments)), file=answers, flush=True)

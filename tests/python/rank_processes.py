@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import multiprocessing as mp
 import os
 import signal
@@ -95,6 +96,7 @@ def ranks(meeting: Path, count: int, gloo_timeout_s: float = 200) -> Iterator[Ra
 
 
 def _work(pipe: Connection, meeting: Path, rank: int, count: int, gloo_timeout_s: float) -> None:
+    gc.freeze()  # a collection would copy all that the fork server has imported
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     os.environ["MASTER_ADDR"] = "localhost"  # of the processes that save for dcp.async_save
