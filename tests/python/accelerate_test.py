@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bitsnap
-from python.forked_calls import Calls, calls_of
+from python.forked_calls import Calls
+from python.training_folders import after, names
 
 pytestmark = pytest.mark.slow
 
-
-@pytest.fixture(scope="module")
-def call() -> Iterator[Calls]:
-    with calls_of("python.accelerate_trainings") as calls:
-        yield calls
-
-
-@pytest.fixture(scope="module")
-def stock(call: Calls, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A training without bitsnap: its folder and its result."""
-    folder = tmp_path_factory.mktemp("stock")
-    return folder, call("train", folder=str(folder))
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def after(step: int, result: dict[str, Any]) -> dict[str, float]:
-    return {key: loss for key, loss in result["losses"].items() if int(key) > step}
+TRAININGS = "python.accelerate_trainings"  # for the fixtures `call` and `stock`
 
 
 @pytest.mark.parametrize("through_agent", [False, True])

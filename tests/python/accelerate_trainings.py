@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import warnings
@@ -15,9 +14,11 @@ from accelerate.utils import ProjectConfiguration, set_seed
 
 import bitsnap
 import bitsnap.accelerate
-from bitsnap.agents import stop_agent
+from bitsnap.accelerate import export
 from python.forked_calls import on_ranks
-from python.same_bits import assert_same
+from python.training_folders import compare_files, stop
+
+__all__ = ["compare", "export", "stop", "train", "train_on_ranks"]
 
 torch.set_num_threads(1)
 
@@ -125,23 +126,10 @@ def train_on_ranks(folder: str, meeting: str, **arguments: Any) -> list[int]:
     return on_ranks(meeting, lambda: train(folder, **arguments)["losses"])
 
 
-def stop(folder: str) -> None:
-    with contextlib.suppress(bitsnap.NotFoundError):
-        stop_agent(Path(folder) / "bitsnap", timeout=20)
-
-
-def export(checkpoint: str, folder: str) -> None:
-    bitsnap.accelerate.export(checkpoint, folder)
-
-
 def compare(first: str, second: str) -> list[str]:
-    """Compares the files of two folders of checkpoints of Accelerate, bit for bit. Their names."""
-    names = sorted(path.name for path in Path(first).iterdir())
-    assert names == sorted(path.name for path in Path(second).iterdir())
-    for name in names:
-        one, other = Path(first) / name, Path(second) / name
-        if name.endswith(".safetensors"):
-            assert one.read_bytes() == other.read_bytes(), name
-        else:
-            assert_same(torch.load(one, weights_only=False), torch.load(other, weights_only=False))
-    return names
+    """Compares two folders of checkpoints of Accelerate. The names of their files."""
+    return compare_files(
+        first,
+        second,
+        lambda path: path.read_bytes() if path.suffix == ".safetensors" else torch.load(path, weights_only=False),
+    )

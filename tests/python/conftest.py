@@ -1,15 +1,17 @@
-"""Fixtures of several files: runs for the report, scripts, and checkpointers."""
+"""Fixtures of several files: runs for the report, scripts, checkpointers, and trainings with a framework."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bitsnap.report.report_data import RunData, gather
 from python.checkpointer_jobs import Jobs, processes
+from python.forked_calls import Calls, calls_of
 from python.processes import Start, start_script
 from python.report_pages import make_run
 
@@ -48,3 +50,17 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     yield made
     made.end()
     assert processes() == set()
+
+
+@pytest.fixture(scope="module")
+def call(request: pytest.FixtureRequest) -> Iterator[Calls]:
+    """Calls the functions of the module whose name is TRAININGS in the file of the test."""
+    with calls_of(request.module.TRAININGS) as calls:
+        yield calls
+
+
+@pytest.fixture(scope="module")
+def stock(call: Calls, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A training without bitsnap: its folder and its result."""
+    folder = tmp_path_factory.mktemp("stock")
+    return folder, call("train", folder=str(folder))

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bitsnap
-from python.forked_calls import Calls, calls_of
+from python.forked_calls import Calls
+from python.training_folders import after, names
 
 pytestmark = pytest.mark.slow
 
+TRAININGS = "python.transformers_trainings"  # for the fixtures `call` and `stock`
+
 BEST = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "load_best_model_at_end": True}
-
-
-@pytest.fixture(scope="module")
-def call() -> Iterator[Calls]:
-    with calls_of("python.transformers_trainings") as calls:
-        yield calls
-
-
-@pytest.fixture(scope="module")
-def stock(call: Calls, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A training without bitsnap: its folder and its result."""
-    folder = tmp_path_factory.mktemp("stock")
-    return folder, call("train", folder=str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +29,9 @@ def killed(call: Calls, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return folder, call("train", folder=str(folder), options=options, resume=True)
 
 
-def folders(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
 def steps(folder: Path) -> list[int]:
     with bitsnap.Store(folder / "bitsnap", read_only=True) as store:
         return store.steps()
-
-
-def after(step: int, result: dict[str, Any]) -> dict[str, float]:
-    return {key: loss for key, loss in result["losses"].items() if int(key) > step}
 
 
 def test_a_killed_training_resumes_from_the_last_complete_checkpoint(
@@ -62,8 +43,8 @@ def test_a_killed_training_resumes_from_the_last_complete_checkpoint(
     (warning,) = resumed["warnings"]
     assert warning.startswith(f"{folder}/checkpoint-6 is no complete checkpoint")
     assert warning.endswith(f"resuming from {folder}/checkpoint-4")
-    assert folders(folder) == ["bitsnap", *(f"checkpoint-{step}" for step in (2, 4, 6, 8))]
-    assert folders(folder / "checkpoint-4") == [
+    assert names(folder) == ["bitsnap", *(f"checkpoint-{step}" for step in (2, 4, 6, 8))]
+    assert names(folder / "checkpoint-4") == [
         "bitsnap.json",
         "config.json",
         "generation_config.json",
@@ -85,8 +66,8 @@ def test_transformers_resumes_from_an_export_bit_for_bit(
     call: Calls, stock: tuple[Path, dict[str, Any]], killed: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     call("export", checkpoint=str(killed[0] / "checkpoint-4"), folder=str(tmp_path / "plain"))
-    names = call("compare", first=str(tmp_path / "plain"), second=str(stock[0] / "checkpoint-4"))
-    assert {"model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"} < set(names)
+    files = call("compare", first=str(tmp_path / "plain"), second=str(stock[0] / "checkpoint-4"))
+    assert {"model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"} < set(files)
     resumed = call("train", folder=str(tmp_path / "out"), resume=str(tmp_path / "plain"))
     assert resumed["losses"] == after(4, stock[1])
     assert call.status("export", checkpoint=str(killed[0] / "checkpoint-4"), folder=str(tmp_path / "plain"))[0] == 1
@@ -113,7 +94,7 @@ def test_rotation_and_the_best_model(call: Calls, tmp_path: Path) -> None:
     assert expected["best"] == f"{tmp_path}/stock/checkpoint-4"
     assert found["best"] == f"{tmp_path}/out/checkpoint-4"
     assert found["weights"] == expected["weights"]
-    assert folders(tmp_path / "out") == ["bitsnap", *folders(tmp_path / "stock")] == ["bitsnap", "checkpoint-4"]
+    assert names(tmp_path / "out") == ["bitsnap", *names(tmp_path / "stock")] == ["bitsnap", "checkpoint-4"]
     assert steps(tmp_path / "out") == [4]
 
 
@@ -121,7 +102,7 @@ def test_save_only_model(call: Calls, stock: tuple[Path, dict[str, Any]], tmp_pa
     folder = tmp_path / "out"
     options = {"weights": False}
     call("train", folder=str(folder), options=options, save_only_model=True, last=4, save_total_limit=1)
-    assert folders(folder) == ["bitsnap", "checkpoint-4"]
+    assert names(folder) == ["bitsnap", "checkpoint-4"]
     call("export", checkpoint=str(folder / "checkpoint-4"), folder=str(tmp_path / "plain"))
     written = (tmp_path / "plain" / "model.safetensors").read_bytes()
     assert written == (stock[0] / "checkpoint-4" / "model.safetensors").read_bytes()
@@ -136,14 +117,14 @@ def test_an_agent_commits_what_a_killed_training_has_saved(
     try:
         assert call.status("train", kill_in=6, **arguments)[0] == -9
         # The checkpoint before stays until the agent has committed the next one.
-        assert folders(folder) == ["bitsnap", "checkpoint-2", "checkpoint-4", "checkpoint-6"]
+        assert names(folder) == ["bitsnap", "checkpoint-2", "checkpoint-4", "checkpoint-6"]
         resumed = call("train", resume=True, **arguments)
     finally:
         call("stop", folder=str(folder))
     assert resumed["losses"] == after(4, stock[1])
     assert resumed["weights"] == stock[1]["weights"]
     assert resumed["limit"] == 1
-    assert folders(folder) == ["bitsnap", "checkpoint-8"]
+    assert names(folder) == ["bitsnap", "checkpoint-8"]
     assert steps(folder) == [8]
     with bitsnap.Store(folder / "bitsnap", read_only=True) as store:
         assert store.labels() == {"checkpoint-8": 8}
@@ -158,7 +139,7 @@ def test_sigterm_saves_and_ends_the_training(
     try:
         ended = call("train", signal_at=5, **arguments)
         assert list(ended["losses"]) == ["1", "2", "3", "4", "5"]
-        assert "checkpoint-5" in folders(folder)
+        assert "checkpoint-5" in names(folder)
         assert steps(folder) == [2, 4, 5]
         resumed = call("train", resume=True, **arguments)
     finally:
@@ -177,8 +158,8 @@ def test_two_processes_resume_with_their_own_random_generators(call: Calls, tmp_
         expected, found = (json.loads((tmp_path / f"{meeting}-{rank}.json").read_text()) for meeting in "ab")
         assert found == {step: loss for step, loss in expected.items() if int(step) > 4}
     assert len({(tmp_path / f"a-{rank}.json").read_text() for rank in range(2)}) == 2
-    assert "rng_state_1.pth" in folders(folder)
-    assert "rng_state_0.pth" not in folders(folder)
+    assert "rng_state_1.pth" in names(folder)
+    assert "rng_state_0.pth" not in names(folder)
     assert steps(tmp_path / "out") == [2, 4, 9, 10]  # those after step 4 were saved again
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -16,9 +15,11 @@ from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 
 import bitsnap
 import bitsnap.transformers
-from bitsnap.agents import stop_agent
+from bitsnap.transformers import export
 from python.forked_calls import on_ranks
-from python.same_bits import assert_same
+from python.training_folders import compare_files, stop
+
+__all__ = ["compare", "export", "stop", "train", "train_on_ranks"]
 
 torch.set_num_threads(1)
 
@@ -142,26 +143,14 @@ def train_on_ranks(folder: str, meeting: str, **arguments: Any) -> list[int]:
     return on_ranks(meeting, lambda: train(folder, **arguments)["losses"])
 
 
-def stop(folder: str) -> None:
-    with contextlib.suppress(bitsnap.NotFoundError):
-        stop_agent(Path(folder) / "bitsnap", timeout=20)
-
-
-def export(checkpoint: str, folder: str) -> None:
-    bitsnap.transformers.export(checkpoint, folder)
-
-
 def compare(first: str, second: str) -> list[str]:
-    """Compares the files of two folders of checkpoints of Transformers, bit for bit. Their names."""
-    names = sorted(path.name for path in Path(first).iterdir())
-    assert names == sorted(path.name for path in Path(second).iterdir())
-    for name in names:
-        one, other = Path(first) / name, Path(second) / name
-        if name.endswith((".pt", ".pth")):
-            assert_same(torch.load(one, weights_only=False), torch.load(other, weights_only=False))
-        elif name == "training_args.bin":
-            a, b = (torch.load(each, weights_only=False).to_dict() for each in (one, other))
-            assert {**a, "output_dir": "", "logging_dir": ""} == {**b, "output_dir": "", "logging_dir": ""}
-        else:
-            assert one.read_bytes() == other.read_bytes(), name
-    return names
+    """Compares two folders of checkpoints of Transformers. The names of their files."""
+
+    def read(path: Path) -> Any:
+        if path.suffix in (".pt", ".pth"):
+            return torch.load(path, weights_only=False)
+        if path.name == "training_args.bin":
+            return {**torch.load(path, weights_only=False).to_dict(), "output_dir": "", "logging_dir": ""}
+        return path.read_bytes()
+
+    return compare_files(first, second, read)
