@@ -64,19 +64,11 @@ _SENTINEL = "checkpoint-is-incomplete.txt"
 
 @dataclass(frozen=True)
 class Options(FolderOptions):
-    """How checkpoints are saved.
+    """How checkpoints are saved: with the arguments of bitsnap.accelerate.Options, and with one of its own.
 
     Args:
         weights: write model.safetensors into the folders, as Transformers does, so that from_pretrained() reads them.
             False: the model goes to the run, too, which takes less space; export() writes the file.
-        settings: how they are coded, as in bitsnap.Store.
-        opaque: "pickle" pickles values that cannot be stored otherwise, and unpickles them; see bitsnap.save().
-        agent: a save copies the state to shared memory, and an agent compresses and commits it while the training goes
-            on. The folder is a checkpoint when the agent has committed it. See bitsnap.AgentOptions. None: a save
-            returns when it is committed.
-        memory: how much memory the agent may use. See bitsnap.MemoryOptions.
-        timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
-        threads: 0 for all that the process may use.
     """
 
     weights: bool = True
