@@ -6,9 +6,11 @@ payloads that break one rule.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import struct
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -107,20 +109,28 @@ def _coarseness(plan: Plan) -> int:
     return plan[2] if len(plan) == 3 else 0
 
 
+@functools.cache
 def _width(symbol: int, plan: Plan) -> int:
     """The number of low bits, before it is limited."""
     octave = (symbol >> 3 - _coarseness(plan)) - 1
     return plan[0] + (0 if symbol == ESCAPE else max(octave, 0))
 
 
+@functools.cache
 def _first_value(symbol: int, plan: Plan) -> int:
     width = _width(symbol, plan)
     return symbol - (width - plan[0] << 3 - _coarseness(plan)) << width
 
 
+@functools.cache
+def _first_values(plan: Plan) -> list[int]:
+    """Of all symbols but the escape; they rise."""
+    return [_first_value(symbol, plan) for symbol in range(ESCAPE)]
+
+
 def _coded(value: int, plan: Plan) -> tuple[int, int, int, int]:
     """Symbol, value, low bits and class of the last symbol whose range begins at or below the value."""
-    symbol = max(symbol for symbol in range(ESCAPE) if _first_value(symbol, plan) <= value)
+    symbol = bisect_right(_first_values(plan), value) - 1
     if value >= _first_value(symbol, plan) + (1 << _width(symbol, plan)):
         symbol = ESCAPE
     return symbol, value, _width(symbol, plan), plan[1]
