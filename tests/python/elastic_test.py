@@ -3,6 +3,7 @@ that only memory has."""
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing as mp
 import os
 import signal
@@ -84,6 +85,7 @@ def train(
 
 
 def run_killed(size: int, *arguments: object) -> None:
+    importlib.import_module("torch._dynamo")  # once, and not in each process with its first optimizer
     processes = [mp.get_context("fork").Process(target=train, args=(rank, size, *arguments)) for rank in range(size)]
     for process in processes:
         process.start()

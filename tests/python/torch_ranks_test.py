@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import multiprocessing as mp
 import secrets
 import time
@@ -364,6 +365,7 @@ def arrive(place: Path, rank: int) -> None:
 
 def test_any_division_is_restored_by_any_other(tmp_path: Path) -> None:
     job = f"test-{secrets.token_hex(4)}"
+    importlib.import_module("torch._dynamo")  # once, and not in each process with its first optimizer
     processes = [mp.get_context("fork").Process(target=work, args=(rank, tmp_path, job)) for rank in range(4)]
     for process in processes:
         process.start()
