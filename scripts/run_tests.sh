@@ -74,9 +74,9 @@ stage_aarch64() {
   run_ctest aarch64 --tests-regex '^(base_test|tensor_test|entropy_test|rans_fuzz|huffman_fuzz)$'
 }
 
-# The tests of a file share fixtures, so they run in one worker.
+# The tests of a file share fixtures, so they run in one worker. tests/conftest.py orders the files.
 stage_pytest() {
-  .venv/bin/python -m pytest --quiet --numprocesses "$workers" --dist loadfile "$@"
+  .venv/bin/python -m pytest --quiet --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
 }
 
 case "${1:-all}" in

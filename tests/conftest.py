@@ -1,9 +1,48 @@
 """Setup of all tests."""
 
+import gc
 import signal
+
+import pytest
+
+# The files that take longest start first, so that no worker ends long after the others. The others follow as collected.
+LONGEST = (
+    "megatron_test.py",
+    "guide_snippets_test.py",
+    "megatron_agent_test.py",
+    "dcp_failures_test.py",
+    "resume_test.py",
+    "soak_test.py",
+    "store_process_test.py",
+    "transformers_test.py",
+    "deepspeed_test.py",
+    "elastic_test.py",
+    "torch_failures_test.py",
+    "test_ordinal_delta.py",
+    "test_second_reader_agrees.py",
+    "megatron_convert_test.py",
+    "file_cost_test.py",
+    "test_cli_watch.py",
+    "test_checkpointer_processes.py",
+    "lightning_test.py",
+    "accelerate_test.py",
+)
 
 # A shell that runs the tests in the background may ignore signals, and children inherit that. They would then ignore
 # the signals that tests send to them.
 for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # all modules and tests: later collections of garbage, also those of forks, skip them
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # so that the end of the process finds no leaks
