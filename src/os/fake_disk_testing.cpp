@@ -1,4 +1,4 @@
-// Random choices, and the changes that survive a crash by them.
+// Random choices, the changes that survive a crash by them, and the names of a disk.
 #include "os/fake_disk_testing.hpp"
 
 #include <algorithm>
@@ -26,6 +26,26 @@ void assign(Entries& entries, const std::string& name, const NodePointer& node) 
 
 bool contains(const std::vector<NodePointer>& nodes, const NodePointer& wanted) {
   return std::find(nodes.begin(), nodes.end(), wanted) != nodes.end();
+}
+
+// A directory with several names is listed below the first of them.
+void list_names(const Node& directory, const std::string& path, std::map<const Node*, std::uint64_t>& numbers,
+                std::vector<FakeFileSystem::DiskName>& out) {
+  const auto list = [&](const std::string& name, const Node& child, bool is_seen, bool is_synced) {
+    const std::string child_path = path + "/" + name;
+    const auto [number, is_new] = numbers.try_emplace(&child, numbers.size());
+    out.push_back({child_path, is_seen, is_synced, number->second, child.is_directory, child.contents,
+                   child.synced_contents.size()});
+    if (is_new && child.is_directory) list_names(child, child_path, numbers, out);
+  };
+  for (const auto& [name, child] : directory.entries) {
+    const auto synced = directory.synced_entries.find(name);
+    list(name, *child, true, synced != directory.synced_entries.end() && synced->second == child);
+  }
+  for (const auto& [name, child] : directory.synced_entries) {
+    const auto seen = directory.entries.find(name);
+    if (seen == directory.entries.end() || seen->second != child) list(name, *child, false, true);
+  }
 }
 
 }  // namespace
@@ -200,6 +220,24 @@ void lose_contents(Node& file, SeededRandom& random) {
   file.synced_contents.insert(file.synced_contents.end(), from,
                               fate == 3 ? file.contents.end() : from + static_cast<std::ptrdiff_t>(survived));
   if (fate == 2) file.synced_contents.resize(file.contents.size());
+}
+
+void list_files(const Node& node, const std::string& path, std::vector<std::string>& out) {
+  for (const auto& [name, child] : node.entries) {
+    const std::string child_path = path + "/" + name;
+    if (child->is_directory) {
+      list_files(*child, child_path, out);
+    } else {
+      out.push_back(child_path);
+    }
+  }
+}
+
+std::vector<FakeFileSystem::DiskName> list_names(const Node& root) {
+  std::map<const Node*, std::uint64_t> numbers = {{&root, 0}};
+  std::vector<FakeFileSystem::DiskName> names;
+  list_names(root, "", numbers, names);
+  return names;
 }
 
 }  // namespace bitsnap::os::fake

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "os/file_system_fake.hpp"
 
 namespace bitsnap::os::fake {
 
@@ -104,5 +105,11 @@ class UnsyncedChanges {
 // Applies a crash to the contents that were not synced: nothing of them survives, a prefix, a prefix and then zeros
 // (the size reached the disk before the bytes), or everything.
 void lose_contents(Node& file, SeededRandom& random);
+
+// Adds the paths of all files below `path` that programs see.
+void list_files(const Node& node, const std::string& path, std::vector<std::string>& out);
+
+// FakeFileSystem::all_names().
+[[nodiscard]] std::vector<FakeFileSystem::DiskName> list_names(const Node& root);
 
 }  // namespace bitsnap::os::fake

@@ -45,6 +45,23 @@ class FakeFileSystem final : public FileSystem {
   // The absolute paths of all files (not directories) that programs see, in byte order.
   [[nodiscard]] std::vector<std::string> all_files() const;
 
+  // One name in a directory, and the file or directory behind it.
+  struct DiskName {
+    std::string path;
+    bool is_seen;        // programs see it
+    bool is_synced;      // its directory would have it after a crash
+    std::uint64_t node;  // the same for all names of one file; counted in the order of all_names()
+    bool is_directory;
+    // Of a file, valid until the next change: what programs see, and how many of its bytes would survive a crash.
+    ConstByteSpan contents;
+    std::uint64_t synced_bytes;
+  };
+
+  // Every name that programs see or that would survive a crash, the names in a directory after the first name of the
+  // directory. Two disks with equal lists go on alike, whatever is done to both, except for times and for crashes at
+  // random, which depend on the order of earlier changes, too.
+  [[nodiscard]] std::vector<DiskName> all_names() const;
+
   // Creates or replaces a file and the directories above it, all synced.
   void plant(const std::string& path, ConstByteSpan contents);
 

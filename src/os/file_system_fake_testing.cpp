@@ -37,17 +37,6 @@ std::uint64_t total_bytes(const Node& node, std::set<const Node*>& seen) {
   return total;
 }
 
-void list_files(const Node& node, const std::string& path, std::vector<std::string>& out) {
-  for (const auto& [name, child] : node.entries) {
-    const std::string child_path = path + "/" + name;
-    if (child->is_directory) {
-      list_files(*child, child_path, out);
-    } else {
-      out.push_back(child_path);
-    }
-  }
-}
-
 // Reduces a node and everything below it to what survives a crash. `lose` decides what survives besides.
 template <typename Lose>
 void crash_node(Node& node, std::int64_t& changes, std::set<Node*>& seen, const Lose& lose) {
@@ -350,9 +339,14 @@ void FakeFileSystem::limit_space(std::uint64_t size_bytes) {
 std::vector<std::string> FakeFileSystem::all_files() const {
   const std::lock_guard lock(state_->mutex);
   std::vector<std::string> files;
-  list_files(*state_->root, "", files);
+  fake::list_files(*state_->root, "", files);
   std::sort(files.begin(), files.end());
   return files;
+}
+
+std::vector<FakeFileSystem::DiskName> FakeFileSystem::all_names() const {
+  const std::lock_guard lock(state_->mutex);
+  return fake::list_names(*state_->root);
 }
 
 void FakeFileSystem::plant(const std::string& path, ConstByteSpan contents) {

@@ -53,8 +53,10 @@ bool changes_something(const FaultyFileSystem::Step& step) {
   switch (step.operation) {
     case FileOperation::open:
     case FileOperation::read:
+    case FileOperation::close:
     case FileOperation::list_directory:
-    case FileOperation::stat: return false;
+    case FileOperation::stat:
+    case FileOperation::check_writable: return false;
     default: return true;
   }
 }
@@ -78,7 +80,7 @@ bool has_unsynced_names(const FakeFileSystem& files, const std::string& director
   for (const std::string& other : others) static_cast<void>(without->sync_directory(other));  // fails for missing ones
   with->crash(Spares::all);
   without->crash(Spares::file_contents);
-  return fingerprint(*with) != fingerprint(*without);
+  return fingerprint(*with, TensorIndexes::ignored) != fingerprint(*without, TensorIndexes::ignored);
 }
 
 // Runs the calls on `files` and records their file operations.
@@ -106,6 +108,15 @@ CrashTrial::CrashTrial(const CrashScenario& scenario, bool has_directory_sync) :
   EXPECT_TRUE(scenario_.prepare(before_, run_));
   Journal journal = run_;
   log_ = record_operations(*before_.copy(), journal, scenario_.operate);
+}
+
+std::vector<FaultyFileSystem::Step> CrashTrial::steps_going_on(const Stopped& stopped) const {
+  const auto files = stopped.files->copy();
+  FaultyFileSystem faulty(*files);
+  Journal journal = stopped.journal;
+  const Result<void> done = scenario_.go_on(faulty, journal);
+  EXPECT_TRUE(done) << done.error().message();
+  return faulty.steps();
 }
 
 OperationLog CrashTrial::log_going_on(const Stopped& stopped) const {
@@ -137,6 +148,22 @@ Stopped CrashTrial::stop_at(std::uint64_t point, bool half_done) const {
   return stopped;
 }
 
+std::map<std::uint64_t, Stopped> CrashTrial::kill_everywhere() const {
+  std::map<std::uint64_t, Stopped> killed;
+  const auto files = before_.copy();
+  FaultyFileSystem faulty(*files);
+  Journal journal = run_;
+  std::uint64_t point = 0;
+  faulty.watch([&](const FaultyFileSystem::Step& step) {
+    if (changes_something(step)) killed.emplace(point, Stopped{files->copy(), journal});
+    ++point;
+  });
+  const Result<void> done = scenario_.operate(faulty, journal);
+  EXPECT_TRUE(done) << done.error().message();
+  killed.emplace(point, Stopped{files->copy(), journal});
+  return killed;
+}
+
 Stopped CrashTrial::fail_once_at(std::uint64_t point, bool half_done) const {
   Stopped stopped{before_.copy(), run_};
   FaultyFileSystem faulty(*stopped.files);
@@ -146,20 +173,20 @@ Stopped CrashTrial::fail_once_at(std::uint64_t point, bool half_done) const {
 }
 
 std::string CrashTrial::check(const FakeFileSystem& stopped, const Journal& journal, const Death& death) {
-  ++cases_;
   const auto files = stopped.copy();
   death.strike(*files);
-  const std::vector<TestRun> allowed = journal.allowed();
-  const auto judge = [&] {
-    const std::string broken = scenario_.broken_law(*files, allowed, scenario_.options);
-    return broken.empty() ? "" : death.text() + ": " + broken;
-  };
-  if (death.kind == Death::Kind::process) return judge();
-  // After a machine crash, the disk and the allowed runs decide the result, so the same pair is checked only once.
-  const std::pair disk(fingerprint(*files), allowed);
+  const bool has_crashed = death.kind != Death::Kind::process;
+  const std::string broken =
+      check_left(*files, journal, has_crashed ? TensorIndexes::ignored : TensorIndexes::compared);
+  return broken.empty() ? "" : death.text() + ": " + broken;
+}
+
+std::string CrashTrial::check_left(FakeFileSystem& files, const Journal& journal, TensorIndexes indexes) {
+  ++cases_;
+  std::pair disk(fingerprint(files, indexes), journal.allowed());
   if (checked_.contains(disk)) return "";
-  std::string broken = judge();
-  if (broken.empty()) checked_.insert(disk);
+  std::string broken = scenario_.broken_law(files, disk.second, scenario_.options);
+  if (broken.empty()) checked_.insert(std::move(disk));
   return broken;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -66,19 +67,27 @@ class CrashTrial {
   // Runs the operation until file operation `point` fails, undone or half done. Everything after it fails, too.
   [[nodiscard]] Stopped stop_at(std::uint64_t point, bool half_done) const;
 
+  // The store as it is at each of the points when the process is killed there, from a single run of the operation.
+  [[nodiscard]] std::map<std::uint64_t, Stopped> kill_everywhere() const;
+
   // Runs the operation. File operation `point` fails, and later ones succeed.
   [[nodiscard]] Stopped fail_once_at(std::uint64_t point, bool half_done) const;
 
   // The checks let copies of the store die, and check what is left. They return an empty string if all laws hold,
   // otherwise which law is broken and where.
   [[nodiscard]] std::string check(const os::FakeFileSystem& stopped, const Journal& journal, const Death& death);
+  // Checks what is left without a death, and changes it. The disk and the allowed runs decide the result, so the same
+  // pair is checked only once.
+  [[nodiscard]] std::string check_left(os::FakeFileSystem& files, const Journal& journal,
+                                       TensorIndexes indexes = TensorIndexes::compared);
   // Runs the operation without some syncs, and dies at each file operation.
   [[nodiscard]] std::string check_without(const std::vector<std::uint64_t>& skipped_syncs,
                                           const std::vector<Death>& deaths);
   // Continues after the death of the process, also without some syncs, and dies at each file operation.
   [[nodiscard]] std::string check_going_on(const Stopped& stopped, const std::vector<Death>& deaths,
                                            const std::vector<std::uint64_t>& skipped_syncs = {});
-  // The file operations of continuing.
+  // The file operations of continuing, without looking which syncs are needed, for which each is tried.
+  [[nodiscard]] std::vector<os::FaultyFileSystem::Step> steps_going_on(const Stopped& stopped) const;
   [[nodiscard]] OperationLog log_going_on(const Stopped& stopped) const;
 
   [[nodiscard]] std::uint64_t cases() const { return cases_; }

@@ -11,7 +11,6 @@
 
 #include "base/hash.hpp"
 #include "base/try.hpp"
-#include "store/sealed_json.hpp"
 #include "store/store_impl.hpp"
 #include "store/tensor_index.hpp"
 
@@ -372,33 +371,37 @@ std::string check_files(os::FakeFileSystem& files) {
   return "";
 }
 
-std::uint64_t fingerprint(os::FakeFileSystem& files) {
-  const auto mask = [](std::string& text, std::string_view before, std::string_view characters) {
+std::uint64_t fingerprint(const os::FakeFileSystem& files, TensorIndexes indexes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const auto mask = [&](std::string& text, std::string_view before) {
     for (std::size_t at = 0; (at = text.find(before, at)) != std::string::npos;) {
       at += before.size();
-      for (; at < text.size() && characters.find(text[at]) != std::string_view::npos; ++at) text[at] = '0';
+      for (; at < text.size() && kDigits.find(text[at]) != std::string_view::npos; ++at) text[at] = '0';
     }
   };
   std::string all;
-  const RunLayout layout(kTestRun);
-  for (const std::string& directory : {layout.checkpoints(), layout.damaged()}) {
-    if (const auto names = files.list_directory(directory)) all += fmt::format("{}: {}", directory, *names);
-  }
-  for (std::string path : files.all_files()) {
-    const auto bytes = os::read_file(files, path, 1 << 30);
-    std::string contents(bytes ? as_text(*bytes) : "?");
-    if (!path.ends_with(".bsnap")) {
-      mask(contents, "\"time_unix_ms\":", "0123456789");
-      mask(contents, "\"hash\":\"", "0123456789abcdef");
-      if (path.find("bitsnap.json") != std::string::npos) mask(contents, "\"id\":\"", "0123456789abcdef");
-    }
+  std::uint64_t nodes = 0;
+  for (const os::FakeFileSystem::DiskName& name : files.all_names()) {
+    std::string path = name.path;
     if (path.ends_with(".tmp")) {
-      mask(path, ".json.", "0123456789abcdef");
-      mask(path, ".bsnap.", "0123456789abcdef");
+      mask(path, ".json.");
+      mask(path, ".bsnap.");
     }
-    // Whatever is left of a tensor index, its readers take only a whole one.
-    if (path.find(kTensorsName) != std::string::npos && !unseal_json("tensors", contents)) contents.clear();
-    all.append(path).append("\n").append(std::to_string(contents.size())).append("\n").append(contents);
+    all += fmt::format("{}\n{} {} {}\n", path, name.is_seen, name.is_synced, name.node);
+    if (name.is_directory || name.node <= nodes) continue;
+    nodes = name.node;
+    std::string contents(as_text(name.contents));
+    std::uint64_t synced = name.synced_bytes;
+    if (!path.ends_with(".bsnap")) {
+      mask(contents, "\"time_unix_ms\":");
+      mask(contents, "\"hash\":\"");
+      if (path.find("bitsnap.json") != std::string::npos) mask(contents, "\"id\":\"");
+    }
+    if (indexes == TensorIndexes::ignored && path.find(kTensorsName) != std::string::npos) {
+      contents.clear();
+      synced = 0;
+    }
+    all += fmt::format("{} {}\n{}", contents.size(), synced, contents);
   }
   return hash64(as_byte_span(all));
 }

@@ -120,8 +120,14 @@ class Journal {
 // Returns an empty string if a record names each file of the store, except what a repair has set aside.
 [[nodiscard]] std::string check_files(os::FakeFileSystem& files);
 
-// A hash of the store without its times and random names.
-[[nodiscard]] std::uint64_t fingerprint(os::FakeFileSystem& files);
+// Nobody syncs a tensor index, and its readers take only a whole one. A crash may leave anything of each, and to tell
+// these disks apart would make twice as many.
+enum class TensorIndexes : std::uint8_t { compared, ignored };
+
+// A hash of the disk, what programs see and what is synced, without the times and random names of the store. Disks with
+// equal hashes fulfil the same laws.
+[[nodiscard]] std::uint64_t fingerprint(const os::FakeFileSystem& files,
+                                        TensorIndexes indexes = TensorIndexes::compared);
 
 // Checks all laws of a store that nobody has open: the store shows an allowed run; verification finds no damage; the
 // next save works, has the newest checkpoint as its base, and survives a crash together with everything that was shown;
