@@ -185,6 +185,57 @@ def test_the_commands_of_the_guides_run(clean: Path, place: str, code: str) -> N
     assert done.returncode == 0, f"{place}: {done.stderr}{done.stdout}"
 
 
+# One rank, whose collectives in shared memory would be compiled when they are first used.
+DEEPSPEED = """
+import os, sys
+import torch
+os.environ.update(DS_ACCELERATOR="cpu", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+torch.distributed.init_process_group("gloo", init_method="file://" + os.path.abspath("ranks"), rank=0, world_size=1)
+import deepspeed
+sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.AdamW(model.parameters())
+config = {
+    "train_micro_batch_size_per_gpu": 8,
+    "zero_optimization": {"stage": 1},
+    "zero_allow_untested_optimizer": True,
+    "zero_force_ds_cpu_optimizer": False,
+    "bf16": {"enabled": True},
+}
+def train():
+    loss = engine(torch.ones(8, 64, dtype=torch.bfloat16)).float().square().mean()
+    engine.backward(loss)
+    engine.step()
+"""
+
+
+def test_the_guide_for_deepspeed_runs_from_top_to_bottom(clean: Path) -> None:
+    pytest.importorskip("deepspeed")
+    text = (ROOT / "docs/guide/deepspeed.md").read_text()
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    first, background = [code for language, code in found if language == "python"]
+    (commands,) = [code for language, code in found if language == "sh"]
+    script = f"{DEEPSPEED}\n{first}\n"
+    script += "train()\nengine.save_checkpoint('checkpoints', tag='global_step1000')\n"
+    script += f"{background}\ntrain()\nengine.save_checkpoint('checkpoints', tag='global_step1001')\n"
+    script += "engine.destroy()\ntorch.distributed.destroy_process_group()\n"
+    Path("train.py").write_text(script)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"python train.py\n{commands}"],
+        env={**os.environ, "PATH": path, "DS_ACCELERATOR": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    with bitsnap.Store("checkpoints/bitsnap", read_only=True) as store:
+        assert store.labels() == {"global_step1000": 1000, "global_step1001": 1001}
+    assert Path("checkpoints/latest").read_text() == "global_step1001"
+    assert Path("plain/latest").read_text() == "global_step1000"
+    assert set(torch.load("merged/pytorch_model.bin")) == {"weight", "bias"}
+
+
 def test_the_tutorial_runs_from_top_to_bottom(clean: Path) -> None:
     text = (ROOT / "docs/guide/tutorial.md").read_text()
     script = []
