@@ -21,7 +21,9 @@ import numpy as np
 
 import bitsnap
 
-NEEDS_OTHERS = ("bitsnap.torch", "bitsnap.dcp", "bitsnap.megatron")
+NEEDS_OTHERS = tuple(
+    f"bitsnap.{name}" for name in ("torch", "dcp", "megatron", "lightning", "transformers", "accelerate", "deepspeed")
+)
 # `bitsnap watch` runs as long as the training.
 WATCH = """
 bitsnap() {
