@@ -52,7 +52,8 @@ def check_given_names(plans: Sequence[SavePlan], roles: Roles | None, adam: Adam
     Plans that DCP has in its cache are empty, and say nothing.
     """
     given = {"roles": roles.keys() if isinstance(roles, Mapping) else (), "adam": adam.names}
-    if not any(given.values()) or not all(plan.usable for plan in plans):
+    # torch 2.6 has no such cache.
+    if not any(given.values()) or not all(getattr(plan, "usable", True) for plan in plans):
         return
     names = {item.index.fqn for plan in plans for item in plan.items if item.type != WriteItemType.BYTE_IO}
     for argument, wanted in given.items():

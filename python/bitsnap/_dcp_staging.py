@@ -10,12 +10,14 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint import staging
 from torch.distributed.tensor import DTensor
+from torch.utils import _pytree as pytree
 
 _SIMPLE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, enum.Enum)
 _DICTS = (dict, OrderedDict)
@@ -76,12 +78,40 @@ class StagedCopies:
 
 
 def _new_copy(state: dict[str, Any]) -> dict[str, Any]:
-    options = StagingOptions(
+    if not hasattr(staging, "DefaultStager"):  # before torch 2.9, whose stager then does not copy what is on the CPU
+        with torch.no_grad():
+            copied: dict[str, Any] = _Copier().copied(state)
+        return copied
+    options = staging.StagingOptions(
         use_pinned_memory=False, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=False
     )
-    copied: Any = DefaultStager(options).stage(state)  # with asynchronous staging, a future
-    staged: dict[str, Any] = copied
+    made: Any = staging.DefaultStager(options).stage(state)  # with asynchronous staging, a future
+    staged: dict[str, Any] = made
     return staged
+
+
+class _Copier:
+    """Copies a state to the CPU; tensors that share memory share that of their copies."""
+
+    def __init__(self) -> None:
+        self._memory: dict[int, torch.UntypedStorage] = {}  # copies, by address
+
+    def copied(self, value: Any) -> Any:
+        return pytree.tree_map(self._one, value)
+
+    def _one(self, value: Any) -> Any:
+        if isinstance(value, DTensor):
+            # DTensor.from_local() would take the copy to the device of the mesh.
+            return DTensor(self._one(value.to_local()), value._spec, requires_grad=False)  # type: ignore[no-untyped-call]
+        if not isinstance(value, torch.Tensor):
+            return deepcopy(value)
+        if type(value) not in _TENSORS or value.layout != torch.strided or value.is_conj() or value.is_neg():
+            return value.detach().to("cpu", copy=True)
+        memory: Any = value.untyped_storage()
+        if memory.data_ptr() not in self._memory:
+            self._memory[memory.data_ptr()] = memory.clone() if memory.device.type == "cpu" else memory.cpu()
+        place = value.storage_offset(), value.size(), value.stride()
+        return torch.empty(0, dtype=value.dtype).set_(self._memory[memory.data_ptr()], *place)
 
 
 def layout_of(state: dict[str, Any]) -> tuple[list[Any], list[torch.Tensor]]:
