@@ -72,7 +72,7 @@ class ShardedCheckpoints:
     def _load(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
         path = self._local(self._strategy.broadcast(checkpoint_path))
         if not self._from_first(lambda: may_be_reference(path)):
-            found: dict[str, Any] = self._stock_load(checkpoint_path, weights_only=weights_only)
+            found: dict[str, Any] = self._stock_load(checkpoint_path, **given_only(weights_only))
             return found
         run, step = self._from_first(lambda: paths.place_of(path))
         opaque: Opaque = "refuse" if weights_only else self._opaque
@@ -135,3 +135,8 @@ class ShardedCheckpoints:
 
 def _id(run: Path, step: int) -> str:
     return str(run / f"step-{step}")
+
+
+def given_only(weights_only: bool | None) -> dict[str, bool]:
+    """The argument for functions of Lightning, which have it since 2.6; before, they read with their own default."""
+    return {} if weights_only is None else {"weights_only": weights_only}

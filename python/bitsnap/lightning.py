@@ -27,7 +27,7 @@ import torch
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
 from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
-from bitsnap._lightning_shards import ShardedCheckpoints
+from bitsnap._lightning_shards import ShardedCheckpoints, given_only
 from bitsnap._options import PathLike
 from bitsnap._path_agents import AgentSaves
 from bitsnap._path_checkpoints import remove, save, snapshot_of
@@ -140,7 +140,7 @@ class CheckpointIO:
         if reference.is_file() and not may_be_reference(reference):
             stock = _fabrics()[0].plugins.TorchCheckpointIO()
             located = {} if map_location is None else {"map_location": map_location}
-            found: dict[str, Any] = stock.load_checkpoint(path, weights_only=weights_only, **located)
+            found: dict[str, Any] = stock.load_checkpoint(path, **located, **given_only(weights_only))
             return found
         opaque: Opaque = "refuse" if weights_only else self._options["opaque"]
         return load(reference, map_location=map_location, opaque=opaque, threads=self._options["threads"])
@@ -279,7 +279,7 @@ def _load_either(stock: Any, path: Any, map_location: Any = None, weights_only: 
     is_path = isinstance(path, str | os.PathLike) and "://" not in os.fspath(path)
     if is_path and may_be_reference(Path(path)):
         return load(path, map_location=map_location)
-    return stock(path, map_location=map_location, weights_only=weights_only)
+    return stock(path, map_location=map_location, **given_only(weights_only))
 
 
 def _local(path: PathLike) -> Path:

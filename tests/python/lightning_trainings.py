@@ -10,6 +10,7 @@ import argparse
 import datetime
 import enum
 import functools
+import inspect
 import json
 import os
 import pickle
@@ -42,6 +43,8 @@ import bitsnap.lightning
 from python.same_bits import assert_same
 
 STEPS = 8  # an epoch
+# Before Lightning 2.6, this is what fit() does.
+WITH_PICKLES = {"weights_only": False} if "weights_only" in inspect.signature(L.Trainer.fit).parameters else {}
 
 
 class Color(enum.Enum):
@@ -213,11 +216,11 @@ def left(path: Path) -> Iterator[tuple[str, Any]]:
     """A training that goes on with Lightning's own files, and one that came from them."""
     bitsnap.lightning.export(path / "whole" / "last.ckpt", path / "left.ckpt")
     trained = model()
-    trainer_at(path, epochs=4).fit(trained, ckpt_path=path / "left.ckpt", weights_only=False)
+    trainer_at(path, epochs=4).fit(trained, ckpt_path=path / "left.ckpt", **WITH_PICKLES)
     yield "losses left", trained.losses
     trained = model()
     trainer = trainer_at(path, plugins=bitsnap.lightning.CheckpointIO(), epochs=4)
-    trainer.fit(trained, ckpt_path=path / "left.ckpt", weights_only=False)
+    trainer.fit(trained, ckpt_path=path / "left.ckpt", **WITH_PICKLES)
     yield "losses came", trained.losses
     trained = model()
     trainer = trainer_at(path, plugins=bitsnap.lightning.CheckpointIO(), epochs=4)
