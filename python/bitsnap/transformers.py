@@ -29,14 +29,13 @@ from typing import Any
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import AutoConfig, Trainer
+from transformers import AutoConfig, Trainer, trainer_utils
 from transformers.trainer import (
     SCHEDULER_NAME,
     TRAINER_STATE_NAME,
     is_sagemaker_mp_enabled,
     is_torch_xla_available,
 )
-from transformers.trainer_utils import rotate_checkpoints, sort_checkpoints
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
 
 from bitsnap._folder_saves import (
@@ -92,7 +91,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
         """As Trainer.train()."""
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = _newest_complete(self.args.output_dir) or True
+            resume_from_checkpoint = self._newest_complete() or True
         try:
             result = super().train(resume_from_checkpoint, *arguments, **options)
         except BaseException:
@@ -108,7 +107,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
             self.is_deepspeed_enabled
             or self.is_fsdp_enabled
             or self.is_fsdp_xla_enabled
-            or self.is_distributed_loading_by_transformers
+            or getattr(self, "is_distributed_loading_by_transformers", False)
             or is_sagemaker_mp_enabled()
             or is_torch_xla_available()
         )
@@ -191,15 +190,28 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
             return
         if self._saves.wait() and self.checkpoint_options.agent is not None:
             for run in self._saves.runs:
-                rotate_checkpoints(
-                    output_dir=str(run.parent),
-                    save_total_limit=self.args.save_total_limit,
-                    best_model_checkpoint=self.state.best_model_checkpoint,
-                    use_mtime=True,
-                )
+                self._rotate(str(run.parent))
         self._saves.close()
 
+    def _rotate(self, folder: str) -> None:
+        if not hasattr(trainer_utils, "rotate_checkpoints"):  # Transformers 4
+            trainer: Any = self
+            trainer._rotate_checkpoints(use_mtime=True, output_dir=folder)
+            return
+        trainer_utils.rotate_checkpoints(
+            output_dir=folder,
+            save_total_limit=self.args.save_total_limit,
+            best_model_checkpoint=self.state.best_model_checkpoint,
+            use_mtime=True,
+        )
+
     # Loading.
+
+    def _newest_complete(self) -> str | None:
+        # Transformers 4 has a method in place of the function.
+        sort: Any = getattr(trainer_utils, "sort_checkpoints", None) or getattr(self, "_sorted_checkpoints", None)
+        found = newest_complete([Path(each) for each in sort(str(self.args.output_dir))], _incomplete_because)
+        return None if found is None else str(found)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if not self._load_model(resume_from_checkpoint, self.model if model is None else model):
@@ -345,12 +357,6 @@ def _model_of(folder: Path) -> Any:
             "have: pass model=, a model of that class"
         )
     return kind._from_config(config)
-
-
-def _newest_complete(output_dir: PathLike) -> str | None:
-    folders = [Path(each) for each in sort_checkpoints(str(output_dir))]
-    found = newest_complete(folders, _incomplete_because)
-    return None if found is None else str(found)
 
 
 def _incomplete_because(folder: Path) -> str:

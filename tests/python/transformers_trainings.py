@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
-from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 
 import bitsnap
 import bitsnap.transformers
@@ -63,6 +62,8 @@ class Terminator(TrainerCallback):  # type: ignore[misc]
     """Sends a SIGTERM after a step, and waits until the callback of Transformers for it knows."""
 
     def __init__(self, trainer: Recorder, step: int) -> None:
+        from transformers.trainer_jit_checkpoint import JITCheckpointCallback
+
         self._manager = next(
             each.jit_manager for each in trainer.callback_handler.callbacks if isinstance(each, JITCheckpointCallback)
         )
