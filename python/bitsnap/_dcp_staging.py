@@ -78,7 +78,7 @@ class StagedCopies:
 
 
 def _new_copy(state: dict[str, Any]) -> dict[str, Any]:
-    if not hasattr(staging, "DefaultStager"):  # before torch 2.9, whose stager then does not copy what is on the CPU
+    if not hasattr(staging, "DefaultStager"):  # torch 2.8 and older: the stager of 2.6 does not copy CPU tensors
         with torch.no_grad():
             copied: dict[str, Any] = _Copier().copied(state)
         return copied
