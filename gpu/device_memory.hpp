@@ -18,6 +18,7 @@ namespace bitsnap::gpu {
 
 [[nodiscard]] inline Result<void> checked(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return {};
+  static_cast<void>(cudaGetLastError());  // the next launch would find the same error
   const ErrorKind kind = status == cudaErrorMemoryAllocation ? ErrorKind::resource_exhausted : ErrorKind::io;
   return fail(kind, std::string(what) + ": " + cudaGetErrorString(status));
 }
@@ -63,6 +64,19 @@ class DeviceArray {
 
   T* memory_;
   std::size_t size_;
+  cudaStream_t stream_;
+};
+
+// Waits for the stream at the end of a scope, also if that ends with an error: kernels write to the caller's memory,
+// and copies read from vectors that were made before this.
+class StreamEnd {
+ public:
+  explicit StreamEnd(cudaStream_t stream) noexcept : stream_(stream) {}
+  StreamEnd(const StreamEnd&) = delete;
+  StreamEnd& operator=(const StreamEnd&) = delete;
+  ~StreamEnd() { cudaStreamSynchronize(stream_); }
+
+ private:
   cudaStream_t stream_;
 };
 

@@ -49,11 +49,12 @@ Result<Samples> sample(DType dtype, std::span<const FloatSplitCoder::Chunk> chun
     gathered += runs->second.elements() * element_bytes;
   }
   if (blocks == 0) return samples;
+  std::vector<ScanJob> scans;
+  std::vector<GatherJob> gathers;
+  const StreamEnd end(stream);
   BITSNAP_ASSIGN(const auto device_starts, DeviceArray<std::uint32_t>::copy_of(starts, stream));
   BITSNAP_ASSIGN(const auto device_bits, DeviceArray<BlockBits>::make(blocks, stream));
   BITSNAP_ASSIGN(const auto device_gathered, DeviceArray<std::byte>::make(gathered, stream));
-  std::vector<ScanJob> scans;
-  std::vector<GatherJob> gathers;
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     const auto found = samples.runs.find(chunks[i].count);
     if (found == samples.runs.end()) continue;
@@ -110,6 +111,7 @@ Result<std::vector<std::uint64_t>> FloatSplitCoder::encode(DType dtype, std::spa
   std::vector<std::size_t> tables_at[2];
   std::size_t scratch_bytes = 0;
   std::vector<std::size_t> scratch_at[2];
+  const StreamEnd end(stream_);
   BITSNAP_ASSIGN(const auto device_sizes, DeviceArray<std::uint64_t>::copy_of(sizes, stream_));
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     if (!plans[i]) continue;
@@ -171,11 +173,12 @@ Result<std::vector<bool>> FloatSplitCoder::decode(DType dtype, std::span<const P
   }
   std::vector<bool> are_decoded(payloads.size());
   if (blocks.empty()) return are_decoded;
+  const std::vector<std::uint32_t> none(payloads.size());
+  std::vector<DecodeJob> jobs[2];
+  const StreamEnd end(stream_);
   BITSNAP_ASSIGN(const auto device_blocks, DeviceArray<entropy::RansDecodeTable>::copy_of(blocks, stream_));
   BITSNAP_ASSIGN(const auto device_masks, DeviceArray<std::uint64_t>::make(masks, stream_));
-  const std::vector<std::uint32_t> none(payloads.size());
   BITSNAP_ASSIGN(const auto device_valid, DeviceArray<std::uint32_t>::copy_of(none, stream_));
-  std::vector<DecodeJob> jobs[2];
   for (std::size_t i = 0; i < payloads.size(); ++i) {
     if (!plans[i]) continue;
     const auto* const bytes = static_cast<const std::uint8_t*>(payloads[i].on_device);

@@ -21,7 +21,7 @@ namespace bitsnap::gpu {
 // Runs of elements that a plan needs, and where it finds them in what gather_runs() copies.
 class SampleRuns {
  public:
-  // For chunks of so many elements. Precondition: can_be_coded().
+  // For chunks of `elements` elements. Precondition: can_be_coded().
   explicit SampleRuns(std::size_t elements);
 
   static constexpr std::uint32_t kRunElements = 16;
@@ -61,7 +61,7 @@ struct EncodePlan {
 struct DecodePlan {
   bool is_rotated = false;
   std::vector<entropy::RansDecodeTable> blocks;
-  // The pointers of `job` into the payload, relative to its begin: the device has a copy of it.
+  // Where the fields begin in the payload, of which the device has a copy.
   std::size_t rest = 0;
   std::size_t streams[kGroups] = {};
   std::size_t stream_sizes[kGroups] = {};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "exec/executor.hpp"
 #include "gpu/device_memory.hpp"
 #include "gpu/float_split_cuda.hpp"
+#include "gpu/lane_jobs.hpp"
 #include "os/clock.hpp"
 
 namespace bitsnap::gpu {
@@ -51,7 +53,9 @@ class Check {
         stream_(stream),
         executor_(exec::make_executor(0)),
         coder_(*executor_, stream),
-        elements_(chunks * chunk_bytes_) {}
+        elements_(chunks * chunk_bytes_) {
+    for (std::size_t i = 0; i < count_; ++i) all_bytes_ += bytes_of(i);
+  }
 
   [[nodiscard]] Result<bool> run() {
     BITSNAP_TRY(fill());
@@ -77,28 +81,55 @@ class Check {
   }
 
  private:
+  // Some chunks end within a round of lanes.
+  [[nodiscard]] static std::size_t elements_of(std::size_t i) noexcept {
+    return i % 5 == 4 ? kChunkElements / 2 + 3001 : kChunkElements;
+  }
+  [[nodiscard]] std::size_t bytes_of(std::size_t i) const { return elements_of(i) * element_size(dtype_); }
   [[nodiscard]] ConstByteSpan chunk(std::size_t i) const {
-    return ConstByteSpan(elements_).subspan(i * chunk_bytes_, chunk_bytes_);
+    return ConstByteSpan(elements_).subspan(i * chunk_bytes_, bytes_of(i));
   }
   [[nodiscard]] ConstByteSpan payload(std::size_t i) const {
     return ConstByteSpan(payloads_).subspan(i * chunk_bytes_, sizes_[i]);
   }
 
-  // Numbers like weights, with some in between that no table has.
+  // Numbers like weights, and in every third chunk numbers without signs; with some in between that no table has, and
+  // in some chunks a block of one number.
   [[nodiscard]] Result<void> fill() {
     return executor_->run(count_, 0, [&](std::size_t i, std::size_t) -> Result<void> {
-      const ByteSpan own = std::span(elements_).subspan(i * chunk_bytes_, chunk_bytes_);
-      codec::fill_trained_like(dtype_, own, i);
+      const std::size_t width = element_size(dtype_);
+      const ByteSpan own = std::span(elements_).subspan(i * chunk_bytes_, bytes_of(i));
+      const bool has_signs = i % 3 != 2;
       codec::TestRandom random(i);
+      if (has_signs) {
+        codec::fill_trained_like(dtype_, own, i);
+      } else {
+        fill_without_signs(own, random);
+      }
       for (std::size_t k = 0; k < i % 7 * 20; ++k) {
-        store_le(own.data() + random.below(chunk_bytes_ / 4) * 4, static_cast<std::uint32_t>(random.next()));
+        const std::uint32_t bits = static_cast<std::uint32_t>(random.next()) & (has_signs ? 0xffffffff : 0x7fff7fff);
+        store_le(own.data() + random.below(own.size() / 4) * 4, bits);
+      }
+      if (i % 4 == 1) {
+        const ByteSpan block = own.subspan(kBlockElements * width, kBlockElements * width);
+        for (std::size_t at = width; at < block.size(); at += width) std::memcpy(&block[at], block.data(), width);
       }
       return {};
     });
   }
 
-  void print_speeds(const char* what, std::size_t chunks, double seconds) const {
-    const double gigabytes = static_cast<double>(chunks * chunk_bytes_) * 1e-9;
+  // Lanes suit them if the lowest bit of the exponent is as random as the mantissa.
+  void fill_without_signs(ByteSpan own, codec::TestRandom& random) const {
+    const unsigned mantissa_bits = dtype_ == DType::bf16 ? 7 : 23;
+    for (std::size_t at = 0; at < own.size(); at += element_size(dtype_)) {
+      const std::uint64_t exponent = 112 + random.below(4) + random.below(4) * 2;
+      const std::uint64_t bits = exponent << mantissa_bits | random.below(std::uint64_t{1} << mantissa_bits);
+      std::memcpy(&own[at], &bits, element_size(dtype_));
+    }
+  }
+
+  void print_speeds(const char* what, std::size_t bytes, double seconds) const {
+    const double gigabytes = static_cast<double>(bytes) * 1e-9;
     std::printf("%s %s: kernels %.1f GB/s, planning on %u threads %.1f GB/s, whole call %.1f GB/s\n",
                 std::string(dtype_name(dtype_)).c_str(), what, gigabytes / coder_.kernel_seconds(),
                 executor_->threads(), gigabytes / coder_.plan_seconds(), gigabytes / seconds);
@@ -113,7 +144,7 @@ class Check {
     for (int round = 0; round < kRounds; ++round) {
       const os::Stopwatch whole;
       BITSNAP_ASSIGN(sizes_, coder_.encode(dtype_, chunks));
-      print_speeds("encode", count_, whole.elapsed_seconds());
+      print_speeds("encode", all_bytes_, whole.elapsed_seconds());
     }
     return {};
   }
@@ -129,11 +160,13 @@ class Check {
     }));
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < count_; ++i) {
-      if (sizes_[i] > 0) coded_.push_back(i);
+      if (sizes_[i] == 0) continue;
+      coded_.push_back(i);
+      coded_bytes_ += bytes_of(i);
       bytes += sizes_[i];
     }
     std::printf("%zu of %zu chunks coded on the GPU, %.3f times smaller\n", coded_.size(), count_,
-                static_cast<double>(coded_.size() * chunk_bytes_) / static_cast<double>(bytes));
+                static_cast<double>(coded_bytes_) / static_cast<double>(bytes));
     return coded_.size() > count_ / 2 && std::ranges::count(differs, 0) == std::ssize(differs);
   }
 
@@ -143,13 +176,13 @@ class Check {
       given.push_back({.bytes = payload(i),
                        .on_device = payloads + i * chunk_bytes_,
                        .elements = elements + i * chunk_bytes_,
-                       .count = kChunkElements});
+                       .count = elements_of(i)});
     }
     bool are_decoded = true;
     for (int round = 0; round < kRounds; ++round) {
       const os::Stopwatch whole;
       BITSNAP_ASSIGN(const std::vector<bool> found, coder_.decode(dtype_, given));
-      print_speeds("decode", given.size(), whole.elapsed_seconds());
+      print_speeds("decode", coded_bytes_, whole.elapsed_seconds());
       are_decoded = are_decoded && std::find(found.begin(), found.end(), false) == found.end();
     }
     return are_decoded;
@@ -157,24 +190,39 @@ class Check {
 
   [[nodiscard]] bool are_equal(const Bytes& back) const {
     return std::ranges::all_of(coded_, [&](std::size_t i) {
-      return std::ranges::equal(std::span(back).subspan(i * chunk_bytes_, chunk_bytes_), chunk(i));
+      return std::ranges::equal(std::span(back).subspan(i * chunk_bytes_, bytes_of(i)), chunk(i));
     });
   }
 
-  // Whether a changed byte of the streams, the escapes or the states is found.
+  // Whether the GPU refuses what the codec refuses, and reads the rest as it does, if a byte behind the lower bytes of
+  // the elements is changed: of the tables, the streams, the escapes or the states.
   [[nodiscard]] Result<bool> refuses_damage(std::byte* elements) {
     codec::TestRandom random(1);
-    for (int attempt = 0; attempt < 20 && !coded_.empty(); ++attempt) {
-      const ConstByteSpan own = payload(coded_[0]);
+    std::size_t refused = 0;
+    for (std::size_t attempt = 0; attempt < 100 && !coded_.empty(); ++attempt) {
+      const std::size_t i = coded_[attempt % coded_.size()];
+      const ConstByteSpan own = payload(i);
       Bytes damaged(own.begin(), own.end());
-      damaged[damaged.size() - 1 - random.below(512)] ^= static_cast<std::byte>(1 + random.below(255));
+      const std::size_t behind = 21 + elements_of(i) * (element_size(dtype_) - 1);
+      damaged[behind + random.below(own.size() - behind)] ^= static_cast<std::byte>(1 + random.below(255));
       BITSNAP_ASSIGN(const auto there, DeviceArray<std::byte>::copy_of(damaged, stream_));
       const FloatSplitCoder::Payload given{
-          .bytes = damaged, .on_device = there.data(), .elements = elements, .count = kChunkElements};
+          .bytes = damaged, .on_device = there.data(), .elements = elements, .count = elements_of(i)};
       BITSNAP_ASSIGN(const std::vector<bool> found, coder_.decode(dtype_, std::span(&given, 1)));
-      if (found[0]) return false;
+      Scratch scratch;
+      Bytes expected(bytes_of(i));
+      codec::ChunkContext context;
+      context.dtype = dtype_;
+      context.elements = elements_of(i);
+      const bool is_read = codec::float_split_decoder().decode(damaged, context, expected, scratch).has_value();
+      if (found[0] != is_read) return false;
+      refused += is_read ? 0U : 1U;
+      if (!is_read) continue;
+      Bytes read(bytes_of(i));
+      BITSNAP_TRY(checked(cudaMemcpy(read.data(), elements, read.size(), cudaMemcpyDeviceToHost), "cudaMemcpy"));
+      if (read != expected) return false;
     }
-    return true;
+    return refused > 50;
   }
 
   static constexpr int kRounds = 3;
@@ -186,9 +234,11 @@ class Check {
   const std::unique_ptr<exec::Executor> executor_;
   FloatSplitCoder coder_;
   Bytes elements_;
+  std::size_t all_bytes_ = 0;
   std::vector<std::uint64_t> sizes_;
   Bytes payloads_;
   std::vector<std::size_t> coded_;  // by the GPU
+  std::size_t coded_bytes_ = 0;
 };
 
 Result<bool> run(std::size_t chunks) {

@@ -3,6 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-git ls-files -z --cached --others --exclude-standard '*.hpp' '*.cpp' | xargs -0 -r clang-format-19 -i
+git ls-files -z --cached --others --exclude-standard '*.hpp' '*.cpp' '*.cu' | xargs -0 -r clang-format-19 -i
 git ls-files -z --cached --others --exclude-standard '*.py' '*.pyi' | xargs -0 -r .venv/bin/ruff format --quiet
 git ls-files -z --cached --others --exclude-standard '*.py' '*.pyi' | xargs -0 -r .venv/bin/ruff check --quiet --fix

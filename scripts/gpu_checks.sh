@@ -4,7 +4,7 @@
 #   equal      payloads and elements are those of the CPU's codec, byte for byte
 #   sanitize   the same under compute-sanitizer, for memory and for races
 #   measure    the speed of the kernels
-# Each step takes less than ten minutes. Nothing else of the build or the tests needs a GPU.
+# Each step is meant to take less than ten minutes. Nothing else of the build or the tests needs a GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

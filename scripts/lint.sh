@@ -14,7 +14,7 @@ check() {
   "$@" || failed=1
 }
 
-mapfile -t cpp < <(git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp')
+mapfile -t cpp < <(git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.cu')
 mapfile -t python < <(git ls-files --cached --others --exclude-standard '*.py' '*.pyi')
 check clang-format clang-format-19 --dry-run -Werror "${cpp[@]}"
 check "ruff format" .venv/bin/ruff format --check --quiet "${python[@]}"

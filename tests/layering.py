@@ -62,7 +62,7 @@ COMMON_NAMES = {"__init__.py", "__main__.py", "conftest.py"}
 def sources(root: Path) -> Iterator[Path]:
     for folder in ["include", "src", "interop", *OUTSIDE]:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in {".hpp", ".cpp", ".py"} and "fixtures" not in path.parts:
+            if path.suffix in {".hpp", ".cpp", ".cu", ".py"} and "fixtures" not in path.parts:
                 yield path
 
 
