@@ -120,8 +120,8 @@ class Journal {
 // Returns an empty string if a record names each file of the store, except what a repair has set aside.
 [[nodiscard]] std::string check_files(os::FakeFileSystem& files);
 
-// Nobody syncs a tensor index, and its readers take only a whole one. A crash may leave anything of each, and to tell
-// these disks apart would make twice as many.
+// Nobody syncs a tensor index, and its readers take only a whole one. A crash may leave anything of each: `ignored`
+// tells a whole one from all others, and no more, because there would be twice as many disks.
 enum class TensorIndexes : std::uint8_t { compared, ignored };
 
 // A hash of the disk, what programs see and what is synced, without the times and random names of the store. Disks with
