@@ -2,7 +2,8 @@
 
 Memory of the last copy is filled again if the next state has the same tensors: copying into new memory takes several
 times as long, because the system clears each page first. The first copy, and that of a state with other things than
-plain tensors, DTensors and simple values, is made by DCP's own stager.
+plain tensors, DTensors and simple values, is made by DCP's own stager, or by _Copier for versions without one that
+copies.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from torch.distributed.checkpoint import staging
 from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
+from bitsnap.errors import InvalidArgumentError
+
 _SIMPLE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, enum.Enum)
 _DICTS = (dict, OrderedDict)
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 class OtherValueError(Exception):
-    """A state has a value that is not simple, and that only DCP's stager can copy."""
+    """A state has a value that is not simple, so that its memory cannot be filled again."""
 
 
 @dataclass
@@ -85,16 +88,24 @@ def _new_copy(state: dict[str, Any]) -> dict[str, Any]:
     options = staging.StagingOptions(
         use_pinned_memory=False, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=False
     )
-    made: Any = staging.DefaultStager(options).stage(state)  # with asynchronous staging, a future
+    # Which would copy the memory of such a view, and forget that it has to be conjugated or negated.
+    plain = pytree.tree_map(_resolved, state)
+    made: Any = staging.DefaultStager(options).stage(plain)  # with asynchronous staging, a future
     staged: dict[str, Any] = made
     return staged
+
+
+def _resolved(value: Any) -> Any:
+    is_view = type(value) in _TENSORS and (value.is_conj() or value.is_neg())
+    return value.detach().resolve_conj().resolve_neg() if is_view else value
 
 
 class _Copier:
     """Copies a state to the CPU; tensors that share memory share that of their copies."""
 
     def __init__(self) -> None:
-        self._memory: dict[int, torch.UntypedStorage] = {}  # copies, by address
+        # Copies, by address and size: one memory may be part of another that begins at the same address.
+        self._memory: dict[tuple[int, int], torch.UntypedStorage] = {}
 
     def copied(self, value: Any) -> Any:
         return pytree.tree_map(self._one, value)
@@ -106,12 +117,15 @@ class _Copier:
         if not isinstance(value, torch.Tensor):
             return deepcopy(value)
         if type(value) not in _TENSORS or value.layout != torch.strided or value.is_conj() or value.is_neg():
-            return value.detach().to("cpu", copy=True)
+            return _resolved(value).detach().to("cpu", copy=True)
         memory: Any = value.untyped_storage()
-        if memory.data_ptr() not in self._memory:
-            self._memory[memory.data_ptr()] = memory.clone() if memory.device.type == "cpu" else memory.cpu()
+        if value.numel() > 0 and memory.nbytes() == 0:
+            raise InvalidArgumentError("the storage of a tensor has been freed: gather its shards first")
+        key = memory.data_ptr(), memory.nbytes()
+        if key not in self._memory:
+            self._memory[key] = memory.clone() if memory.device.type == "cpu" else memory.cpu()
         place = value.storage_offset(), value.size(), value.stride()
-        return torch.empty(0, dtype=value.dtype).set_(self._memory[memory.data_ptr()], *place)
+        return torch.empty(0, dtype=value.dtype).set_(self._memory[key], *place)
 
 
 def layout_of(state: dict[str, Any]) -> tuple[list[Any], list[torch.Tensor]]:
