@@ -179,6 +179,8 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         elif self.checkpoint_options.agent is not None and (self.args.save_total_limit or 0) > 0:
             # The newest committed checkpoint stays.
             self._raised_limit = self._saves.uncommitted()
+            if self._raised_limit > 0 and self.args.save_total_limit == 1 and self.state.best_model_checkpoint:
+                self._raised_limit += 1  # with a limit of 1, Transformers keeps the best and the newest
             self.args.save_total_limit += self._raised_limit
 
     def _leaves_out_weights(self) -> bool:
@@ -210,7 +212,10 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     def _newest_complete(self) -> str | None:
         # Transformers 4 has a method in place of the function.
         sort: Any = getattr(trainer_utils, "sort_checkpoints", None) or getattr(self, "_sorted_checkpoints", None)
-        found = newest_complete([Path(each) for each in sort(str(self.args.output_dir))], _incomplete_because)
+        folders = [Path(each) for each in sort(str(self.args.output_dir))]
+        # The method moves the best one.
+        folders.sort(key=lambda folder: int(folder.name.rpartition("-")[2]))
+        found = newest_complete(folders, _incomplete_because)
         return None if found is None else str(found)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

@@ -99,6 +99,12 @@ def test_rotation_and_the_best_model(call: Calls, tmp_path: Path) -> None:
     assert steps(tmp_path / "out") == [4]
 
 
+def test_the_last_committed_checkpoint_stays_beside_the_best_and_one_that_is_not_committed_yet(
+    call: Calls, tmp_path: Path
+) -> None:
+    assert call("rotate_while_uncommitted", folder=str(tmp_path)) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+
+
 def test_save_only_model(call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     options = {"weights": False}

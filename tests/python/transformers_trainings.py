@@ -139,6 +139,27 @@ def train(
     }
 
 
+def rotate_while_uncommitted(folder: str) -> list[str]:
+    """The checkpoints that Transformers keeps of 2 (the best), 4, and 6, which an agent has not committed yet."""
+
+    class Uncommitted:
+        def save(self, *_: Any) -> None:
+            pass
+
+        def uncommitted(self) -> int:
+            return 1
+
+    trainer = trainer_of(folder, {"through_agent": True}, save_total_limit=1)
+    for step in (2, 4, 6):
+        (Path(folder) / f"checkpoint-{step}").mkdir()
+        time.sleep(0.02)  # Transformers takes the order of times of change
+    trainer.state.best_model_checkpoint = f"{folder}/checkpoint-2"
+    trainer._saves = Uncommitted()
+    trainer._save_to_run(f"{folder}/checkpoint-6", {})
+    trainer._rotate(folder)
+    return sorted(each.name for each in Path(folder).iterdir())
+
+
 def train_on_ranks(folder: str, meeting: str, **arguments: Any) -> list[int]:
     """Trains on two processes. Their exit statuses."""
     return on_ranks(meeting, lambda: train(folder, **arguments)["losses"])
