@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 from typing import Any
 
 from bitsnap import _bitsnap
@@ -48,12 +50,14 @@ def stop_agent(
 
 
 def note_agent(error: BusyError, path: PathLike) -> None:
-    """Adds to the error of a busy store that it is an agent of this machine which writes to it, if it is one."""
+    """Adds to the error of a busy store that it is an agent of this machine which holds it, if it is one."""
     with contextlib.suppress(BitsnapError):
         process = agent_status(path, timeout=1.0)["process"]
+        if not re.search(rf"\bprocess {process}\b", str(error)):
+            return
         error.add_note(
-            f"The agent of a training, process {process}, writes to the store until it has been idle for a while. "
-            f"`bitsnap agent stop {os.fsdecode(path)}` ends it."
+            f"Process {process} is the agent of a training. It holds the store until it has been idle for a while. "
+            f"`bitsnap agent stop {shlex.quote(os.fsdecode(path))}` ends it."
         )
 
 

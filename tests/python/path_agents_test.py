@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from bitsnap._folder_saves import FolderOptions, FolderSaves, is_ours
 from bitsnap._path_agents import AgentSaves
 from bitsnap._path_checkpoints import FOLDER_REFERENCE, place_of
 from python.path_checkpoints_test import labels, state_of, steps, value_at
+from python.processes import finish_script, start_script
 
 
 @pytest.fixture
@@ -51,8 +53,27 @@ def test_who_else_wants_to_write_hears_of_the_agent(tmp_path: Path, saves: Agent
         bitsnap.Store(tmp_path / "bitsnap")
     process = bitsnap.agent_status(tmp_path / "bitsnap")["process"]
     [note] = caught.value.__notes__
-    assert f"process {process}" in note
+    assert f"Process {process} is the agent" in note
     assert f"bitsnap agent stop {tmp_path / 'bitsnap'}" in note
+
+
+def test_an_agent_that_waits_for_the_store_itself_is_not_named(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    hold = "import sys, bitsnap; store = bitsnap.Store(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    holder = start_script(hold, run, stdin=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    checkpointer = bitsnap.Checkpointer(run, agent=bitsnap.AgentOptions(linger=1), timeout=60)
+    save = checkpointer.save(1, state_of(1))
+    assert bitsnap.agent_status(run)["process"] != holder.pid
+    with pytest.raises(bitsnap.BusyError, match=f"process {holder.pid} holds it") as caught:
+        bitsnap.Store(run)
+    assert not hasattr(caught.value, "__notes__")
+    finish_script(holder)
+    assert save is not None
+    save.result(60)
+    checkpointer.close()
+    bitsnap.stop_agent(run)
 
 
 def test_replaced_steps_leave_the_run_during_a_long_training(tmp_path: Path, saves: AgentSaves) -> None:
