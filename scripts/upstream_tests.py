@@ -57,8 +57,7 @@ def report(files: Iterable[File], only: str) -> bool:
                 here[word] += 1
                 print(f"  {word:<10} {case}{': ' if reason else ''}{reason}", flush=True)
         except RuntimeError as error:
-            print(f"  left out   all cases: {error}", flush=True)
-            continue
+            print(f"  left out   all {'other ' if here else ''}cases: {error}", flush=True)
         print(f"  = {', '.join(f'{count} {word}' for word, count in sorted(here.items()))}", flush=True)
         counts += here
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['left out']} left out")
