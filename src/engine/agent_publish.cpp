@@ -91,7 +91,7 @@ void AgentRank::commit_complete_attempts() {
       // A later step was committed without this one, or never will this one be: not all ranks saved it.
       std::optional<Error> other_job = is_given_up ? std::nullopt : other_job_error(**store, shard);
       const bool is_skip = is_given_up || (!other_job && !has_other_attempt(shard));
-      Error error = is_given_up ? Error(ErrorKind::busy, "not all ranks saved it")
+      Error error = is_skip     ? Error(ErrorKind::busy, "not all ranks saved it")
                     : other_job ? *std::move(other_job)
                                 : std::move(outcome).error();
       const std::lock_guard lock(mutex_);
