@@ -147,7 +147,7 @@ def test_torch_files_become_distributed_checkpoints(tmp_path: Path) -> None:
 
 # Three ranks that save tensors in rows, in columns, in blocks of unequal size, and whole.
 RANKS = """
-import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+import os, sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 rank, folder = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=3)
@@ -165,7 +165,8 @@ state = {
     "step": 7,
 }
 dcp.save(state, checkpoint_id=f"{folder}/dcp")
-dist.destroy_process_group()
+dist.barrier()
+os._exit(0)  # gloo's threads may still run when the interpreter ends, which then aborts
 """
 
 
