@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <memory>
+#include <vector>
 
 #include "gpu/emulated_warp.hpp"
 #include "gpu/float_split_plan.hpp"
@@ -13,25 +12,31 @@
 namespace bitsnap::gpu {
 namespace {
 
-using Entries = std::array<std::uint32_t, 256>;
+using Entries = std::array<std::array<std::uint32_t, 256>, kGroups>;
+
+// The four warps of a chunk, as LaneEncoder or LaneDecoder.
+template <typename Lanes, typename Job>
+std::vector<Lanes> warps_of(const Job& job, Entries& entries) {
+  std::vector<Lanes> warps;
+  for (unsigned group = 0; group < kGroups; ++group) {
+    warps.emplace_back(EmulatedWarp(), job, group, entries[group].data());
+  }
+  return warps;
+}
 
 template <unsigned kBytes, bool kRotated>
 void encode(const EncodeJob& job) {
-  std::array<Entries, kGroups> entries;
-  std::vector<LaneEncoder<EmulatedWarp, kBytes, kRotated>> warps;
-  for (unsigned group = 0; group < kGroups; ++group)
-    warps.emplace_back(EmulatedWarp(), job, group, entries[group].data());
+  Entries entries;
+  auto warps = warps_of<LaneEncoder<EmulatedWarp, kBytes, kRotated>>(job, entries);
   std::array<EncodedGroup, kGroups> ends;
-  for (unsigned group = 0; group < kGroups; ++group) ends[group] = warps[group].encode();
-  for (auto& warp : warps) warp.assemble(ends.data());
+  std::ranges::transform(warps, ends.begin(), [](auto& warp) { return warp.encode(); });
+  for (const auto& warp : warps) warp.assemble(ends.data());
 }
 
 template <unsigned kBytes, bool kRotated>
 bool decode(const DecodeJob& job) {
-  std::array<Entries, kGroups> entries;
-  std::vector<LaneDecoder<EmulatedWarp, kBytes, kRotated>> warps;
-  for (unsigned group = 0; group < kGroups; ++group)
-    warps.emplace_back(EmulatedWarp(), job, group, entries[group].data());
+  Entries entries;
+  auto warps = warps_of<LaneDecoder<EmulatedWarp, kBytes, kRotated>>(job, entries);
   bool is_valid = true;
   for (auto& warp : warps) is_valid = warp.decode() && is_valid;
   return warps[0].put_escapes() && is_valid;

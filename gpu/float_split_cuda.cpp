@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "base/checked.hpp"
 #include "gpu/device_memory.hpp"
 #include "gpu/float_split_plan.hpp"
 #include "gpu/lane_kernels.hpp"
@@ -11,8 +12,6 @@
 
 namespace bitsnap::gpu {
 namespace {
-
-std::uint64_t blocks_of(std::size_t elements) noexcept { return (elements + kBlockElements - 1) / kBlockElements; }
 
 // Appends to one array what many jobs point into.
 template <typename T>
@@ -45,7 +44,7 @@ Result<Samples> sample(DType dtype, std::span<const FloatSplitCoder::Chunk> chun
     if (!can_be_coded(dtype, chunk.count)) continue;
     const auto [runs, is_new] = samples.runs.try_emplace(chunk.count, chunk.count);
     if (is_new) starts_at[chunk.count] = append(starts, runs->second.starts());
-    blocks += blocks_of(chunk.count);
+    blocks += divide_up(chunk.count, kBlockElements);
     gathered += runs->second.elements() * element_bytes;
   }
   if (blocks == 0) return samples;
@@ -59,7 +58,7 @@ Result<Samples> sample(DType dtype, std::span<const FloatSplitCoder::Chunk> chun
     const auto found = samples.runs.find(chunks[i].count);
     if (found == samples.runs.end()) continue;
     const auto* const elements = static_cast<const std::uint8_t*>(chunks[i].elements);
-    for (std::size_t block = 0; block < blocks_of(chunks[i].count); ++block) {
+    for (std::size_t block = 0; block < divide_up(chunks[i].count, kBlockElements); ++block) {
       const std::uint64_t first = block * kBlockElements;
       scans.push_back({.elements = elements + first * element_bytes,
                        .count = std::min(kBlockElements, chunks[i].count - first),
@@ -96,9 +95,9 @@ Result<std::vector<std::uint64_t>> FloatSplitCoder::encode(DType dtype, std::spa
     const auto found = samples.runs.find(chunks[i].count);
     if (found == samples.runs.end()) return {};
     const std::size_t bytes = found->second.elements() * element_bytes;
-    plans[i] = plan_encoding(dtype, chunks[i].count, found->second,
-                             ConstByteSpan(samples.gathered).subspan(samples.gathered_at[i], bytes),
-                             std::span(samples.bits).subspan(samples.bits_at[i], blocks_of(chunks[i].count)));
+    plans[i] = plan_encoding(
+        dtype, chunks[i].count, found->second, ConstByteSpan(samples.gathered).subspan(samples.gathered_at[i], bytes),
+        std::span(samples.bits).subspan(samples.bits_at[i], divide_up(chunks[i].count, kBlockElements)));
     return {};
   }));
   plan_seconds_ = planning.elapsed_seconds();

@@ -1,7 +1,9 @@
 #include "gpu/float_split_plan.hpp"
 
 #include <algorithm>
+#include <array>
 
+#include "base/checked.hpp"
 #include "base/spread_runs.hpp"
 #include "codec/float_split/float_split.hpp"
 #include "codec/short_elements_encode.hpp"
@@ -105,7 +107,7 @@ Result<std::optional<DecodePlan>> plan_decoding(DType dtype, std::size_t element
   if (form != FloatSplitForm::lanes && form != FloatSplitForm::lanes_rotated) return std::nullopt;
   DecodePlan plan;
   plan.is_rotated = form == FloatSplitForm::lanes_rotated;
-  plan.blocks.resize((elements + kBlockElements - 1) / kBlockElements);
+  plan.blocks.resize(divide_up(elements, kBlockElements));
   BITSNAP_ASSIGN(
       const entropy::SplitPayload fields,
       entropy::read_split_payload(

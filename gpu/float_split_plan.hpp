@@ -12,7 +12,6 @@
 #include <bitsnap/dtype.hpp>
 
 #include "base/bytes.hpp"
-#include "base/scratch.hpp"
 #include "gpu/chunk_scan.hpp"
 #include "gpu/lane_jobs.hpp"
 

@@ -1,10 +1,9 @@
 // Compares the kernels for GPUs with the codec on this machine's GPU, byte for byte, and measures them.
 //
-//   gpu_check [CHUNKS]      of 2^18 elements each; default 1024
+//   gpu_check [CHUNKS]      of 2^18 elements, or a little more than half of that; default 1024
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,9 +13,9 @@
 #include "codec/encoder.hpp"
 #include "codec/trained_like_testing.hpp"
 #include "exec/executor.hpp"
+#include "gpu/chunks_testing.hpp"
 #include "gpu/device_memory.hpp"
 #include "gpu/float_split_cuda.hpp"
-#include "gpu/lane_jobs.hpp"
 #include "os/clock.hpp"
 
 namespace bitsnap::gpu {
@@ -81,11 +80,7 @@ class Check {
   }
 
  private:
-  // Some chunks end within a round of lanes.
-  [[nodiscard]] static std::size_t elements_of(std::size_t i) noexcept {
-    return i % 5 == 4 ? kChunkElements / 2 + 3001 : kChunkElements;
-  }
-  [[nodiscard]] std::size_t bytes_of(std::size_t i) const { return elements_of(i) * element_size(dtype_); }
+  [[nodiscard]] std::size_t bytes_of(std::size_t i) const { return mixed_chunk_elements(i) * element_size(dtype_); }
   [[nodiscard]] ConstByteSpan chunk(std::size_t i) const {
     return ConstByteSpan(elements_).subspan(i * chunk_bytes_, bytes_of(i));
   }
@@ -93,39 +88,11 @@ class Check {
     return ConstByteSpan(payloads_).subspan(i * chunk_bytes_, sizes_[i]);
   }
 
-  // Numbers like weights, and in every third chunk numbers without signs; with some in between that no table has, and
-  // in some chunks a block of one number.
   [[nodiscard]] Result<void> fill() {
     return executor_->run(count_, 0, [&](std::size_t i, std::size_t) -> Result<void> {
-      const std::size_t width = element_size(dtype_);
-      const ByteSpan own = std::span(elements_).subspan(i * chunk_bytes_, bytes_of(i));
-      const bool has_signs = i % 3 != 2;
-      codec::TestRandom random(i);
-      if (has_signs) {
-        codec::fill_trained_like(dtype_, own, i);
-      } else {
-        fill_without_signs(own, random);
-      }
-      for (std::size_t k = 0; k < i % 7 * 20; ++k) {
-        const std::uint32_t bits = static_cast<std::uint32_t>(random.next()) & (has_signs ? 0xffffffff : 0x7fff7fff);
-        store_le(own.data() + random.below(own.size() / 4) * 4, bits);
-      }
-      if (i % 4 == 1) {
-        const ByteSpan block = own.subspan(kBlockElements * width, kBlockElements * width);
-        for (std::size_t at = width; at < block.size(); at += width) std::memcpy(&block[at], block.data(), width);
-      }
+      fill_mixed_chunk(dtype_, i, std::span(elements_).subspan(i * chunk_bytes_, bytes_of(i)));
       return {};
     });
-  }
-
-  // Lanes suit them if the lowest bit of the exponent is as random as the mantissa.
-  void fill_without_signs(ByteSpan own, codec::TestRandom& random) const {
-    const unsigned mantissa_bits = dtype_ == DType::bf16 ? 7 : 23;
-    for (std::size_t at = 0; at < own.size(); at += element_size(dtype_)) {
-      const std::uint64_t exponent = 112 + random.below(4) + random.below(4) * 2;
-      const std::uint64_t bits = exponent << mantissa_bits | random.below(std::uint64_t{1} << mantissa_bits);
-      std::memcpy(&own[at], &bits, element_size(dtype_));
-    }
   }
 
   void print_speeds(const char* what, std::size_t bytes, double seconds) const {
@@ -138,8 +105,9 @@ class Check {
   [[nodiscard]] Result<void> encode(const std::byte* elements, std::byte* payloads) {
     std::vector<FloatSplitCoder::Chunk> chunks;
     for (std::size_t i = 0; i < count_; ++i) {
-      chunks.push_back(
-          {.elements = elements + i * chunk_bytes_, .count = kChunkElements, .payload = payloads + i * chunk_bytes_});
+      chunks.push_back({.elements = elements + i * chunk_bytes_,
+                        .count = mixed_chunk_elements(i),
+                        .payload = payloads + i * chunk_bytes_});
     }
     for (int round = 0; round < kRounds; ++round) {
       const os::Stopwatch whole;
@@ -176,7 +144,7 @@ class Check {
       given.push_back({.bytes = payload(i),
                        .on_device = payloads + i * chunk_bytes_,
                        .elements = elements + i * chunk_bytes_,
-                       .count = elements_of(i)});
+                       .count = mixed_chunk_elements(i)});
     }
     bool are_decoded = true;
     for (int round = 0; round < kRounds; ++round) {
@@ -203,17 +171,17 @@ class Check {
       const std::size_t i = coded_[attempt % coded_.size()];
       const ConstByteSpan own = payload(i);
       Bytes damaged(own.begin(), own.end());
-      const std::size_t behind = 21 + elements_of(i) * (element_size(dtype_) - 1);
+      const std::size_t behind = 21 + mixed_chunk_elements(i) * (element_size(dtype_) - 1);
       damaged[behind + random.below(own.size() - behind)] ^= static_cast<std::byte>(1 + random.below(255));
       BITSNAP_ASSIGN(const auto there, DeviceArray<std::byte>::copy_of(damaged, stream_));
       const FloatSplitCoder::Payload given{
-          .bytes = damaged, .on_device = there.data(), .elements = elements, .count = elements_of(i)};
+          .bytes = damaged, .on_device = there.data(), .elements = elements, .count = mixed_chunk_elements(i)};
       BITSNAP_ASSIGN(const std::vector<bool> found, coder_.decode(dtype_, std::span(&given, 1)));
       Scratch scratch;
       Bytes expected(bytes_of(i));
       codec::ChunkContext context;
       context.dtype = dtype_;
-      context.elements = elements_of(i);
+      context.elements = mixed_chunk_elements(i);
       const bool is_read = codec::float_split_decoder().decode(damaged, context, expected, scratch).has_value();
       if (found[0] != is_read) return false;
       refused += is_read ? 0U : 1U;

@@ -8,6 +8,7 @@
 #include "codec/builtin_codecs.hpp"
 #include "codec/coding_testing.hpp"
 #include "codec/trained_like_testing.hpp"
+#include "gpu/chunks_testing.hpp"
 #include "gpu/emulated_coding_testing.hpp"
 
 namespace bitsnap::gpu {
@@ -21,28 +22,6 @@ Bytes trained_like(DType dtype, std::size_t elements, std::uint64_t seed) {
   Bytes bytes(elements * element_size(dtype));
   codec::fill_trained_like(dtype, bytes, seed);
   return bytes;
-}
-
-// Without signs, lanes suit only exponents whose lowest bit is as random as the mantissa.
-Bytes without_signs(DType dtype, std::size_t elements, std::uint64_t seed) {
-  Bytes bytes(elements * element_size(dtype));
-  const unsigned mantissa_bits = dtype == DType::bf16 ? 7 : 23;
-  TestRandom random(seed);
-  for (std::size_t i = 0; i < bytes.size(); i += element_size(dtype)) {
-    const std::uint64_t exponent = 112 + random.below(4) + random.below(4) * 2;
-    const std::uint64_t bits = exponent << mantissa_bits | random.below(std::uint64_t{1} << mantissa_bits);
-    std::memcpy(bytes.data() + i, &bits, element_size(dtype));
-  }
-  return bytes;
-}
-
-// Puts elements with any bits into a chunk, so that some symbols are escaped.
-void scatter_outliers(Bytes& bytes, std::size_t element_bytes, std::size_t every, std::uint64_t seed) {
-  TestRandom random(seed);
-  for (std::size_t i = random.below(every); i < bytes.size() / element_bytes; i += 1 + random.below(2 * every)) {
-    const std::uint64_t bits = random.next();
-    std::memcpy(bytes.data() + i * element_bytes, &bits, element_bytes);
-  }
 }
 
 // Expects the codec's payload from the kernels, and the elements from both payloads.
@@ -64,8 +43,13 @@ class GpuLanes : public testing::TestWithParam<std::tuple<DType, bool>> {
  protected:
   [[nodiscard]] static DType dtype() { return std::get<0>(GetParam()); }
   [[nodiscard]] static bool has_signs() { return std::get<1>(GetParam()); }
+  [[nodiscard]] static Bytes without_signs(std::size_t elements, std::uint64_t seed) {
+    Bytes bytes(elements * element_size(dtype()));
+    fill_without_signs(dtype(), bytes, seed);
+    return bytes;
+  }
   [[nodiscard]] static Bytes numbers(std::size_t elements, std::uint64_t seed) {
-    return has_signs() ? trained_like(dtype(), elements, seed) : without_signs(dtype(), elements, seed);
+    return has_signs() ? trained_like(dtype(), elements, seed) : without_signs(elements, seed);
   }
 };
 
@@ -80,9 +64,7 @@ TEST_P(GpuLanes, EscapeWhatTheTablesLack) {
   for (const std::size_t every : {3000U, 200U, 60U}) {
     SCOPED_TRACE(every);
     Bytes elements = numbers(2 * 65536 + 777 + 2048, every);
-    const std::size_t width = element_size(dtype());
-    scatter_outliers(elements, width, every, every);
-    for (std::size_t i = width - 1; i < elements.size() && !has_signs(); i += width) elements[i] &= std::byte{0x7f};
+    scatter_outliers(dtype(), elements, every, has_signs(), every);
     expect_same(dtype(), elements);
     EXPECT_GT(load_le<std::uint32_t>(emulate_encode(dtype(), elements)->data() + 17), 10U) << "no escapes";
   }
@@ -91,14 +73,21 @@ TEST_P(GpuLanes, EscapeWhatTheTablesLack) {
 TEST_P(GpuLanes, CodeNothingForABlockOfOneSymbol) {
   Bytes elements = numbers(3 * 65536, 5);
   const std::size_t width = element_size(dtype());
-  for (std::size_t i = 65536; i < 131072; ++i) {
-    std::byte& top = elements[(i + 1) * width - 1];
-    top = (top & std::byte{0x80}) | std::byte{0x3a};
-    elements[(i + 1) * width - 2] &= std::byte{0x7f};  // the lowest bit of the exponent
-  }
+  give_one_symbol(dtype(), std::span(elements).subspan(65536 * width, 65536 * width));
   expect_same(dtype(), elements);
   elements[100'001 * width - 1] ^= std::byte{1};  // which no sample sees
   expect_same(dtype(), elements);
+}
+
+// What gpu_check codes on a GPU: nothing of it is left to the CPU.
+TEST_P(GpuLanes, CodeTheMixtureOfChunks) {
+  for (std::size_t number = 0; number < 20; ++number) {
+    if ((number % 3 != 2) != has_signs()) continue;
+    SCOPED_TRACE(number);
+    Bytes elements(mixed_chunk_elements(number) * element_size(dtype()));
+    fill_mixed_chunk(dtype(), number, elements);
+    expect_same(dtype(), elements);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, GpuLanes, testing::Combine(testing::Values(DType::bf16, DType::f32), testing::Bool()));
@@ -116,7 +105,7 @@ TEST(GpuPlans, LeaveOtherFormsToTheCpu) {
       emulate_encode(DType::bf16, trained_like(DType::bf16, 65536 + 17, 1)));  // no whole runs in the last block
   EXPECT_FALSE(emulate_encode(DType::f16, trained_like(DType::f16, 65536, 1)));
   Bytes noise(1 << 18);
-  scatter_outliers(noise, 2, 1, 1);
+  scatter_outliers(DType::bf16, noise, 1, true, 1);
   EXPECT_FALSE(emulate_encode(DType::bf16, noise));
   Scratch scratch;
   const auto planes =
@@ -156,7 +145,7 @@ TEST(GpuLaneDecoder, ReadsTheGoldenPayloads) {
 TEST(GpuLaneDecoder, RefusesDamageThatTheCodecRefuses) {
   constexpr std::size_t kElements = 65536;
   Bytes elements = trained_like(DType::bf16, kElements, 3);
-  scatter_outliers(elements, 2, 500, 3);
+  scatter_outliers(DType::bf16, elements, 500, true, 3);
   Scratch scratch;
   const TestChunk chunk{.dtype = DType::bf16, .data = elements, .base = {}};
   const Bytes payload = *encode_test_chunk(codec::float_split_encoder(), chunk, scratch);
