@@ -46,6 +46,17 @@ class Jobs:
         assert isinstance(process, int)
         return process
 
+    def wait_until_idle(self) -> None:
+        """Returns when the agent has nothing to do: a moment after it has said that its last save is persisted."""
+        deadline = time.monotonic() + 10
+        while any(row["queued"] or row["encoding"] or row["writing"] for row in self._ranks()):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def _ranks(self) -> list[dict[str, Any]]:
+        ranks: list[dict[str, Any]] = bitsnap.agent_status(job=self.job, timeout=10)["ranks"]
+        return ranks
+
     def end(self) -> None:
         for each in self._made:
             each._end()

@@ -82,6 +82,7 @@ def test_when_the_time_is_over_the_error_says_what_is_there(jobs: Jobs, tmp_path
         bitsnap.wait_committed(tmp_path / "run", 3, 0.05)
     with jobs() as checkpointer:
         saved(checkpointer, 1, state_of(1)).result()
+        jobs.wait_until_idle()
         message = r"step 3 was not committed within 0 s; the newest step of the store is 1, and .* process \d+, is idle"
         with pytest.raises(bitsnap.BusyError, match=message):
             bitsnap.wait_committed(jobs.path, 3, 0, job=jobs.job)
