@@ -64,12 +64,26 @@ struct TensorSource {
   std::optional<MasterSlice> master = std::nullopt;
 };
 
+// Tensors of a state that are in the memory of a device. The engine copies them with one call, so that the copies
+// follow one another without the processor. Everything else that reads a state uses their TensorSource::read.
+struct DeviceTensors {
+  std::vector<std::size_t> tensors;  // their indices in State::tensors, ascending
+  // Copies the tensors as a whole, each to the span with its number in `tensors`, and returns when all are there. A
+  // tensor that takes no room, such as an alias, has an empty span; all others lie in one range of memory.
+  std::function<Result<void>(std::span<const std::span<std::byte>> to)> copy;
+  // Prepares memory for many such copies, as cudaHostRegister does. The engine calls it once for a slot of its arena,
+  // on the thread that saves, and destroys what it returns before it unmaps the slot or gives its pages back. May be
+  // null.
+  std::function<std::shared_ptr<void>(std::span<std::byte> memory)> pin = nullptr;
+};
+
 struct State {
   std::vector<TensorSource> tensors;  // names are unique; an alias comes after the tensor that it names
   std::optional<Value> tree;
   std::vector<std::pair<std::string, std::string>> metadata;
   // The header, verbatim, of the safetensors file whose data these tensors are, in the order of the file.
-  std::optional<std::string> safetensors_header;
+  std::optional<std::string> safetensors_header = std::nullopt;
+  std::optional<DeviceTensors> device_tensors = std::nullopt;
 };
 
 struct SaveOptions {

@@ -16,10 +16,11 @@ import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._bitsnap import TensorInfo
-from bitsnap._device_copies import copier, is_on_gpu
+from bitsnap._device_copies import DeviceTensor, is_on_gpu
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
+    import torch as pt
     from torch import Tensor
 
     AnyTensor: TypeAlias = Tensor | np.ndarray[Any, Any]
@@ -170,16 +171,19 @@ def usual_sources() -> Mapping[type, Callable[[Any], Source]]:
 def _copied(tensor: Tensor) -> Data:
     """A function that copies to the CPU what is not plain memory there."""
 
-    def plain() -> Tensor:
-        return _bits(tensor.detach().resolve_conj().resolve_neg()).contiguous()
-
-    on_gpu = copier(tensor, plain) if is_on_gpu(tensor) else None
+    if is_on_gpu(tensor):
+        return DeviceTensor(tensor.detach(), _plain)
 
     def make() -> tuple[object, int]:
-        on_cpu = plain().cpu() if on_gpu is None else on_gpu()
+        on_cpu = _plain(tensor).cpu()
         return on_cpu, on_cpu.data_ptr()
 
     return make
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A contiguous tensor of integers on the same device, with the same bits."""
+    return _bits(tensor.detach().resolve_conj().resolve_neg()).contiguous()
 
 
 # --- numpy
@@ -246,14 +250,22 @@ def named_source_of(value: Any, where: str) -> Source:
 
 
 def new_tensor(
-    info: TensorInfo, shape: tuple[int, ...], size_bytes: int, framework: _dtypes.Framework
+    info: TensorInfo,
+    shape: tuple[int, ...],
+    size_bytes: int,
+    framework: _dtypes.Framework,
+    empty: Callable[[tuple[int, ...], Any], Tensor] | None = None,
 ) -> tuple[Any, Place]:
-    """An uninitialized tensor on the CPU with the dtype that the file has, for the tensor or a part of it."""
+    """An uninitialized tensor on the CPU with the dtype that the file has, for the tensor or a part of it.
+
+    `empty` makes one of torch of this shape and dtype; None stands for torch.empty().
+    """
     where = f"tensor '{info.name}'"
     if framework == "pt":
         torch = _dtypes.import_torch()
         torch_shape = _dtypes.tensor_shape(info.dtype, shape, where)
-        tensor = torch.empty(torch_shape, dtype=_dtypes.torch_dtype(info.dtype, where), device="cpu")
+        dtype = _dtypes.torch_dtype(info.dtype, where)
+        tensor = torch.empty(torch_shape, dtype=dtype, device="cpu") if empty is None else empty(torch_shape, dtype)
         if type(tensor) is not torch.Tensor or (size_bytes > 0 and tensor.data_ptr() == 0):
             raise UnsupportedError(
                 f"{where} cannot be loaded: torch makes tensors without memory here (a fake or meta mode)"
@@ -312,7 +324,9 @@ def _may_overlap(memory: Strided) -> bool:
 
 
 def copy_into(place: Target, staged: Any, where: str) -> None:
-    """Copies a contiguous tensor or array, bit for bit, into one of any layout and device."""
+    """Copies a contiguous tensor or array, bit for bit, into one of any layout and device. To a GPU on its current
+    stream, and without waiting if `staged` is pinned.
+    """
     target = place.value
     try:
         if place.strided is not None:
@@ -327,9 +341,14 @@ def copy_into(place: Target, staged: Any, where: str) -> None:
             if target.is_conj() or target.is_neg():
                 target.copy_(staged)
             else:
-                _bits(target).copy_(_bits(staged))
+                _bits(target).copy_(_bits(staged), non_blocking=is_on_gpu(target))
     except (RuntimeError, ValueError) as error:
         raise InvalidArgumentError(f"{where} cannot be filled in place: {error}") from error
+
+
+def gpu_of(target: Any) -> pt.device | None:
+    """The GPU that a tensor is on, if it is on one."""
+    return target.device if is_tensor(target) and is_on_gpu(target) else None
 
 
 def note_filled(target: Any) -> None:

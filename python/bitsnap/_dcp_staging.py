@@ -1,9 +1,9 @@
 """Copies of the states that dcp.async_save saves while the training goes on.
 
 Memory of the last copy is filled again if the next state has the same tensors: copying into new memory takes several
-times as long, because the system clears each page first. The first copy, and that of a state with other things than
-plain tensors, DTensors and simple values, is made by DCP's own stager, or by _Copier for versions without one that
-copies.
+times as long, because the system clears each page first, and for a GPU pins it. The first copy, and that of a state
+with other things than plain tensors, DTensors and simple values, is made by DCP's own stager, or by _Copier for
+versions without one that copies.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.distributed.checkpoint import staging
 from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
+from bitsnap._device_copies import is_on_gpu
 from bitsnap.errors import InvalidArgumentError
 
 _SIMPLE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, enum.Enum)
@@ -65,7 +66,7 @@ class StagedCopies:
                 self._copy = _Copy(layout, staged, own, frozenset(_addresses(own)))
                 return staged
             copy.in_use = True
-            torch._foreach_copy_(copy.tensors, tensors)
+            _fill(copy.tensors, tensors)
             filled: dict[str, Any] = _with_values_of(state, copy.state)
             return filled
 
@@ -85,14 +86,30 @@ def _new_copy(state: dict[str, Any]) -> dict[str, Any]:
         with torch.no_grad():
             copied: dict[str, Any] = _Copier().copied(state)
         return copied
+    pinned = any(isinstance(value, torch.Tensor) and is_on_gpu(value) for value in pytree.tree_leaves(state))
     options = staging.StagingOptions(
-        use_pinned_memory=False, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=False
+        use_pinned_memory=pinned, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=pinned
     )
     # Which would copy the memory of such a view, and forget that it has to be conjugated or negated.
     plain = pytree.tree_map(_resolved, state)
     made: Any = staging.DefaultStager(options).stage(plain)  # with asynchronous staging, a future
     staged: dict[str, Any] = made
     return staged
+
+
+def _fill(copies: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
+    """Copies tensors into memory on the CPU, which is pinned if they are on a GPU."""
+    # Without waiting, torch copies from one contiguous memory to another alone.
+    direct = [
+        is_on_gpu(one) and one.is_contiguous() and to.is_contiguous() for to, one in zip(copies, tensors, strict=True)
+    ]
+    for is_direct in (True, False):
+        chosen = [i for i, each in enumerate(direct) if each == is_direct]
+        if chosen:
+            to, source = [copies[i] for i in chosen], [tensors[i] for i in chosen]
+            torch._foreach_copy_(to, source, non_blocking=is_direct)
+    for device in {one.device for one, each in zip(tensors, direct, strict=True) if each}:
+        torch.cuda.current_stream(device).synchronize()
 
 
 def _resolved(value: Any) -> Any:

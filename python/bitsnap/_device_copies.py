@@ -1,13 +1,19 @@
-"""Copies of GPU tensors to the CPU, which run after earlier work of the device and concurrently with later work.
+"""Copies between the memory of a GPU and that of the CPU.
 
-Each copy goes through pinned memory of torch's own cache, on a stream of its own, so that several run at a time. That
-stream waits for the caller's current stream; the caller's stream never waits for it. Work on any other stream must
-have finished before.
+Copies from a GPU run on a stream of their own, after the work that the caller's current stream had when they were asked
+for, and beside its later work, which never waits for them. Work on any other stream must have finished before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import math
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from bitsnap import _dtypes
@@ -15,39 +21,220 @@ from bitsnap import _dtypes
 if TYPE_CHECKING:
     from torch import Tensor
 
+_PORTABLE = 1  # cudaHostRegisterPortable: for all devices
+_ALIGNMENT = 64  # of tensors in one memory
+_BATCHES = 2  # on their way to a GPU at a time
+
 
 def is_on_gpu(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
-def copier(tensor: Tensor, plain: Callable[[], Tensor], cuda: Any = None) -> Callable[[], Tensor]:
-    """A function that copies the tensor to the CPU. Call this on the thread that computed the tensor, and the function
-    on any thread.
+def _cuda() -> Any:
+    return _dtypes.import_torch().cuda
 
-    `plain` makes the contiguous tensor on the device whose bits are copied. `cuda` is torch.cuda.
+
+class DeviceTensor:
+    """A tensor of a GPU whose bits are to be copied to the CPU. Made on the thread that computed it; any thread copies.
+
+    `plain` makes of a tensor a contiguous one on the same device, with the same bits.
     """
-    cuda = _dtypes.import_torch().cuda if cuda is None else cuda
-    computing = cuda.current_stream(tensor.device)
 
-    def copy() -> Tensor:
-        stream = cuda.Stream(tensor.device)  # torch has a small pool of them
-        with cuda.stream(stream):
+    __slots__ = ("_computing", "_plain", "_tensor")
+
+    def __init__(self, tensor: Tensor, plain: Callable[[Tensor], Tensor]) -> None:
+        self._tensor, self._plain = tensor, plain
+        self._computing = _cuda().current_stream(tensor.device)
+
+    def __call__(self) -> tuple[object, int]:
+        """A copy in pinned memory, and its address."""
+        item = self._tensor.element_size()
+        on_cpu = pinned_bytes(self._tensor.numel() * item)
+        copy_all([self], [(on_cpu.data_ptr(), on_cpu.numel())])
+        return on_cpu, on_cpu.data_ptr()
+
+    @staticmethod
+    def copy_all(tensors: Sequence[DeviceTensor], memory: Sequence[tuple[int, int]]) -> None:
+        copy_all(tensors, memory)
+
+    def pin(self, address: int, size_bytes: int) -> object:
+        """Makes memory fit for copies that run beside the processor, until the result is collected."""
+        return RegisteredMemory(address, size_bytes, self._tensor.device)
+
+    def _copy_into(self, out: Tensor) -> None:
+        """Begins to copy, on the current stream, into contiguous memory on the CPU, which is given as bytes."""
+        _copy_parts(self._tensor, self._plain, out)
+
+
+def _copy_parts(tensor: Tensor, plain: Callable[[Tensor], Tensor], out: Tensor) -> None:
+    try:
+        source = plain(tensor)
+    except _cuda().OutOfMemoryError:
+        # A tensor that is not contiguous takes memory of its size: half of it at a time, then.
+        dim = next((dim for dim, extent in enumerate(tensor.shape) if extent > 1), None)
+        if dim is None:
+            raise
+        first, second = tensor.tensor_split(2, dim)
+        middle = first.numel() * first.element_size()
+        _copy_parts(first, plain, out[:middle])
+        _copy_parts(second, plain, out[middle:])
+        return
+    out.view(source.dtype).copy_(source.view(-1), non_blocking=True)
+
+
+def copy_all(tensors: Sequence[DeviceTensor], memory: Sequence[tuple[int, int]]) -> None:
+    """Copies tensors to the CPU, one behind the other, and waits for the last.
+
+    `memory` has an address and a size for each tensor: contiguous memory, all of it in one mapping, aligned to the
+    elements. Size 0 leaves a tensor out.
+    """
+    cuda = _cuda()
+    wanted = [(each, *place) for each, place in zip(tensors, memory, strict=True) if place[1] > 0]
+    if not wanted:
+        return
+    begin = min(address for _, address, _ in wanted)
+    whole = _bytes_at(begin, max(address + size for _, address, size in wanted) - begin)
+    by_stream: dict[Any, list[tuple[DeviceTensor, Tensor]]] = {}
+    for tensor, address, size in wanted:
+        out = whole[address - begin : address - begin + size]
+        by_stream.setdefault(tensor._computing, []).append((tensor, out))
+    copied = []
+    try:
+        for computing, copies in by_stream.items():
+            stream = _copy_stream(computing.device)
             stream.wait_stream(computing)
-            source = plain()
-            on_cpu = pinned_like(source)
-            on_cpu.copy_(source, non_blocking=True)
-        # Before `source` is freed: it may be a copy whose memory belongs to the stream.
-        stream.synchronize()
-        return on_cpu
+            with cuda.stream(stream):
+                copied.append(cuda.Event())
+                try:
+                    for tensor, out in copies:
+                        tensor._copy_into(out)
+                finally:
+                    copied[-1].record(stream)
+    finally:
+        # Before the tensors are freed or overwritten, and before the memory is.
+        for event in copied:
+            event.synchronize()
 
-    return copy
+
+_streams: dict[Any, Any] = {}
+_streams_lock = threading.Lock()
 
 
-def pinned_like(source: Tensor) -> Tensor:
-    """Pinned memory, to which a device copies directly; plain memory, which is slower, if there is none left."""
+def _copy_stream(device: Any) -> Any:
+    """The stream for copies from a device: one, as memory of torch's allocator belongs to a stream."""
+    with _streams_lock:
+        if device not in _streams:
+            _streams[device] = _cuda().Stream(device)
+        return _streams[device]
+
+
+def _bytes_at(address: int, size_bytes: int) -> Tensor:
+    memory = (ctypes.c_ubyte * size_bytes).from_address(address)
+    made: Tensor = _dtypes.import_torch().frombuffer(memory, dtype=_dtypes.import_torch().uint8)
+    return made
+
+
+class RegisteredMemory:
+    """Memory of the process that CUDA knows, so that a device copies into it without the processor. It must stay mapped
+    until this is collected.
+
+    If CUDA does not take it, copies into it are slower, and take_warning() says why.
+    """
+
+    def __init__(self, address: int, size_bytes: int, device: Any) -> None:
+        cuda = _cuda()
+        with cuda.device(device):  # or a context is made on another device
+            code = int(cuda.cudart().cudaHostRegister(address, size_bytes, _PORTABLE))
+        if code == 0:
+            weakref.finalize(self, _unregister, address, device, os.getpid())
+            return
+        _warnings.append(
+            f"CUDA does not register {size_bytes} bytes of the memory that states are copied into (cudaHostRegister: "
+            f"error {code}), so copies from the GPU are slower"
+        )
+        with suppress(RuntimeError):  # CUDA reports the error to whoever asks next: that is this
+            _dtypes.import_torch().zeros(1, device=device)
+
+
+def _unregister(address: int, device: Any, process: int) -> None:
+    if os.getpid() != process:  # a child of a fork, which has no CUDA
+        return
+    cuda = _cuda()
+    with cuda.device(device):
+        cuda.cudart().cudaHostUnregister(address)
+
+
+_warnings: deque[str] = deque(maxlen=1)
+
+
+def take_warning() -> str | None:
+    """What there is to say of registered memory, once."""
+    return _warnings.pop() if _warnings else None
+
+
+class PinnedBatches:
+    """Memory for tensors on their way to GPUs, which are decoded on the CPU: two batches at a time, so that one is
+    decoded while the other is copied. Tensors for other places are in plain memory.
+
+    The copies are of the caller: not blocking, on the current streams. For one thread.
+    """
+
+    def __init__(self) -> None:
+        self._copies: deque[list[Any]] = deque()  # events of the batches that are being copied
+        self._memory: Tensor | None = None
+        self._used = 0
+        self._devices: set[Any] = set()
+
+    def begin(self, sizes: Iterable[int]) -> None:
+        """Begins a batch: tensors of these sizes in bytes go to GPUs."""
+        self._devices = set()
+        self._used = 0
+        if len(self._copies) == _BATCHES:
+            _wait_for(self._copies.popleft())
+        size = sum(_aligned(each) for each in sizes)
+        self._memory = pinned_bytes(size) if size > 0 else None
+
+    def empty(self, shape: tuple[int, ...], dtype: Any, gpu: Any) -> Tensor:
+        """A tensor of the batch on the CPU, for this GPU; None stands for another place."""
+        size = math.prod(shape) * dtype.itemsize
+        if gpu is None or size == 0 or self._memory is None:
+            made: Tensor = _dtypes.import_torch().empty(shape, dtype=dtype, device="cpu")
+            return made
+        self._devices.add(gpu)
+        place = self._memory[self._used : self._used + size]
+        self._used += _aligned(size)
+        return place.view(dtype).view(shape)
+
+    def end(self) -> None:
+        """All copies of the batch have begun."""
+        events = []
+        for device in self._devices:
+            events.append(_cuda().Event())
+            events[-1].record(_cuda().current_stream(device))
+        self._copies.append(events)
+        self._memory = None  # of torch's cache, which waits for the copies before it gives it to others
+
+    def finish(self) -> None:
+        """Returns when all tensors are on their GPUs."""
+        while self._copies:
+            _wait_for(self._copies.popleft())
+
+
+def _wait_for(events: list[Any]) -> None:
+    for event in events:
+        event.synchronize()
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def pinned_bytes(size_bytes: int) -> Tensor:
+    """Pinned memory, with which a device exchanges data without the processor; plain memory, which is slower, if there
+    is none left."""
     torch = _dtypes.import_torch()
     try:
-        pinned: Tensor = torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=True)
+        pinned: Tensor = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
     except RuntimeError:
-        pinned = torch.empty(source.shape, dtype=source.dtype, device="cpu")
+        pinned = torch.empty(size_bytes, dtype=torch.uint8, device="cpu")
     return pinned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from bitsnap import _bitsnap, _dtypes
@@ -10,6 +11,7 @@ from bitsnap._arguments import check_callable
 from bitsnap._arrays import Place, new_tensor
 from bitsnap._bitsnap import TensorInfo, TensorInfos
 from bitsnap._boxes import Box
+from bitsnap._device_copies import PinnedBatches
 from bitsnap._options import Progress
 from bitsnap.errors import InvalidArgumentError
 
@@ -26,17 +28,21 @@ T = TypeVar("T")
 
 
 class Job(NamedTuple):
-    """One tensor to read into `place`; or, if that is None, into a new tensor on the CPU that is given to `deliver`."""
+    """One tensor to read into `place`; or, if that is None, into a new tensor on the CPU that is given to `deliver`,
+    which takes it to a GPU (`gpu`) or to another place.
+    """
 
     tensor: int
     info: TensorInfo
     place: Place | None
     framework: _dtypes.Framework
     deliver: Callable[[Any], None]
+    gpu: pt.device | None = None
 
 
-def _new(info: TensorInfo, framework: _dtypes.Framework) -> tuple[Any, Place]:
-    return new_tensor(info, info.shape, info.size_bytes, framework)
+def _new(job: Job, memory: PinnedBatches) -> tuple[Any, Place]:
+    info = job.info
+    return new_tensor(info, info.shape, info.size_bytes, job.framework, partial(memory.empty, gpu=job.gpu))
 
 
 def staged_batches(items: Iterable[T], size_of: Callable[[T], int]) -> list[list[T]]:
@@ -99,16 +105,17 @@ class Loader:
             return ticket
         info = self._infos[index]
         if device is None:
-            tensor, place = _new(info, framework)
+            tensor, place = new_tensor(info, info.shape, info.size_bytes, framework)
             self._loaded[ticket] = tensor
             self._jobs.append(Job(index, info, place, framework, lambda _: None))
         else:
             self._loaded[ticket] = None
 
             def deliver(tensor: Any) -> None:
-                self._loaded[ticket] = tensor.to(device)
+                self._loaded[ticket] = tensor.to(device, non_blocking=gpu is not None)
 
-            self._jobs.append(Job(index, info, None, framework, deliver))
+            gpu = device if device.type == "cuda" else None
+            self._jobs.append(Job(index, info, None, framework, deliver, gpu))
         return ticket
 
     def add(self, job: Job) -> None:
@@ -133,11 +140,15 @@ class Loader:
 
         read([(job.tensor, job.place.address, job.place.size_bytes) for job in self._jobs if job.place is not None])
         staged = [job for job in self._jobs if job.place is None]
+        memory = PinnedBatches()
         for batch in staged_batches(staged, lambda job: job.info.size_bytes):
-            made = [(job, *_new(job.info, job.framework)) for job in batch]
+            memory.begin(job.info.size_bytes for job in batch if job.gpu is not None)
+            made = [(job, *_new(job, memory)) for job in batch]
             read([(job.tensor, place.address, place.size_bytes) for job, _, place in made])
             for job, tensor, _ in made:
                 job.deliver(tensor)
+            memory.end()
+        memory.finish()
 
     def get(self, ticket: tuple[int, str]) -> Any:
         return self._loaded[ticket]

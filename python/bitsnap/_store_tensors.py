@@ -7,10 +7,21 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
-from bitsnap import _bitsnap, _dtypes
+from bitsnap import _bitsnap
 from bitsnap._arguments import check_callable, number_of
-from bitsnap._arrays import AnyTensor, Source, Strided, Target, copy_into, fillable, named_source_of, note_filled
+from bitsnap._arrays import (
+    AnyTensor,
+    Source,
+    Strided,
+    Target,
+    copy_into,
+    fillable,
+    gpu_of,
+    named_source_of,
+    note_filled,
+)
 from bitsnap._bitsnap import GlobalTensor
+from bitsnap._device_copies import PinnedBatches
 from bitsnap._options import Progress
 from bitsnap._overlaps import Filled, check_apart
 from bitsnap._reading import staged_batches
@@ -85,19 +96,23 @@ class StoreTensors:
             check_apart([Filled(i, each.target, each.where) for i, each in enumerate(wanted)])
         total = sum(each.size_bytes for each in wanted)
         done = 0
+        pinned = PinnedBatches()
         for batch in _batches(wanted):
             start = done
             report = None
             if progress is not None:
                 report = partial(_report, progress, start, total)
-            staged = [each.staged() for each in batch]
+            pinned.begin(each.size_bytes for each in batch if each.gpu is not None)
+            staged = [each.staged(pinned) for each in batch]
             boxes = [each.native(memory) for each, (_, memory) in zip(batch, staged, strict=True)]
             self._native.read_boxes(number, boxes, threads=self._threads, progress=report)
             for each, (tensor, _) in zip(batch, staged, strict=True):
                 if tensor is not None:
                     copy_into(each.target, tensor, each.where)
                 note_filled(each.target.value)
+            pinned.end()
             done += sum(each.size_bytes for each in batch)
+        pinned.finish()
 
 
 class _Wanted(NamedTuple):
@@ -110,13 +125,17 @@ class _Wanted(NamedTuple):
     size_bytes: int
     where: str
 
-    def staged(self) -> tuple[Any, Strided]:
+    @property
+    def gpu(self) -> Any:
+        """The GPU that the tensor is on, if it is on one."""
+        return gpu_of(self.target.value)
+
+    def staged(self, pinned: PinnedBatches) -> tuple[Any, Strided]:
         """The tensor on the CPU that is filled first, if there is one, and the memory to read into."""
         if self.memory is not None:
             return None, self.memory
-        torch = _dtypes.import_torch()
         value = self.target.value
-        tensor = torch.empty(value.shape, dtype=value.dtype, device="cpu", pin_memory=value.is_cuda)
+        tensor = pinned.empty(value.shape, value.dtype, self.gpu)
         item = tensor.element_size()
         return tensor, (tensor.data_ptr(), tuple(tensor.shape), tuple(step * item for step in tensor.stride()), item)
 

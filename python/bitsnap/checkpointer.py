@@ -15,6 +15,7 @@ from bitsnap import _bitsnap
 from bitsnap._adam import Adams, adam_for_many
 from bitsnap._arguments import LARGEST_COUNT, check_callable, milliseconds_of, number_of, positive_of, text_of
 from bitsnap._bitsnap import Settings
+from bitsnap._device_copies import take_warning
 from bitsnap._engine_saves import OnProgress, Save, Saves
 from bitsnap._flush import Flush
 from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
@@ -403,6 +404,9 @@ class Checkpointer:
         if note and not self._memory_note:
             warnings.warn(note, MemoryWarning, stacklevel=3)
         self._memory_note = note
+        unregistered = take_warning()
+        if unregistered is not None:
+            warnings.warn(unregistered, MemoryWarning, stacklevel=3)
 
     def _warn_of_failures(self) -> None:
         for text in self._saves.take_warnings():

@@ -79,7 +79,7 @@ class BackgroundSaveWarning(UserWarning):
 
 
 class MemoryWarning(UserWarning):
-    """A Checkpointer has less memory than it was asked to use, and continues with less."""
+    """A Checkpointer has less or slower memory than it was asked to use, and continues with that."""
 
 
 class PlainBytesWarning(UserWarning):

@@ -12,7 +12,7 @@ import numpy as np
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._adam import Adams
 from bitsnap._arguments import invalid
-from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
+from bitsnap._arrays import copy_into, gpu_of, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
 from bitsnap._boxes import Box, local_part, tensor_of
 from bitsnap._collection import without_collection
@@ -305,7 +305,7 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
                 continue
         framework: _dtypes.Framework = "pt" if is_tensor(target.value) else "np"
         deliver = partial(copy_into, target, where=where)
-        jobs.append(Job(index, infos[index], target.place, framework, deliver))
+        jobs.append(Job(index, infos[index], target.place, framework, deliver, gpu_of(target.value)))
         all_filled.append(Filled(index, target, where))
     check_apart(all_filled)
     for job in jobs:

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -93,6 +94,55 @@ class LazyTensor {
   std::uint64_t served_bytes_ = 0;
 };
 
+// The tensors of a state that are on a device: objects of the same class of bitsnap._device_copies.
+class DeviceCopies {
+ public:
+  explicit DeviceCopies(RunContext& context) : context_(context) {}
+  DeviceCopies(const DeviceCopies&) = delete;
+  DeviceCopies& operator=(const DeviceCopies&) = delete;
+  ~DeviceCopies() {
+    const nb::gil_scoped_acquire gil;
+    tensors_.reset();
+  }
+
+  // Needs the GIL.
+  void add(nb::handle tensor) { tensors_.append(tensor); }
+
+  Result<void> copy(std::span<const std::span<std::byte>> to) const {
+    const nb::gil_scoped_acquire gil;
+    try {
+      nb::list memory;
+      for (const auto& each : to) {
+        memory.append(nb::make_tuple(reinterpret_cast<std::uintptr_t>(each.data()), each.size()));
+      }
+      tensors_[0].attr("copy_all")(tensors_, memory);
+      return {};
+    } catch (nb::python_error& exception) {
+      context_.keep(std::move(exception));
+      return tl::unexpected(Error(ErrorKind::cancelled, "the tensors of a device could not be copied"));
+    }
+  }
+
+  // The deleter drops what Python returned.
+  std::shared_ptr<void> pin(std::span<std::byte> memory) const {
+    const nb::gil_scoped_acquire gil;
+    try {
+      nb::object made = tensors_[0].attr("pin")(reinterpret_cast<std::uintptr_t>(memory.data()), memory.size());
+      return {made.release().ptr(), [](PyObject* object) {
+                const nb::gil_scoped_acquire dropping;
+                Py_DECREF(object);
+              }};
+    } catch (nb::python_error& exception) {
+      context_.keep(std::move(exception));
+      return nullptr;
+    }
+  }
+
+ private:
+  nb::list tensors_;
+  RunContext& context_;
+};
+
 // Name, dtype name, shape, size in bytes, role or None, name of its master and element in it or None, AdamNumbers or
 // None, index of the tensor it is an alias of or None, its box or None.
 using Box = std::tuple<std::string, std::vector<std::uint64_t>, std::vector<std::uint64_t>>;
@@ -149,6 +199,20 @@ void set_data(TensorSource& source, nb::handle data, RunContext& context) {
   }
 }
 
+DeviceTensors device_tensors(const TensorData& data, RunContext& context) {
+  DeviceTensors found;
+  const auto copies = std::make_shared<DeviceCopies>(context);
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const nb::handle each = data[i];
+    if (PyLong_CheckExact(each.ptr()) || PyTuple_Check(each.ptr()) || !nb::hasattr(each, "copy_all")) continue;
+    found.tensors.push_back(i);
+    copies->add(each);
+  }
+  found.copy = [copies](std::span<const std::span<std::byte>> to) { return copies->copy(to); };
+  found.pin = [copies](std::span<std::byte> memory) { return copies->pin(memory); };
+  return found;
+}
+
 }  // namespace
 
 StridedMemory strided_memory(const StridedTuple& description) {
@@ -163,6 +227,9 @@ State state_from_python(const TensorTable& tensors, const TensorData& data, cons
   State state;
   state.tensors = tensors.tensors;
   for (std::size_t i = 0; i < state.tensors.size(); ++i) set_data(state.tensors[i], data[i], context);
+  if (DeviceTensors found = device_tensors(data, context); !found.tensors.empty()) {
+    state.device_tensors = std::move(found);
+  }
   if (tree != nullptr) state.tree = tree->value;
   state.metadata = std::move(metadata);
   return state;

@@ -4,9 +4,11 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <ranges>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -118,6 +120,83 @@ std::optional<std::uint64_t> place_tensors(const std::vector<TensorInfo>& tensor
   return end;
 }
 
+struct Piece {
+  std::size_t tensor = 0;
+  std::uint64_t offset = 0;  // within the tensor
+  std::uint64_t bytes = 0;
+};
+
+// What threads copy: pieces, of which those of a batch are copied together.
+struct Pieces {
+  std::vector<Piece> all;
+  std::vector<std::size_t> begins;  // of the batches, and the end of the last one
+
+  [[nodiscard]] std::size_t batches() const noexcept { return begins.size() - 1; }
+};
+
+// All tensors but those of a device.
+Pieces pieces_of(const State& state) {
+  Pieces pieces;
+  std::uint64_t together = kPieceBytes;
+  std::span<const std::size_t> on_device;
+  if (state.device_tensors) on_device = state.device_tensors->tensors;
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    if (!on_device.empty() && on_device.front() == i) {
+      on_device = on_device.subspan(1);
+      continue;
+    }
+    if (!takes_room(state.tensors[i].info)) continue;
+    const std::uint64_t size = state.tensors[i].info.size_bytes;
+    // Such a source produces the whole tensor at the first read, so pieces would not save time.
+    const std::uint64_t piece = state.tensors[i].read_brings_all ? size : kPieceBytes;
+    for (std::uint64_t at = 0; at < size; at += piece) {
+      const Piece next{i, at, std::min(piece, size - at)};
+      if (together + next.bytes > kPieceBytes || pieces.all.size() - pieces.begins.back() == kPiecesAtOnce) {
+        pieces.begins.push_back(pieces.all.size());
+        together = 0;
+      }
+      together += next.bytes;
+      pieces.all.push_back(next);
+    }
+  }
+  pieces.begins.push_back(pieces.all.size());
+  return pieces;
+}
+
+Result<void> copy_piece(const State& state, const SlotPlan& plan, const Piece& piece, ByteSpan slot) {
+  const TensorSource& source = state.tensors[piece.tensor];
+  const ByteSpan out = slot.subspan(static_cast<std::size_t>(plan.offsets[piece.tensor] + piece.offset),
+                                    static_cast<std::size_t>(piece.bytes));
+  if (source.data != nullptr) {
+    std::memcpy(out.data(), source.data + piece.offset, out.size());
+    return {};
+  }
+  Result<void> read = source.read(piece.offset, out);
+  if (read) return {};
+  return tl::unexpected(std::move(read).error().within("tensor " + container::quote_name(source.info.name)));
+}
+
+Result<void> copy_device_tensors(const State& state, const SlotPlan& plan, ByteSpan slot) {
+  std::vector<ByteSpan> to;
+  to.reserve(state.device_tensors->tensors.size());
+  for (const std::size_t i : state.device_tensors->tensors) {
+    const TensorInfo& info = state.tensors[i].info;
+    const std::uint64_t size = takes_room(info) ? info.size_bytes : 0;
+    to.push_back(slot.subspan(static_cast<std::size_t>(plan.offsets[i]), static_cast<std::size_t>(size)));
+  }
+  return state.device_tensors->copy(to);
+}
+
+// invalid_argument unless the indices are those of tensors, ascending.
+Result<void> check_device_tensors(const State& state) {
+  if (!state.device_tensors) return {};
+  const std::vector<std::size_t>& tensors = state.device_tensors->tensors;
+  const bool is_ascending = std::ranges::adjacent_find(tensors, std::greater_equal<>{}) == tensors.end();
+  if (is_ascending && (tensors.empty() || tensors.back() < state.tensors.size())) return {};
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("the indices of the tensors of a device must ascend and be below {}", state.tensors.size()));
+}
+
 }  // namespace
 
 Result<SlotPlan> plan_slot(const State& state) { return SlotPlanner().plan(state); }
@@ -125,6 +204,7 @@ Result<SlotPlan> plan_slot(const State& state) { return SlotPlanner().plan(state
 Result<SlotPlan> SlotPlanner::plan(const State& state) {
   return no_throw("staging", [&]() -> Result<SlotPlan> {
     if (!has_tensors_of(state)) BITSNAP_TRY(check_tensors(state));
+    BITSNAP_TRY(check_device_tensors(state));
     if (state.safetensors_header && !container::is_utf8(*state.safetensors_header)) {
       return fail(ErrorKind::invalid_argument, "the safetensors header must be valid UTF-8");
     }
@@ -176,32 +256,7 @@ Result<void> SlotPlanner::check_tensors(const State& state) {
 }
 
 Result<void> fill_slot(const State& state, const SlotPlan& plan, ByteSpan slot, exec::Executor& executor) {
-  struct Piece {
-    std::size_t tensor = 0;
-    std::uint64_t offset = 0;  // within the tensor
-    std::uint64_t bytes = 0;
-  };
   return no_throw("staging", [&]() -> Result<void> {
-    std::vector<Piece> pieces;
-    std::vector<std::size_t> begins;  // of pieces that are copied together
-    std::uint64_t together = kPieceBytes;
-    for (std::size_t i = 0; i < state.tensors.size(); ++i) {
-      if (!takes_room(state.tensors[i].info)) continue;
-      const std::uint64_t size = state.tensors[i].info.size_bytes;
-      // Such a source produces the whole tensor at the first read, so pieces would not save time.
-      const std::uint64_t piece = state.tensors[i].read_brings_all ? size : kPieceBytes;
-      for (std::uint64_t at = 0; at < size; at += piece) {
-        const Piece next{i, at, std::min(piece, size - at)};
-        if (together + next.bytes > kPieceBytes || pieces.size() - begins.back() == kPiecesAtOnce) {
-          begins.push_back(pieces.size());
-          together = 0;
-        }
-        together += next.bytes;
-        pieces.push_back(next);
-      }
-    }
-    const std::size_t batches = begins.size();
-    begins.push_back(pieces.size());
     std::byte* const to = slot.data();
     std::memcpy(to, kSlotMagic.data(), kSlotMagic.size());
     store_le(to + 8, std::uint64_t{plan.directory.size()});
@@ -209,24 +264,18 @@ Result<void> fill_slot(const State& state, const SlotPlan& plan, ByteSpan slot, 
     store_le(to + 24, plan.tensors_offset);
     std::memcpy(to + kHeadBytes, plan.directory.data(), plan.directory.size());
     std::memcpy(to + kHeadBytes + plan.directory.size(), plan.details.data(), plan.details.size());
-    const auto copy = [&](const Piece& piece) -> Result<void> {
-      const TensorSource& source = state.tensors[piece.tensor];
-      const ByteSpan out = slot.subspan(static_cast<std::size_t>(plan.offsets[piece.tensor] + piece.offset),
-                                        static_cast<std::size_t>(piece.bytes));
-      if (source.data == nullptr) {
-        Result<void> read = source.read(piece.offset, out);
-        if (!read) {
-          return tl::unexpected(std::move(read).error().within("tensor " + container::quote_name(source.info.name)));
-        }
-        return {};
+
+    const Pieces pieces = pieces_of(state);
+    const std::size_t device_jobs = state.device_tensors ? 1 : 0;  // the first one, beside which the others run
+    const auto run = [&](std::size_t job, std::size_t) -> Result<void> {
+      if (job < device_jobs) return copy_device_tensors(state, plan, slot);
+      const std::size_t batch = job - device_jobs;
+      for (std::size_t i = pieces.begins[batch]; i < pieces.begins[batch + 1]; ++i) {
+        BITSNAP_TRY(copy_piece(state, plan, pieces.all[i], slot));
       }
-      std::memcpy(out.data(), source.data + piece.offset, out.size());
       return {};
     };
-    return executor.run(batches, executor.default_slots(), [&](std::size_t batch, std::size_t) -> Result<void> {
-      for (std::size_t i = begins[batch]; i < begins[batch + 1]; ++i) BITSNAP_TRY(copy(pieces[i]));
-      return {};
-    });
+    return executor.run(device_jobs + pieces.batches(), executor.default_slots(), run);
   });
 }
 

@@ -81,6 +81,8 @@ class Engine::Impl {
     os::MappedMemory mapping;
     std::uint32_t slots = 0;
     std::uint64_t slot_bytes = 0;
+    // What DeviceTensors::pin returned for each slot; guarded by `save_mutex_`. Goes before the mapping does.
+    std::vector<std::shared_ptr<void>> pins = std::vector<std::shared_ptr<void>>(slots);
 
     [[nodiscard]] ByteSpan slot(std::uint32_t number) const noexcept;
   };
@@ -158,6 +160,8 @@ class Engine::Impl {
   [[nodiscard]] Result<void> take_pages_of(const Arena& arena, engine::PageTaker& taker, Pages pages);
   // Makes the pages of a slot present.
   [[nodiscard]] Result<void> take_pages(std::uint32_t slot);
+  // Prepares a slot, whose pages are present, for the copies of the state's device, unless this was done before.
+  void pin_slot(std::uint32_t slot, const State& state);
   // Tells the agent whether this trainer waits for it, if it knows that message. A lost agent forgets it.
   void hurry_agent(bool waits);
   // nullopt: all slots are in use and WhenBusy::skip is set.

@@ -122,9 +122,19 @@ void Engine::Impl::give_free_slots_back() {
   if (arena_ == nullptr) return;
   is_arena_checked_ = false;
   pages_ = pages_of(arena_);  // ends the threads that take pages
+  const auto is_free = [&](std::size_t i) { return slots_[i].state == SlotState::free && slots_[i].chunks.expired(); };
+  // A device would go on writing to the pages that a slot had. The pins call their makers, so they go without the lock.
+  std::vector<std::shared_ptr<void>> pins;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (is_free(i)) pins.push_back(std::move(arena_->pins[i]));
+    }
+  }
+  pins.clear();
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].state != SlotState::free || !slots_[i].chunks.expired()) continue;
+    if (!is_free(i) || arena_->pins[i] != nullptr) continue;
     // If the system refuses, the next measurement tells.
     static_cast<void>(arena_->memory.give_back(engine::kSlotUnit + i * arena_->slot_bytes, arena_->slot_bytes));
   }
@@ -143,9 +153,10 @@ void Engine::Impl::drop_unused_arena() {
   }
   for (const Slot& slot : before) send_readers_away(slot);
   pages_.reset();
+  std::shared_ptr<Arena> unused;  // goes without the lock, as its pins call their makers
   const std::lock_guard lock(mutex_);
   for (auto& [ticket, save] : saves_) save.slot.reset();
-  arena_.reset();
+  unused.swap(arena_);
   slots_.clear();
 }
 

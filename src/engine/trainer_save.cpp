@@ -30,7 +30,9 @@ Result<void> Engine::Impl::reserve(const State& state) {
     BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
     BITSNAP_ASSIGN(const engine::SlotPlan plan, planner_.plan(state));
     BITSNAP_TRY(fit_arena(plan, Pages::all, deadline));
-    return pages_->take(0, arena_->memory.size_bytes(), *executor_);
+    BITSNAP_TRY(pages_->take(0, arena_->memory.size_bytes(), *executor_));
+    for (std::uint32_t slot = 0; slot < arena_->slots; ++slot) pin_slot(slot, state);
+    return {};
   });
 }
 
@@ -75,6 +77,7 @@ Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, boo
     return tl::unexpected(std::move(error).within(fmt::format("staging step {}", step)));
   };
   if (auto taken = take_pages(*slot); !taken) return give_back(std::move(taken).error());
+  pin_slot(*slot, state);
   if (auto filled = engine::fill_slot(state, plan, arena_->slot(*slot), *executor_); !filled) {
     return give_back(std::move(filled).error());
   }
@@ -298,9 +301,10 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
     for (Slot& slot : slots_) {
       if (slot.ticket && saves_.contains(*slot.ticket)) saves_.at(*slot.ticket).slot.reset();
     }
-    arena_ = std::move(arena);
+    arena_.swap(arena);
     slots_.assign(arena_->slots, {});
   }
+  arena.reset();  // the last one: without the lock, as its pins call their makers
   if (is_arena_checked_) return {};
   BITSNAP_TRY(take_pages_of(*arena_, *pages_, pages));
   is_arena_checked_ = true;
@@ -320,6 +324,12 @@ std::unique_ptr<engine::PageTaker> Engine::Impl::pages_of(const std::shared_ptr<
 
 Result<void> Engine::Impl::take_pages(std::uint32_t slot) {
   return pages_->take(engine::kSlotUnit + slot * arena_->slot_bytes, arena_->slot_bytes, *executor_);
+}
+
+void Engine::Impl::pin_slot(std::uint32_t slot, const State& state) {
+  std::shared_ptr<void>& pin = arena_->pins[slot];
+  if (pin != nullptr || !state.device_tensors || state.device_tensors->pin == nullptr) return;
+  pin = state.device_tensors->pin(arena_->slot(slot));
 }
 
 }  // namespace bitsnap

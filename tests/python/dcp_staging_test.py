@@ -10,6 +10,7 @@ import torch
 from torch.distributed.checkpoint import staging
 
 import bitsnap
+from bitsnap import _dcp_staging
 from bitsnap._dcp_staging import StagedCopies
 from python.same_bits import assert_same
 
@@ -55,3 +56,37 @@ def test_freed_memory_is_refused(stager: bool) -> None:
     freed.untyped_storage().resize_(0)
     with pytest.raises(bitsnap.InvalidArgumentError, match="storage of a tensor has been freed"):
         StagedCopies().stage({"freed": freed})
+
+
+class _Stream:
+    """In the place of a CUDA stream: the tests need no GPU."""
+
+    def __init__(self) -> None:
+        self.waits = 0
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+def test_the_memory_of_copies_from_a_gpu_is_filled_when_the_last_of_them_has_ended(
+    monkeypatch: pytest.MonkeyPatch, stager: bool
+) -> None:
+    if not stager:
+        pytest.skip("does not depend on the stager")
+    stream = _Stream()
+    non_blocking = []
+    copy = torch._foreach_copy_
+
+    def note_copy(to: list[torch.Tensor], source: list[torch.Tensor], non_blocking_: bool) -> None:
+        assert stream.waits == 0
+        non_blocking.append((len(to), non_blocking_))
+        copy(to, source)
+
+    monkeypatch.setattr(_dcp_staging, "is_on_gpu", lambda tensor: tensor.dtype != torch.float64)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda to, source, non_blocking: note_copy(to, source, non_blocking))
+    tensors = [torch.randn(6, 4), torch.randn(6, 4)[:, ::2], torch.randn(3, dtype=torch.float64), torch.randn(5)]
+    copies = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype) for each in tensors]
+    _dcp_staging._fill(copies, tensors)
+    assert_same(copies, tensors)
+    assert (non_blocking, stream.waits) == ([(2, True), (2, False)], 1)
