@@ -40,11 +40,12 @@ class DeviceTensor:
     `plain` makes of a tensor a contiguous one on the same device, with the same bits.
     """
 
-    __slots__ = ("_computing", "_plain", "_tensor")
+    __slots__ = ("_computed", "_computing", "_plain", "_tensor")
 
     def __init__(self, tensor: Tensor, plain: Callable[[Tensor], Tensor]) -> None:
         self._tensor, self._plain = tensor, plain
         self._computing = _cuda().current_stream(tensor.device)
+        self._computed: Any = None  # an event; None: the work that its stream has when the copy begins
 
     def __call__(self) -> tuple[object, int]:
         """A copy in pinned memory, and its address."""
@@ -64,6 +65,18 @@ class DeviceTensor:
     def _copy_into(self, out: Tensor) -> None:
         """Begins to copy, on the current stream, into contiguous memory on the CPU, which is given as bytes."""
         _copy_parts(self._tensor, self._plain, out)
+
+
+def note_computed(data: Iterable[object]) -> None:
+    """The tensors of a GPU among these are copied when the work that their streams have now is done, however much later
+    the copy is asked for."""
+    events: dict[Any, Any] = {}
+    for each in data:
+        if isinstance(each, DeviceTensor):
+            if each._computing not in events:
+                events[each._computing] = _cuda().Event()
+                events[each._computing].record(each._computing)
+            each._computed = events[each._computing]
 
 
 def _copy_parts(tensor: Tensor, plain: Callable[[Tensor], Tensor], out: Tensor) -> None:
@@ -102,7 +115,11 @@ def copy_all(tensors: Sequence[DeviceTensor], memory: Sequence[tuple[int, int]])
     try:
         for computing, copies in by_stream.items():
             stream = _copy_stream(computing.device)
-            stream.wait_stream(computing)
+            computed = copies[0][0]._computed
+            if computed is None:
+                stream.wait_stream(computing)
+            else:
+                stream.wait_event(computed)
             with cuda.stream(stream):
                 copied.append(cuda.Event())
                 try:

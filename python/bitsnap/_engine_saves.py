@@ -10,17 +10,19 @@ import os
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from bitsnap import _bitsnap
 from bitsnap._adam import AdamOfState
 from bitsnap._arguments import milliseconds_of
 from bitsnap._bitsnap import SaveState
+from bitsnap._dtypes import loaded_torch
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 
-Stage: TypeAlias = Literal["skipped", "staged", "memory", "persisted", "failed"]
+Stage: TypeAlias = Literal["copying", "skipped", "staged", "memory", "persisted", "failed"]
 OnProgress: TypeAlias = Callable[["Save"], object]
 DoneCallback: TypeAlias = Callable[["Save"], object]
 
@@ -28,36 +30,56 @@ DoneCallback: TypeAlias = Callable[["Save"], object]
 _WATCH_MS = 100
 # How long close() waits for that thread, in seconds.
 _LONGEST_JOIN = 5.0
+# How often a thread that waits for a copy looks whether it is in a forked child, which no copy ends in. In seconds.
+_FORK_CHECK = 0.2
 
 
 class Save:
     """One save of a Checkpointer, from the moment at which the training continues. Any thread may use it."""
 
-    def __init__(self, saves: Saves, state: SaveState, adam: AdamOfState, stall_seconds: float) -> None:
+    def __init__(self, saves: Saves, step: int, persist: bool, adam: AdamOfState) -> None:
         self._saves = saves
-        self._state = state
+        self._step, self._persist = step, persist
         self._adam = adam
-        self._stall_seconds = stall_seconds
-        self.began = time.monotonic() - stall_seconds
-        self._was_staged = state.ticket != 0 and state.stage != "skipped"
+        self._known: SaveState | None = None  # None while the state is being copied
+        self._copied = threading.Event()
+        self._was_staged = False
+        self._stall_seconds = 0.0
+        self.began = time.monotonic()
         self._callbacks: list[DoneCallback] = []  # guarded by the lock of `saves`
+
+    @property
+    def _state(self) -> SaveState:
+        """What is known of it; waits until the state is copied."""
+        while self._known is None:
+            self._saves.check_process()
+            self._copied.wait(_FORK_CHECK)
+        return self._known
+
+    @_state.setter
+    def _state(self, state: SaveState) -> None:
+        if self._known is None:
+            self._was_staged = state.ticket != 0 and state.stage != "skipped"
+        self._known = state
+        self._copied.set()
 
     def __repr__(self) -> str:
         return f"Save(step={self.step}, {self.stage})"
 
     @property
     def step(self) -> int:
-        return self._state.step
+        return self._step
 
     @property
     def stage(self) -> Stage:
-        """How far it has come: "staged", "memory" or "persisted"; or "skipped" or "failed"."""
-        return self.state().stage
+        """How far it has come: "copying", which only ``save(blocking=False)`` leaves to later, "staged", "memory" or
+        "persisted"; or "skipped" or "failed"."""
+        return "copying" if self._known is None else self.state().stage
 
     @property
     def persist(self) -> bool:
         """Whether it goes to the store."""
-        return self._state.persist
+        return self._persist
 
     @property
     def error(self) -> BitsnapError | None:
@@ -66,7 +88,7 @@ class Save:
         return None if error is None else self._adam.explain(error)
 
     def state(self) -> SaveState:
-        """How far it has come, and what it cost so far. Does not wait."""
+        """How far it has come, and what it cost so far. Waits for nothing but the copy of the state."""
         if not self._state.is_over and not self._saves.is_let_go:
             with suppress(NotFoundError, InvalidArgumentError):  # closed in the meantime
                 self._state = self._saves.native.look(self._state.ticket)
@@ -74,7 +96,7 @@ class Save:
 
     def done(self) -> bool:
         """Whether it makes no further progress. Does not wait."""
-        return self.state().is_over
+        return self._known is not None and self.state().is_over
 
     def add_done_callback(self, function: DoneCallback) -> None:
         """Calls ``function(save)`` once when the save makes no further progress: persisted, failed, skipped, or in
@@ -94,6 +116,27 @@ class Save:
     def staged(self) -> bool:
         """Whether the state was copied. False if no slot was free or nothing could be copied. Does not wait."""
         return self._was_staged
+
+    def wait_staged(self, timeout: float | None = None) -> bool:
+        """Waits until the state is copied; then its tensors may change. Only ``save(blocking=False)`` returns before.
+
+        Args:
+            timeout: the longest wait in seconds; None for the `timeout` of the Checkpointer.
+
+        Returns:
+            False if the time was over first. If the state could not be copied, its tensors may change all the same.
+        """
+        if self._known is not None:
+            return True
+        begin = time.monotonic()
+        limit = (self._saves.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout")) / 1000
+        left = limit
+        while self._known is None and left > 0:
+            self._saves.check_process()
+            self._copied.wait(min(left, _FORK_CHECK))
+            left = begin + limit - time.monotonic()
+        self._stall_seconds += time.monotonic() - begin
+        return self._known is not None
 
     def wait_memory(self, timeout: float | None = None) -> bool:
         """Waits until the state is compressed in the agent's memory, where it survives this process.
@@ -184,6 +227,8 @@ class Saves:
         self._process = os.getpid()
         # Reentrant, because a signal handler may run at any point.
         self._changed = threading.Condition(threading.RLock())
+        self._copying: list[Save] = []  # those whose states a thread copies
+        self._hook: Any = None  # before the steps of optimizers
         self._pending: dict[int, Save] = {}
         self._unwarned: list[str] = []
         self._unraised: list[Save] = []
@@ -196,8 +241,14 @@ class Saves:
         """Whether this is a fork of the process that made it: its threads do not exist here, and locks may be held."""
         return os.getpid() != self._process
 
-    def add(self, state: SaveState, adam: AdamOfState, stall_seconds: float) -> Save:
-        save = Save(self, state, adam, stall_seconds)
+    def check_process(self) -> None:
+        """Raises InvalidArgumentError in a forked child, in which no save makes progress."""
+        if self.is_forked:
+            raise InvalidArgumentError("the save belongs to the process that this one was forked from")
+
+    def add(self, save: Save, state: SaveState) -> None:
+        """Follows a save whose state was copied, or not, as `state` says."""
+        save._state = state
         with self._changed:
             if not state.is_over:
                 self._pending[state.ticket] = save
@@ -205,7 +256,54 @@ class Saves:
                 self._note_failure(save)
             if state.stage != "skipped":
                 self._watch(save)
-        return save
+
+    def copy_beside(self, save: Save, copy: Callable[[], SaveState]) -> None:
+        """Has a thread call `copy`, and then adds the save. What `copy` raises becomes the error of the save."""
+
+        def run() -> None:
+            try:
+                state = copy()
+            except BaseException as error:
+                is_argument = isinstance(error, InvalidArgumentError)
+                text = str(error) if isinstance(error, BitsnapError) else f"{type(error).__name__}: {error}"
+                state = SaveState.failed(save.step, save.persist, text, is_argument=is_argument)
+            self.add(save, state)
+            with self._changed:
+                self._copying.remove(save)
+
+        thread = threading.Thread(target=run, name="bitsnap-copy", daemon=True)
+        with self._changed:
+            self._wait_before_steps()
+            self._copying.append(save)
+            try:
+                thread.start()
+            except BaseException:
+                self._copying.remove(save)
+                raise
+
+    def _wait_before_steps(self) -> None:
+        """Has each step of an optimizer of torch wait until all states are copied."""
+        if loaded_torch() is None or self._hook is not None:
+            return
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        saves = weakref.ref(self)
+
+        def wait(*_: Any) -> None:
+            found = saves()
+            if found is not None:
+                found.wait_staged()
+
+        self._hook = register_optimizer_step_pre_hook(wait)
+
+    def wait_staged(self) -> None:
+        """Waits until all states are copied; as long as save() would wait for a slot."""
+        if self.is_forked:
+            return
+        begin = time.perf_counter()
+        for save in list(self._copying):
+            save._copied.wait()
+            save._stall_seconds += time.perf_counter() - begin
 
     def take_warnings(self) -> list[str]:
         """The failures since the last call, each once."""
@@ -236,7 +334,7 @@ class Saves:
     def wait_in_memory(self, seconds: float) -> None:
         """Waits until no save is merely staged. For signal handlers: takes no lock, and looks for no agent."""
         deadline = time.monotonic() + seconds
-        while any(save.stage == "staged" for save in list(self._pending.values())):
+        while any(save.stage in ("copying", "staged") for save in (*self._copying, *self._pending.values())):
             if time.monotonic() >= deadline or self.native.is_closed or self.native.agent_process == 0:
                 return
             time.sleep(0.005)
@@ -245,6 +343,10 @@ class Saves:
         """Leaves the agent, which continues. Handles keep what is known by then."""
         if self.is_forked or self.is_let_go:
             return
+        # The agent goes on with states that are copied. A save that waits for a slot ends when the engine is closed.
+        deadline = time.monotonic() + _LONGEST_JOIN
+        for save in list(self._copying):
+            save._copied.wait(max(0.0, deadline - time.monotonic()))
         with self._changed:
             self._is_ending = True
             self._changed.notify_all()
@@ -257,6 +359,10 @@ class Saves:
         self.refresh()
         self.is_let_go = True
         self.native.close()
+        for save in list(self._copying):
+            save._copied.wait()
+        if self._hook is not None:
+            self._hook.remove()
 
     def _note_failure(self, save: Save) -> None:
         self._unraised.append(save)
@@ -271,12 +377,12 @@ class Saves:
             if save.done() and (not save._callbacks or self._is_ending):
                 return False
             save._callbacks.append(function)
-            if all(each is not save for each, _ in self._watched):
-                self._watch(save, save.stage)
+            self._watch(save, "staged" if save.stage == "copying" else save.stage)
             return True
 
     def _watch(self, save: Save, told: str = "staged") -> None:
-        if (self._on_progress is None and not save._callbacks) or self._is_ending:
+        is_watched = any(each is save for each, _ in self._watched)
+        if is_watched or (self._on_progress is None and not save._callbacks) or self._is_ending:
             return
         self._watched.append((save, told))
         if self._watcher is None:
@@ -306,7 +412,8 @@ class Saves:
                 time.sleep(0.001)
 
     def _tell(self, save: Save, told: str) -> None:
-        stage, is_over = save.stage, save._state.is_over
+        state = save.state()
+        stage, is_over = state.stage, state.is_over
         with self._changed:
             self._watched = [
                 (each, stage if each is save else last)

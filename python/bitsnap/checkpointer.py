@@ -6,7 +6,8 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex, cast
@@ -14,8 +15,8 @@ from typing import Any, NoReturn, SupportsIndex, cast
 from bitsnap import _bitsnap
 from bitsnap._adam import Adams, adam_for_many
 from bitsnap._arguments import LARGEST_COUNT, check_callable, milliseconds_of, number_of, positive_of, text_of
-from bitsnap._bitsnap import Settings
-from bitsnap._device_copies import take_warning
+from bitsnap._bitsnap import SaveState, Settings
+from bitsnap._device_copies import note_computed, take_warning
 from bitsnap._engine_saves import OnProgress, Save, Saves
 from bitsnap._flush import Flush
 from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
@@ -194,10 +195,17 @@ class Checkpointer:
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
         opaque: Opaque = "refuse",
+        blocking: bool = True,
     ) -> Save | None:
         """Copies the state of a step and returns; then its tensors may change.
 
         Waits only for a free slot, up to the `timeout` of the Checkpointer.
+
+        With ``blocking=False`` it returns before, and a thread copies the tensors beside the next forward and backward
+        pass. Until ``wait_staged()`` of the handle returns, the tensors must not change. The next ``step()`` of any
+        optimizer of torch waits for that by itself. Call ``wait_staged()`` before anything else that changes the state:
+        a forward pass that updates buffers, as batch normalization does, an average of weights, a compiled step, or the
+        replay of a CUDA graph that has an optimizer's step.
 
         Args:
             step: above all others. To continue from an earlier step, roll the store back to it first.
@@ -205,11 +213,12 @@ class Checkpointer:
                 are saved.
             roles, masters, metadata: as in bitsnap.save_file().
             opaque: as in bitsnap.save().
+            blocking: whether to wait until the tensors are copied.
 
         Returns:
             a handle that says what becomes of the save; None immediately if this step is not due. If there was no
-            agent, no memory or no free slot, the handle has the error, and there is a BackgroundSaveWarning. If there
-            is memory for one slot only, a MemoryWarning says so once.
+            agent, no memory or no free slot, the handle has the error, and there is a BackgroundSaveWarning, without
+            `blocking` in the next save. If there is memory for one slot only, a MemoryWarning says so once.
 
         Raises:
             InvalidArgumentError: a value of the state cannot be stored; the message names its place, as in
@@ -225,11 +234,21 @@ class Checkpointer:
             return None
         self._warn_of_failures()
         begin = time.perf_counter()
+        self._saves.wait_staged()
         packed = self._packed(state, roles, masters, metadata, consent)
-        staged = self._saves.native.save(number, *packed.native, persist)
-        save = self._saves.add(staged, packed.adam, time.perf_counter() - begin)
-        if staged.error is not None:
-            self._warn_of_failures()
+        save = Save(self._saves, number, persist, packed.adam)
+        save.began -= time.perf_counter() - begin
+        copy = partial(self._saves.native.save, number, *packed.native, persist)
+        if blocking:
+            state = copy()
+            save._stall_seconds = time.perf_counter() - begin
+            self._saves.add(save, state)
+            if state.error is not None:
+                self._warn_of_failures()
+        else:
+            note_computed(packed.native.data)
+            self._saves.copy_beside(save, partial(_keeping, packed, copy))
+            save._stall_seconds = time.perf_counter() - begin
         self._warn_of_memory()
         return save
 
@@ -329,6 +348,7 @@ class Checkpointer:
             BitsnapError: a save failed since the last call; the error of the last such save.
         """
         self._check_usable()
+        self._saves.wait_staged()
         self._saves.native.wait_all(self._saves.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout"))
         error = self._saves.take_error()
         if error is not None:
@@ -411,6 +431,11 @@ class Checkpointer:
     def _warn_of_failures(self) -> None:
         for text in self._saves.take_warnings():
             warnings.warn(text, BackgroundSaveWarning, stacklevel=3)
+
+
+def _keeping(owners: object, copy: Callable[[], SaveState]) -> SaveState:
+    """Calls the function; the owners of what it copies live until then."""
+    return copy()
 
 
 def _given(options: Any, kind: type[Any], name: str) -> Any:

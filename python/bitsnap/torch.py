@@ -113,7 +113,9 @@ class Checkpointer:
     def __repr__(self) -> str:
         return f"bitsnap.torch.{self._engine!r}"
 
-    def save(self, step: SupportsIndex, *, metadata: Mapping[str, str] | None = None) -> Save | None:
+    def save(
+        self, step: SupportsIndex, *, metadata: Mapping[str, str] | None = None, blocking: bool = True
+    ) -> Save | None:
         """Copies the state of the training after `step` and returns; then the training may go on.
 
         All processes call it with the same steps. With DistributedDataParallel they wait for each other, to compare
@@ -122,6 +124,8 @@ class Checkpointer:
         Args:
             step: above all others.
             metadata: strings that belong to the checkpoint.
+            blocking: False returns before the tensors are copied: as in bitsnap.Checkpointer.save(), which says what
+                may not happen then before ``wait_staged()`` of the handle returns.
 
         Returns:
             a handle that says what becomes of the save; None immediately if this step is not due.
@@ -133,7 +137,7 @@ class Checkpointer:
                 what one of them raised while it collected its state; otherwise the others do not hear of it, and their
                 saves of this step end as skipped.
         """
-        return self._engine.save(step, self._state, metadata=metadata, opaque=self._opaque)
+        return self._engine.save(step, self._state, metadata=metadata, opaque=self._opaque, blocking=blocking)
 
     def reserve(self) -> None:
         """Allocates the memory for the saves, so that the first one is as fast as all others.

@@ -245,6 +245,14 @@ void bind_save_state(nb::module_& module) {
       .computed("is_over", &SaveState::is_over, "Whether it makes no further progress.")
       .computed("ratio", &ratio_of<SaveState>, "Raw size divided by stored size.")
       .native()
+      .def_static(
+          "failed",
+          [](std::uint64_t step, bool persist, std::string message, bool is_argument) {
+            const ErrorKind kind = is_argument ? ErrorKind::invalid_argument : ErrorKind::internal;
+            return SaveState{
+                .step = step, .stage = SaveStage::failed, .persist = persist, .error = Error(kind, std::move(message))};
+          },
+          nb::arg("step"), nb::arg("persist"), nb::arg("message"), nb::kw_only(), nb::arg("is_argument"))
       .def(
           "with_stall",
           [](SaveState self, double seconds) {

@@ -25,12 +25,16 @@ class FakeStream:
     def wait_stream(self, other: FakeStream) -> None:
         self._cuda.notes.append(f"{self.name} waits for {other.name}")
 
+    def wait_event(self, event: FakeEvent) -> None:
+        self._cuda.notes.append(f"{self.name} waits for the {event.name}")
+
 
 class FakeEvent:
     def __init__(self, cuda: Cuda) -> None:
-        self._cuda = cuda
+        self._cuda, self.name = cuda, ""
 
     def record(self, stream: FakeStream) -> None:
+        self.name = f"event of {stream.name}"
         self._cuda.pending.append(self)
         self._cuda.notes.append(f"event of {stream.name}")
 
@@ -156,6 +160,20 @@ def test_a_checkpointer_copies_all_tensors_and_then_waits_once(jobs: Jobs, cuda:
                 "wait for event",
             ]
             assert_same(restored(checkpointer, step), state)
+
+
+def test_a_save_that_does_not_wait_copies_behind_the_work_that_there_was(jobs: Jobs, cuda: Cuda) -> None:
+    with jobs() as checkpointer:
+        state = state_of(1)
+        saved(checkpointer, 1, state, blocking=False).result()
+        assert cuda.notes == [
+            "event of computing",
+            "copying waits for the event of computing",
+            *["copy on copying"] * _COPIED,
+            "event of copying",
+            "wait for event",
+        ]
+        assert_same(restored(checkpointer, 1), state)
 
 
 def test_the_memory_that_states_are_copied_into_is_registered_once_for_each_slot(jobs: Jobs, cuda: Cuda) -> None:
