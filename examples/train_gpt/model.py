@@ -107,7 +107,7 @@ class Gpt(nn.Module):
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy in float32 of predicting `targets` (batch x length) from `tokens`."""
-        positions = torch.arange(tokens.shape[1])
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = (self.token(tokens) + self.position(positions)).to(self.compute_dtype)
         x = self.dropout(x)
         for block in self.blocks:

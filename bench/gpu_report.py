@@ -1,0 +1,143 @@
+"""What the measurements on a GPU have in common: the device, a copy to compare with, and where results are written."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.gpu_training import synchronize
+from bench.machine_description import describe
+from bench.results_tables import align
+
+GIB = 1 << 30
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that all of these programs have."""
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda if there is a GPU")
+    parser.add_argument(
+        "--results", type=Path, help="folder to whose results.md and results.jsonl the results are added"
+    )
+    parser.add_argument("--folder", type=Path, help="folder for checkpoints; default: a temporary one")
+
+
+def device_of(name: str | None) -> torch.device:
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def description_of(device: torch.device) -> dict[str, str]:
+    """The machine, with its GPU first."""
+    found = {"device": "CPU, which says nothing about a GPU"}
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        memory = f"{properties.total_memory / GIB:.0f} GiB"
+        found["device"] = f"{properties.name}, {memory}, CUDA {torch.version.cuda}, driver {driver_version()}"
+    found["memory"] = f"{memory_bytes() / GIB:.0f} GiB of memory"
+    return found | describe("as detected")
+
+
+def text_of(name: str, value: str) -> str:
+    """Versions need the names of their packages; the other values speak for themselves."""
+    return value if name in ("device", "memory", "processor", "system") else f"{name} {value}"
+
+
+def driver_version() -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return "unknown"
+    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else "unknown"
+
+
+def memory_bytes() -> int:
+    """The memory of the machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class PinnedCopy:
+    """Copies as many bytes as a state has between the device and pinned memory: what a save costs at least.
+
+    One buffer on each side, of at most `buffer_bytes`, is copied as often as it takes, by cudaMemcpyAsync on one
+    stream. Without a GPU, the memory is plain.
+    """
+
+    def __init__(self, device: torch.device, size_bytes: int, buffer_bytes: int) -> None:
+        self._device = device
+        self.size_bytes = size_bytes
+        length = min(size_bytes, buffer_bytes)
+        on_gpu = device.type == "cuda"
+        self._there = torch.ones(length, dtype=torch.uint8, device=device)
+        self.host = torch.zeros(length, dtype=torch.uint8, pin_memory=on_gpu)
+
+    def to_host(self) -> float:
+        """Returns seconds."""
+        return self._timed(self.host, self._there)
+
+    def to_device(self) -> float:
+        return self._timed(self._there, self.host)
+
+    def _timed(self, target: Tensor, source: Tensor) -> float:
+        synchronize(self._device)
+        start = time.perf_counter()
+        left = self.size_bytes
+        while left > 0:
+            length = min(left, source.numel())
+            target[:length].copy_(source[:length], non_blocking=True)
+            left -= length
+        synchronize(self._device)
+        return time.perf_counter() - start
+
+
+class Report:
+    """The results of one program: tables for people, which are printed at once, and numbers for programs."""
+
+    def __init__(self, program: str, device: torch.device, folder: Path | None) -> None:
+        self._program = program
+        self._folder = folder
+        self._description = description_of(device)
+        self._values: dict[str, Any] = {}
+        self._lines: list[str] = []
+        self.say(f"## {program}")
+        self.say(", ".join(text_of(name, value) for name, value in self._description.items()))
+
+    def say(self, *lines: str) -> None:
+        """A paragraph, or a table."""
+        print("\n".join((*lines, "")), flush=True)
+        self._lines += [*lines, ""]
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        self.say(*align(header, rows))
+
+    def add(self, **values: Any) -> None:
+        self._values |= values
+
+    def write(self) -> None:
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        record = {
+            "program": self._program,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": self._description,
+            **self._values,
+        }
+        with (self._folder / "results.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        with (self._folder / "results.md").open("a", encoding="utf-8") as file:
+            file.write("\n".join([*self._lines, ""]))

@@ -1,0 +1,247 @@
+"""How long a save blocks a training on a GPU: bitsnap's engine, torch's async_save with its stagers, and torch.save.
+
+    python -m bench.gpu_stall [--gigabytes 10] [--rounds 5] [--seconds 200] [--ways PATTERN] [--results FOLDER]
+
+A GPT of this size trains for some steps, so that the state has the values of a training. In each round, every way saves
+the state after some more steps. Before each save, as many bytes are copied to pinned memory. A save is measured until
+it returns, until the state may change, and until the checkpoint is durable; the next way starts after that. At the end,
+the state is restored into the tensors on the GPU, from the agent's memory and from the store, and its bits are
+compared. Without a GPU, all of that runs on the CPU with a small state, which tests the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from torch.distributed.checkpoint.api import CheckpointException
+
+import bitsnap
+from bench.gpu_report import GIB, PinnedCopy, Report, add_arguments, device_of
+from bench.gpu_stall_ways import Way, available_bytes, bitsnap_way, torch_ways, ways_that_fit
+from bench.gpu_training import GpuTraining, State, fingerprints, layers_for, synchronize, tensors_of
+
+STALL_BAR = 1.1  # times the copy
+RESTORES = 3
+
+
+class Measured:
+    """What one way took in each round, in seconds. The first round allocates memory and does not count."""
+
+    def __init__(self) -> None:
+        self.copied: list[float] = []  # the copy before each save
+        self.returned: list[float] = []
+        self.stalls: list[float] = []  # until the state may change
+        self.lags: list[float] = []  # until the checkpoint is durable
+
+    def ratio(self) -> float:
+        pairs = zip(self.stalls[1:], self.copied[1:], strict=True)
+        return statistics.median(stall / copied for stall, copied in pairs)
+
+
+def measured_way(way: Way, step: int, state: State, copy: PinnedCopy, into: Measured) -> None:
+    copied = copy.to_host()
+    start = time.perf_counter()
+    handle = way.begin(step, state)
+    returned = time.perf_counter() - start
+    way.wait_until_safe(handle)
+    safe = time.perf_counter() - start
+    way.wait_until_durable(handle)
+    lag = time.perf_counter() - start
+    way.clean()
+    into.copied.append(copied)
+    into.returned.append(returned)
+    into.stalls.append(safe)
+    into.lags.append(lag)
+    print(f"{step} {way.name}: stall {safe:.3f} s, copy {copied:.3f} s, lag {lag:.1f} s", file=sys.stderr, flush=True)
+
+
+def run_rounds(
+    ways: list[Way],
+    training: GpuTraining,
+    copy: PinnedCopy,
+    *,
+    rounds: int,
+    steps: int,
+    seconds: float,
+) -> tuple[dict[str, Measured], dict[str, str]]:
+    """Returns the times of each way, and why others failed. At least one round counts, whatever it takes."""
+    found = {way.name: Measured() for way in ways}
+    failures: dict[str, str] = {}
+    began = time.monotonic()
+    for number in range(rounds + 1):
+        training.run(steps)
+        state = training.state()
+        turn = [way for way in ways if way.name not in failures]
+        for way in turn if number % 2 == 0 else reversed(turn):
+            try:
+                measured_way(way, training.steps, state, copy, found[way.name])
+            except (Exception, CheckpointException) as error:
+                if way.is_ours:
+                    raise
+                failures[way.name] = f"{type(error).__name__}: {error}".splitlines()[0]
+        if number > 0 and time.monotonic() - began > seconds:
+            break
+    return {name: each for name, each in found.items() if name not in failures}, failures
+
+
+def report_stalls(report: Report, copy: PinnedCopy, found: dict[str, Measured]) -> None:
+    copied = statistics.median(seconds for each in found.values() for seconds in each.copied[1:])
+    rows = [["pinned copy", f"{copied:.3f}", f"{copied:.3f}", "1.00", "-"]]
+    for name, each in found.items():
+        returned, stall = statistics.median(each.returned[1:]), statistics.median(each.stalls[1:])
+        rows.append(
+            [name, f"{returned:.3f}", f"{stall:.3f}", f"{each.ratio():.2f}", f"{statistics.median(each.lags[1:]):.2f}"]
+        )
+    report.table(["", "returned (s)", "stall (s)", "times the copy", "durable (s)"], rows)
+    report.say(f"The copy moved {copy.size_bytes / copied / 1e9:.1f} GB/s. Medians of all rounds but the first.")
+    ratio = found["bitsnap"].ratio()
+    report.say(
+        f"Objective: bitsnap stalls at most {STALL_BAR:.2f} times the copy. Measured: {ratio:.2f}, "
+        f"{'met' if ratio <= STALL_BAR else 'missed'}."
+    )
+    report.add(rounds={name: vars(each) for name, each in found.items()}, stall_ratio=ratio)
+
+
+def report_saves(report: Report, saves: list[bitsnap.Save]) -> None:
+    states = [save.state() for save in saves]
+    rows = [
+        [
+            str(each.step),
+            "-" if each.base is None else str(each.base),
+            f"{each.raw_bytes / each.stored_bytes:.2f}",
+            f"{each.encode_seconds:.2f}",
+            f"{each.raw_bytes / each.encode_seconds / 1e9:.2f}",
+            f"{each.write_seconds:.2f}",
+        ]
+        for each in states
+    ]
+    report.table(["step", "base", "times smaller", "encode (s)", "encode (GB/s)", "write (s)"], rows)
+    report.add(saves=[{"step": each.step, "stored_bytes": each.stored_bytes} for each in states])
+
+
+def report_restores(
+    report: Report, checkpointer: bitsnap.Checkpointer, training: GpuTraining, copy: PinnedCopy
+) -> None:
+    """Restores into the tensors of the training, and fails if a bit differs."""
+    state = training.state()
+    expected = fingerprints(state)
+
+    def from_memory() -> None:
+        restored = checkpointer.restore(into=state)
+        assert restored is not None
+        assert restored.source == "memory", restored.source
+
+    def from_store() -> None:
+        with bitsnap.Store(checkpointer.path, read_only=True) as store:
+            store.load(into=state)
+
+    ways: dict[str, Callable[[], None]] = {"agent's memory": from_memory, "store": from_store}
+    rows, times = [], {}
+    for source, restore in ways.items():
+        took, ratios = [], []
+        for _ in range(RESTORES):
+            for tensor in tensors_of(state):
+                tensor.zero_()
+            copied = copy.to_device()
+            start = time.perf_counter()
+            restore()
+            synchronize(training.device)
+            took.append(time.perf_counter() - start)
+            ratios.append(took[-1] / copied)
+            if fingerprints(state) != expected:
+                raise AssertionError(f"restored from the {source}: other bits than were saved")
+        rows.append([source, f"{statistics.median(took):.3f}", f"{statistics.median(ratios):.2f}"])
+        times[source] = took
+    report.table(["restored in place from", "seconds", "times the pinned copy to the GPU"], rows)
+    report.say(f"Bits compared after each of {RESTORES} restores: equal.")
+    report.add(restores=times)
+
+
+def chosen_ways(
+    options: argparse.Namespace, report: Report, training: GpuTraining, ours: Way, folder: Path
+) -> list[Way]:
+    """bitsnap, and those of torch's ways that were asked for and that the memory suffices for."""
+    wanted = [way for way in torch_ways(training.device, folder) if re.search(options.ways, way.name)]
+    state_bytes = training.raw_bytes
+    fixed = int(options.slots * state_bytes + state_bytes) + options.buffer_gib * GIB
+    ways, left_out = ways_that_fit(wanted, state_bytes, available_bytes() - fixed)
+    if left_out:
+        report.say(f"Left out, because the memory does not suffice: {', '.join(way.name for way in left_out)}.")
+    return [ours, *ways]
+
+
+def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
+    device = device_of(options.device)
+    layers = layers_for(options.gigabytes, options.width)
+    training = GpuTraining(device, layers, options.width, batch=options.batch, block=options.block)
+    loss = training.run(options.first)
+    report.say(
+        f"{training.raw_bytes / 1e9:.2f} GB in {sum(1 for _ in tensors_of(training.state()))} tensors, "
+        f"{training.parameters / 1e6:.0f} M parameters, {layers} layers of width {options.width}; first save after "
+        f"step {options.first + options.steps}, then every {options.steps} steps; loss {loss:.2f} before."
+    )
+    report.add(raw_bytes=training.raw_bytes, options={key: str(value) for key, value in vars(options).items()})
+    copy = PinnedCopy(device, training.raw_bytes, options.buffer_gib * GIB)
+    checkpointer = bitsnap.Checkpointer(
+        folder / "run",
+        keep_last=1,
+        memory=bitsnap.MemoryOptions(slots=options.slots),
+        agent=bitsnap.AgentOptions(threads=options.threads, linger=5),
+    )
+    start = time.perf_counter()
+    checkpointer.reserve(training.state())
+    reserved = time.perf_counter() - start
+    ours, saves = bitsnap_way(checkpointer)
+    ways = chosen_ways(options, report, training, ours, folder)
+    found, failures = run_rounds(
+        ways, training, copy, rounds=options.rounds, steps=options.steps, seconds=options.seconds
+    )
+    report_stalls(report, copy, found)
+    if failures:
+        report.say("Failed: " + "; ".join(f"{name}: {why}" for name, why in failures.items()) + ".")
+    for way in ways[1:]:
+        way.end()
+    report.say(f"`reserve()` took {reserved:.2f} s. The saves of bitsnap:")
+    report.add(failures=failures, reserve_seconds=reserved)
+    report_saves(report, saves)
+    training.run(options.steps)
+    ours.wait_until_durable(ours.begin(training.steps, training.state()))
+    report_restores(report, checkpointer, training, copy)
+    checkpointer.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=10.0, help="size of the state (default: %(default)s)")
+    parser.add_argument("--width", type=int, default=2048, help="of the layers; their number follows")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--block", type=int, default=512, help="tokens of a sequence")
+    parser.add_argument("--first", type=int, default=20, help="steps before the first save")
+    parser.add_argument("--steps", type=int, default=10, help="steps between saves")
+    parser.add_argument("--rounds", type=int, default=5, help="that count; one more comes before")
+    parser.add_argument("--seconds", type=float, default=200, help="no other round begins after that time")
+    parser.add_argument("--ways", default=".", help="pattern of the names of torch's ways that are measured")
+    parser.add_argument("--slots", type=int, default=2, help="of bitsnap's shared memory; 1 for large states")
+    parser.add_argument("--threads", type=int, default=0, help="of the agent; default: half of the processors")
+    parser.add_argument("--buffer-gib", type=int, default=8, help="pinned memory of the copy, a power of two")
+    add_arguments(parser)
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", category=UserWarning, module="torch")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
+    report = Report("bench.gpu_stall", device_of(options.device), options.results)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        measure(options, report, Path(folder))
+    report.write()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""The ways to save a state that bench.gpu_stall compares, and how much memory each of them needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.staging import AsyncStager, BlockingAsyncStager, DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict_saver import async_save
+
+import bitsnap
+from bench.gpu_training import State
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
+class Way:
+    """`begin` saves and returns a handle, with which the program waits until the state may change, and until the
+    checkpoint is durable. `kept` and `passing` are the memory that the way needs, as a multiple of the state: always,
+    and during a save."""
+
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[int, State], Any],
+        *,
+        wait_until_safe: Callable[[Any], None] = nothing,
+        wait_until_durable: Callable[[Any], None] = nothing,
+        clean: Callable[[], None] = nothing,
+        end: Callable[[], None] = nothing,
+        kept: float = 0.0,
+        passing: float = 0.0,
+        is_ours: bool = False,
+    ) -> None:
+        self.name, self.begin = name, begin
+        self.wait_until_safe, self.wait_until_durable = wait_until_safe, wait_until_durable
+        self.clean, self.end = clean, end
+        self.kept, self.passing = kept, passing
+        self.is_ours = is_ours
+
+
+def available_bytes() -> int:
+    """The memory that programs can take without swapping."""
+    with Path("/proc/meminfo").open(encoding="ascii") as lines:
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+
+
+def ways_that_fit(ways: list[Way], state_bytes: int, free_bytes: int) -> tuple[list[Way], list[Way]]:
+    """The ways in their order, as far as the memory suffices for all of them, and the others."""
+    chosen: list[Way] = []
+    left_out: list[Way] = []
+    for way in ways:
+        tried = [*chosen, way]
+        needed = sum(each.kept for each in tried) + max(each.passing for each in tried)
+        (chosen if needed * state_bytes <= free_bytes else left_out).append(way)
+    return chosen, left_out
+
+
+def bitsnap_way(checkpointer: bitsnap.Checkpointer) -> tuple[Way, list[bitsnap.Save]]:
+    """Also returns the list to which each save is added."""
+    saves: list[bitsnap.Save] = []
+
+    def begin(step: int, state: State) -> bitsnap.Save:
+        save = checkpointer.save(step, state)
+        assert save is not None
+        saves.append(save)
+        return save
+
+    return Way("bitsnap", begin, wait_until_durable=lambda save: save.result(), is_ours=True), saves
+
+
+def torch_ways(device: torch.device, folder: Path) -> list[Way]:
+    """async_save with each stager of torch, and torch.save. Stagers are kept from save to save, as torch advises."""
+    on_gpu = device.type == "cuda"
+
+    def default_stager(*, shared: bool, in_background: bool) -> Callable[[], AsyncStager]:
+        options = StagingOptions(
+            use_pinned_memory=on_gpu,
+            use_shared_memory=shared,
+            use_async_staging=in_background,
+            use_non_blocking_copy=on_gpu,
+        )
+        return lambda: _kept(DefaultStager(options))
+
+    return [
+        _async_way("async_save, default", folder / "default", None, passing=1.0),
+        _async_way(
+            "async_save, BlockingAsyncStager, cached",
+            folder / "blocking",
+            lambda: BlockingAsyncStager(cache_staged_state_dict=on_gpu),
+            kept=1.4,  # torch rounds pinned memory up to powers of two
+        ),
+        _async_way(
+            "async_save, DefaultStager, pinned",
+            folder / "pinned",
+            default_stager(shared=False, in_background=False),
+            kept=1.4,
+        ),
+        _async_way(
+            "async_save, DefaultStager, pinned, shared, in the background",
+            folder / "background",
+            default_stager(shared=True, in_background=True),
+            kept=1.0,
+        ),
+        _torch_save(folder / "torch.pt"),
+    ]
+
+
+def _kept(stager: DefaultStager) -> DefaultStager:
+    """A stager that can be used again, and keeps its memory. That of torch 2.11 closes itself after each save; that of
+    torch 2.13 does not."""
+    stager._state_dict_stager.close = nothing  # type: ignore[method-assign]
+    return stager
+
+
+def _async_way(
+    name: str, path: Path, make_stager: Callable[[], AsyncStager] | None, *, kept: float = 0.0, passing: float = 0.0
+) -> Way:
+    stagers: list[AsyncStager] = []  # made by the first save
+
+    def begin(step: int, state: State) -> Any:
+        if make_stager is not None and not stagers:
+            stagers.append(make_stager())
+        return async_save(dict(state), checkpoint_id=str(path), async_stager=stagers[0] if stagers else None)
+
+    def wait_until_safe(handle: Any) -> None:
+        staging = getattr(handle, "staging_completion", None)  # of stagers that copy in the background
+        if staging is not None:
+            staging.result()
+
+    def wait_until_durable(handle: Any) -> None:
+        getattr(handle, "upload_completion", handle).result()
+
+    def end() -> None:
+        while stagers:
+            stagers.pop().close()
+
+    return Way(
+        name,
+        begin,
+        wait_until_safe=wait_until_safe,
+        wait_until_durable=wait_until_durable,
+        clean=lambda: shutil.rmtree(path, ignore_errors=True),
+        end=end,
+        kept=kept,
+        passing=passing,
+    )
+
+
+def _torch_save(path: Path) -> Way:
+    def begin(step: int, state: State) -> None:
+        with path.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    return Way("torch.save and fsync", begin, clean=lambda: path.unlink(missing_ok=True))

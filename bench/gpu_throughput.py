@@ -1,0 +1,174 @@
+"""How much throughput a training on a GPU loses while bitsnap's agent compresses its states on some processors.
+
+    python -m bench.gpu_throughput [--gigabytes 3] [--threads 2,4,8,16] [--every 20] [--rounds 2] [--results FOLDER]
+
+A GPT trains in windows of some steps, without saves and with a save every so many steps, in turns, and for each number
+of threads of the agent. Tokens per second are compared with those of the windows before and after. The second
+comparison leaves out the calls of save(): what remains is what the training loses to its neighbour. Without a GPU, all
+of that runs on the CPU with a small model, which tests the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import bitsnap
+from bench.gpu_report import Report, add_arguments, device_of
+from bench.gpu_training import GpuTraining, layers_for, synchronize
+
+
+@dataclass
+class Window:
+    """Some steps of a training, and what its saves took."""
+
+    seconds: float = 0.0
+    in_saves: float = 0.0  # of the seconds
+    saves: list[bitsnap.Save] = field(default_factory=list)
+
+    def rate(self, tokens: int) -> float:
+        return tokens / self.seconds
+
+    def rate_between_saves(self, tokens: int) -> float:
+        return tokens / (self.seconds - self.in_saves)
+
+
+@dataclass(frozen=True)
+class Result:
+    threads: int
+    lost: float  # share of the throughput
+    lost_between_saves: float  # without the calls of save()
+    busy: float  # share of the time of the windows in which the agent encoded
+    saves: list[bitsnap.SaveState]
+
+
+def run_window(training: GpuTraining, steps: int, checkpointer: bitsnap.Checkpointer | None, every: int) -> Window:
+    """Trains; with a checkpointer, it saves after every `every` steps. The window ends with the work of the device."""
+    window = Window()
+    synchronize(training.device)
+    start = time.perf_counter()
+    for number in range(1, steps + 1):
+        training.step()
+        if checkpointer is not None and number % every == 0:
+            synchronize(training.device)  # a save would wait for the computing, which is no part of its own time
+            began = time.perf_counter()
+            save = checkpointer.save(training.steps, training.state())
+            window.in_saves += time.perf_counter() - began
+            assert save is not None
+            window.saves.append(save)
+    synchronize(training.device)
+    window.seconds = time.perf_counter() - start
+    return window
+
+
+def share_lost(rate: float, before: float, after: float) -> float:
+    return 1 - rate / statistics.mean([before, after])
+
+
+def measure_threads(training: GpuTraining, threads: int, options: argparse.Namespace, folder: Path) -> Result:
+    """Windows with and without saves in turns, for one number of threads of the agent."""
+    tokens = options.steps * training.tokens_per_step
+    losses, between, saves, seconds = [], [], [], 0.0
+    agent = bitsnap.AgentOptions(threads=threads, linger=1)
+    with bitsnap.Checkpointer(folder / f"run-{threads}", keep_last=1, agent=agent) as checkpointer:
+        checkpointer.reserve(training.state())
+        first = checkpointer.save(training.steps, training.state())  # a keyframe, which takes longer than the others
+        assert first is not None
+        first.result()
+        before = run_window(training, options.steps, None, 0).rate(tokens)
+        for _ in range(options.rounds):
+            window = run_window(training, options.steps, checkpointer, options.every)
+            saves += [save.result() for save in window.saves]
+            seconds += window.seconds
+            after = run_window(training, options.steps, None, 0).rate(tokens)
+            losses.append(share_lost(window.rate(tokens), before, after))
+            between.append(share_lost(window.rate_between_saves(tokens), before, after))
+            before = after
+    print(f"{threads} threads: {[f'{100 * lost:.1f} %' for lost in losses]}", file=sys.stderr, flush=True)
+    busy = sum(save.encode_seconds for save in saves) / seconds
+    return Result(threads, statistics.median(losses), statistics.median(between), busy, saves)
+
+
+def row_of(result: Result) -> list[str]:
+    def median(values: list[float]) -> float:
+        return statistics.median(values)
+
+    return [
+        str(result.threads),
+        f"{100 * result.lost:.1f} %",
+        f"{100 * result.lost_between_saves:.1f} %",
+        f"{100 * result.busy:.0f} %",
+        f"{median([each.stall_seconds for each in result.saves]):.3f}",
+        f"{median([each.wait_seconds for each in result.saves]):.3f}",
+        f"{median([each.encode_seconds for each in result.saves]):.2f}",
+        f"{median([each.raw_bytes / each.stored_bytes for each in result.saves]):.2f}",
+    ]
+
+
+def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
+    device = device_of(options.device)
+    layers = layers_for(options.gigabytes, options.width)
+    training = GpuTraining(device, layers, options.width, batch=options.batch, block=options.block)
+    training.run(options.first)
+    plain = run_window(training, options.steps, None, 0)
+    tokens = options.steps * training.tokens_per_step
+    report.say(
+        f"{training.parameters / 1e6:.0f} M parameters, {training.raw_bytes / 1e9:.2f} GB of state, batches of "
+        f"{training.tokens_per_step} tokens. Without saves: {plain.rate(tokens):.0f} tokens/s, "
+        f"{1000 * plain.seconds / options.steps:.1f} ms per step. With saves: one every {options.every} steps, windows "
+        f"of {options.steps} steps."
+    )
+    results = [measure_threads(training, threads, options, folder) for threads in options.threads]
+    header = [
+        "threads of the agent",
+        "throughput lost",
+        "without the calls of save()",
+        "agent encodes, of the time",
+        "stall (s)",
+        "of it waiting for a slot (s)",
+        "encode (s)",
+        "times smaller",
+    ]
+    report.table(header, [row_of(result) for result in results])
+    report.add(
+        tokens_per_second=plain.rate(tokens),
+        raw_bytes=training.raw_bytes,
+        options={key: str(value) for key, value in vars(options).items()},
+        lost={each.threads: [each.lost, each.lost_between_saves] for each in results},
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=3.0, help="size of the state (default: %(default)s)")
+    parser.add_argument("--width", type=int, default=1024, help="of the layers; their number follows")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--block", type=int, default=512, help="tokens of a sequence")
+    parser.add_argument("--first", type=int, default=20, help="steps before the first window")
+    parser.add_argument("--steps", type=int, default=60, help="steps of a window")
+    parser.add_argument("--every", type=int, default=20, help="steps between saves")
+    parser.add_argument("--rounds", type=int, default=2, help="windows with saves for each number of threads")
+    parser.add_argument(
+        "--threads",
+        type=lambda text: [int(part) for part in text.split(",")],
+        default=[2, 4, 8, 16],
+        help="numbers of threads of the agent (default: 2,4,8,16)",
+    )
+    add_arguments(parser)
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", category=UserWarning, module="torch")
+    report = Report("bench.gpu_throughput", device_of(options.device), options.results)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        measure(options, report, Path(folder))
+    report.write()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
