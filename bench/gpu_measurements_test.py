@@ -12,7 +12,7 @@ import torch
 from bench import gpu_stall, gpu_throughput
 from bench.gpu_report import PinnedCopy
 from bench.gpu_stall import Measured, run_rounds
-from bench.gpu_stall_ways import Way, available_bytes, nothing, ways_that_fit
+from bench.gpu_stall_ways import Way, available_bytes, nothing, shared_bytes, ways_that_fit
 from bench.gpu_training import GpuTraining, fingerprints, layers_for
 
 CPU = torch.device("cpu")
@@ -76,14 +76,18 @@ def test_a_copy_moves_all_bytes_through_a_smaller_buffer() -> None:
 
 
 def test_ways_are_chosen_as_far_as_the_memory_suffices() -> None:
-    def way(name: str, kept: float, passing: float) -> Way:
-        return Way(name, nothing, kept=kept, passing=passing)
+    def way(name: str, kept: float, passing: float, shared: float = 0.0) -> Way:
+        return Way(name, nothing, kept=kept, passing=passing, shared=shared)
 
     ways = [way("a", 1, 0), way("b", 0, 1), way("c", 1, 0), way("d", 0, 0)]
-    names = [[each.name for each in part] for part in ways_that_fit(ways, 100, 250)]
+    names = [[each.name for each in part] for part in ways_that_fit(ways, 100, 250, 0)]
     assert names == [["a", "b", "d"], ["c"]]
-    assert ways_that_fit(ways, 100, 300)[1] == []
+    assert ways_that_fit(ways, 100, 300, 0)[1] == []
+    shared = [way("e", 1, 0, shared=1)]
+    assert ways_that_fit(shared, 100, 300, 99) == ([], shared)
+    assert ways_that_fit(shared, 100, 300, 100) == (shared, [])
     assert available_bytes() > 1 << 20
+    assert shared_bytes() > 0
 
 
 def test_a_way_that_fails_is_left_out_and_a_failure_of_bitsnap_ends_the_run(training: GpuTraining) -> None:
@@ -95,8 +99,8 @@ def test_a_way_that_fails_is_left_out_and_a_failure_of_bitsnap_ends_the_run(trai
     found, failures = run_rounds(ways, training, copy, rounds=2, steps=1, seconds=100)
     assert failures == {"theirs": "RuntimeError: no pinned memory"}
     assert len(found["ours"].stalls) == 3
-    found, _ = run_rounds(ways[:1], training, copy, rounds=9, steps=1, seconds=0)
-    assert len(found["ours"].stalls) == 2
+    late, _ = run_rounds([ways[0], Way("slow", nothing)], training, copy, rounds=3, steps=1, seconds=0)
+    assert [len(late[name].stalls) for name in ("ours", "slow")] == [4, 2]
     with pytest.raises(RuntimeError, match="no pinned memory"):
         run_rounds([Way("ours", fail, is_ours=True)], training, copy, rounds=1, steps=1, seconds=100)
 

@@ -22,8 +22,8 @@ def nothing(*_: Any) -> None:
 
 class Way:
     """`begin` saves and returns a handle, with which the program waits until the state may change, and until the
-    checkpoint is durable. `kept` and `passing` are the memory that the way needs, as a multiple of the state: always,
-    and during a save."""
+    checkpoint is durable. `kept`, `passing` and `shared` are the memory that the way needs, as a multiple of the state:
+    always, during a save, and of what it always needs, in /dev/shm."""
 
     def __init__(
         self,
@@ -36,12 +36,13 @@ class Way:
         end: Callable[[], None] = nothing,
         kept: float = 0.0,
         passing: float = 0.0,
+        shared: float = 0.0,
         is_ours: bool = False,
     ) -> None:
         self.name, self.begin = name, begin
         self.wait_until_safe, self.wait_until_durable = wait_until_safe, wait_until_durable
         self.clean, self.end = clean, end
-        self.kept, self.passing = kept, passing
+        self.kept, self.passing, self.shared = kept, passing, shared
         self.is_ours = is_ours
 
 
@@ -51,14 +52,23 @@ def available_bytes() -> int:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
-def ways_that_fit(ways: list[Way], state_bytes: int, free_bytes: int) -> tuple[list[Way], list[Way]]:
+def shared_bytes() -> int:
+    """What torch can take of /dev/shm. A process that takes more gets SIGBUS, and no error."""
+    return shutil.disk_usage("/dev/shm").free
+
+
+def ways_that_fit(
+    ways: list[Way], state_bytes: int, free_bytes: int, shared_free_bytes: int
+) -> tuple[list[Way], list[Way]]:
     """The ways in their order, as far as the memory suffices for all of them, and the others."""
     chosen: list[Way] = []
     left_out: list[Way] = []
     for way in ways:
         tried = [*chosen, way]
         needed = sum(each.kept for each in tried) + max(each.passing for each in tried)
-        (chosen if needed * state_bytes <= free_bytes else left_out).append(way)
+        fits = needed * state_bytes <= free_bytes
+        fits = fits and sum(each.shared for each in tried) * state_bytes <= shared_free_bytes
+        (chosen if fits else left_out).append(way)
     return chosen, left_out
 
 
@@ -107,6 +117,7 @@ def torch_ways(device: torch.device, folder: Path) -> list[Way]:
             folder / "background",
             default_stager(shared=True, in_background=True),
             kept=1.0,
+            shared=1.1,
         ),
         _torch_save(folder / "torch.pt"),
     ]
@@ -119,9 +130,7 @@ def _kept(stager: DefaultStager) -> DefaultStager:
     return stager
 
 
-def _async_way(
-    name: str, path: Path, make_stager: Callable[[], AsyncStager] | None, *, kept: float = 0.0, passing: float = 0.0
-) -> Way:
+def _async_way(name: str, path: Path, make_stager: Callable[[], AsyncStager] | None, **memory: float) -> Way:
     stagers: list[AsyncStager] = []  # made by the first save
 
     def begin(step: int, state: State) -> Any:
@@ -148,8 +157,7 @@ def _async_way(
         wait_until_durable=wait_until_durable,
         clean=lambda: shutil.rmtree(path, ignore_errors=True),
         end=end,
-        kept=kept,
-        passing=passing,
+        **memory,
     )
 
 

@@ -1,6 +1,6 @@
 """How much throughput a training on a GPU loses while bitsnap's agent compresses its states on some processors.
 
-    python -m bench.gpu_throughput [--gigabytes 3] [--threads 2,4,8,16] [--every 20] [--rounds 2] [--results FOLDER]
+    python -m bench.gpu_throughput [--gigabytes 2] [--threads 2,4,8,16] [--every 150] [--rounds 2] [--results FOLDER]
 
 A GPT trains in windows of some steps, without saves and with a save every so many steps, in turns, and for each number
 of threads of the agent. Tokens per second are compared with those of the windows before and after. The second
@@ -146,13 +146,13 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gigabytes", type=float, default=3.0, help="size of the state (default: %(default)s)")
+    parser.add_argument("--gigabytes", type=float, default=2.0, help="size of the state (default: %(default)s)")
     parser.add_argument("--width", type=int, default=1024, help="of the layers; their number follows")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--block", type=int, default=512, help="tokens of a sequence")
     parser.add_argument("--first", type=int, default=20, help="steps before the first window")
-    parser.add_argument("--steps", type=int, default=60, help="steps of a window")
-    parser.add_argument("--every", type=int, default=20, help="steps between saves")
+    parser.add_argument("--steps", type=int, default=300, help="steps of a window")
+    parser.add_argument("--every", type=int, default=150, help="steps between saves")
     parser.add_argument("--rounds", type=int, default=2, help="windows with saves for each number of threads")
     parser.add_argument(
         "--threads",
