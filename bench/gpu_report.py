@@ -124,6 +124,13 @@ class Report:
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         self.say(*align(header, rows))
 
+    def failures(self, reasons: dict[str, str]) -> None:
+        """What could not be measured, by its name; equal reasons once."""
+        for reason in dict.fromkeys(reasons.values()):
+            names = [name for name, why in reasons.items() if why == reason]
+            self.say(f"Failed: {', '.join(names)}: {reason}")
+        self.add(failures=reasons)
+
     def add(self, **values: Any) -> None:
         self._values |= values
 

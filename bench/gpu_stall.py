@@ -206,12 +206,11 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
         ways, training, copy, rounds=options.rounds, steps=options.steps, seconds=options.seconds
     )
     report_stalls(report, copy, found)
-    if failures:
-        report.say("Failed: " + "; ".join(f"{name}: {why}" for name, why in failures.items()) + ".")
+    report.failures(failures)
     for way in ways[1:]:
         way.end()
     report.say(f"`reserve()` took {reserved:.2f} s. The saves of bitsnap:")
-    report.add(failures=failures, reserve_seconds=reserved)
+    report.add(reserve_seconds=reserved)
     report_saves(report, saves)
     training.run(options.steps)
     ours.wait_until_durable(ours.begin(training.steps, training.state()))

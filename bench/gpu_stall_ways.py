@@ -130,7 +130,15 @@ def _kept(stager: DefaultStager) -> DefaultStager:
     return stager
 
 
-def _async_way(name: str, path: Path, make_stager: Callable[[], AsyncStager] | None, **memory: float) -> Way:
+def _async_way(
+    name: str,
+    path: Path,
+    make_stager: Callable[[], AsyncStager] | None,
+    *,
+    kept: float = 0.0,
+    passing: float = 0.0,
+    shared: float = 0.0,
+) -> Way:
     stagers: list[AsyncStager] = []  # made by the first save
 
     def begin(step: int, state: State) -> Any:
@@ -157,7 +165,9 @@ def _async_way(name: str, path: Path, make_stager: Callable[[], AsyncStager] | N
         wait_until_durable=wait_until_durable,
         clean=lambda: shutil.rmtree(path, ignore_errors=True),
         end=end,
-        **memory,
+        kept=kept,
+        passing=passing,
+        shared=shared,
     )
 
 

@@ -130,5 +130,10 @@ class Pipeline:
 
     def _tensor(self, array: Any) -> Tensor:
         """The same memory as bytes. The array has to live as long as the tensor is used."""
-        plain = array if self._device.type == "cuda" else np.asarray(array)
-        return torch.as_tensor(plain, device=self._device).reshape(-1).view(torch.uint8)
+        if self._device.type != "cuda":
+            return torch.as_tensor(np.asarray(array)).reshape(-1).view(torch.uint8)
+        try:
+            made = torch.as_tensor(array, device=self._device)
+        except TypeError:  # of arrays that are not writeable
+            made = torch.utils.dlpack.from_dlpack(array)
+        return made.reshape(-1).view(torch.uint8)

@@ -32,6 +32,7 @@ import bitsnap
 from bench.gpu_report import GIB, PinnedCopy, Report, add_arguments, device_of
 from bench.gpu_training import ROLES, GpuTraining, State, layers_for, synchronize
 from bench.nvcomp_coders import CODERS, Coder, Pipeline, load_nvcomp
+from bench.results_tables import format_ratio
 
 WIDTHS = {"model": 2, "master": 4, "exp_avg": 4, "exp_avg_sq": 4}
 TYPES = {"model": torch.bfloat16, "master": torch.float32, "exp_avg": torch.float32, "exp_avg_sq": torch.float32}
@@ -204,8 +205,8 @@ def row_of(name: str, measured: Measured, roles: Roles) -> list[str]:
 
     return [
         name,
-        *(f"{raw[role] / max(1, measured.sizes[role]):.3f}" for role in ROLES),
-        f"{whole / sum(measured.sizes.values()):.3f}",
+        *(format_ratio(raw[role] / max(1, measured.sizes[role])) for role in ROLES),
+        format_ratio(whole / sum(measured.sizes.values())),
         speed(measured.encode_s),
         speed(measured.decode_s),
         f"{statistics.median(measured.stalls):.3f}",
@@ -264,9 +265,7 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
         roles = {"alone": first, "later": xor_of(later, first)}
         with side_stream(device):
             theirs, failures = measure_nvcomp(nvcomp, roles, copy, options.rounds, device)
-        if failures:
-            report.say("Failed: " + "; ".join(f"{name}: {why}" for name, why in failures.items()) + ".")
-        report.add(failures=failures)
+        report.failures(failures)
     for kind in KINDS:
         report_kind(report, kind, ours[kind], theirs, first)
 
