@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from bench import gpu_stall, gpu_throughput
-from bench.gpu_report import PinnedCopy
+from bench.gpu_report import PinnedCopy, Report
 from bench.gpu_stall import Measured, run_rounds
 from bench.gpu_stall_ways import Way, available_bytes, nothing, shared_bytes, ways_that_fit
 from bench.gpu_training import GpuTraining, fingerprints, layers_for
@@ -109,6 +110,24 @@ def test_ratios_are_of_the_same_round_without_the_first() -> None:
     measured = Measured()
     measured.copied, measured.stalls = [1.0, 1.0, 4.0, 2.0], [9.0, 2.0, 8.0, 6.0]
     assert measured.ratio() == 2.0
+
+
+@pytest.mark.parametrize("stop", ["raise", "SIGTERM"])
+def test_what_was_measured_before_a_failure_is_written(tmp_path: Path, stop: str) -> None:
+    def measure() -> None:
+        with Report("program", CPU, tmp_path) as report:
+            report.say("measured so far")
+            report.add(seconds=[1.5])
+            if stop == "raise":
+                raise RuntimeError("other bits")
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises((RuntimeError, SystemExit)):
+        measure()
+    record = json.loads((tmp_path / "results.jsonl").read_text())
+    assert record["seconds"] == [1.5]
+    assert record["error"] in {"other bits", "stopped by SIGTERM"}
+    assert "measured so far" in (tmp_path / "results.md").read_text()
 
 
 SMALL = "--device cpu --gigabytes 0.002 --width 64 --batch 1 --block 16 --first 2"

@@ -6,7 +6,9 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -105,7 +107,11 @@ class PinnedCopy:
 
 
 class Report:
-    """The results of one program: tables for people, which are printed at once, and numbers for programs."""
+    """The results of one program: tables for people, which are printed at once, and numbers for programs.
+
+    At the end of the `with` block they are added to the files in the folder, also if the program fails or gets SIGTERM:
+    the time on a GPU may be short.
+    """
 
     def __init__(self, program: str, device: torch.device, folder: Path | None) -> None:
         self._program = program
@@ -115,6 +121,17 @@ class Report:
         self._lines: list[str] = []
         self.say(f"## {program}")
         self.say(", ".join(text_of(name, value) for name, value in self._description.items()))
+
+    def __enter__(self) -> Report:
+        self._earlier = signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped by SIGTERM"))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        signal.signal(signal.SIGTERM, self._earlier)
+        if error is not None:
+            self.say(f"Not complete: {type(error).__name__}: {error}")
+            self.add(error=str(error))
+        self._write()
 
     def say(self, *lines: str) -> None:
         """A paragraph, or a table."""
@@ -134,7 +151,7 @@ class Report:
     def add(self, **values: Any) -> None:
         self._values |= values
 
-    def write(self) -> None:
+    def _write(self) -> None:
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -236,10 +236,11 @@ def main() -> int:
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning, module="torch")
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
-    report = Report("bench.gpu_stall", device_of(options.device), options.results)
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    with (
+        Report("bench.gpu_stall", device_of(options.device), options.results) as report,
+        tempfile.TemporaryDirectory(dir=options.folder) as folder,
+    ):
         measure(options, report, Path(folder))
-    report.write()
     return 0
 
 

@@ -163,10 +163,11 @@ def main() -> int:
     add_arguments(parser)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning, module="torch")
-    report = Report("bench.gpu_throughput", device_of(options.device), options.results)
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    with (
+        Report("bench.gpu_throughput", device_of(options.device), options.results) as report,
+        tempfile.TemporaryDirectory(dir=options.folder) as folder,
+    ):
         measure(options, report, Path(folder))
-    report.write()
     return 0
 
 

@@ -281,10 +281,11 @@ def main() -> int:
     parser.add_argument("--buffer-gib", type=int, default=4, help="pinned memory, a power of two")
     add_arguments(parser)
     options = parser.parse_args()
-    report = Report("bench.nvcomp_comparison", device_of(options.device), options.results)
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    with (
+        Report("bench.nvcomp_comparison", device_of(options.device), options.results) as report,
+        tempfile.TemporaryDirectory(dir=options.folder) as folder,
+    ):
         measure(options, report, Path(folder))
-    report.write()
     return 0
 
 

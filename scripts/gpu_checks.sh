@@ -10,10 +10,11 @@
 #   equal       payloads and elements of the kernels are those of the CPU's codec, byte for byte
 #   kernels     the speed of the kernels
 #   sanitize    the kernels under compute-sanitizer, for memory and for races
-# A step that fails or takes longer than its limit does not stop the others. Of a list of steps, a table of the results
-# is printed last. The exit status is 1 if one failed.
+# A step that fails or takes longer than its limit does not stop the others. A table of the steps is printed last. The
+# exit status is 1 if one failed or was left out.
 #
 # RESULTS (build/gpu-results) is a folder that gets results.md, results.jsonl and log.txt, each with what is added to it.
+# SECONDS_IN_ALL (no limit) is when all steps have to be over: the last ones get less time, or are left out.
 # PYTHON (.venv/bin/python) runs the steps. If PACK (build/gpu-pack) exists, as scripts/pack_for_gpu.sh makes it, its
 # wheels are installed into build/gpu-site for these steps alone, and its gpu_check is used.
 # With DEVICE=cpu, the first five steps run on the CPU with small states, as a test of themselves.
@@ -101,16 +102,35 @@ if compgen -G "$pack/*.whl" >/dev/null; then
   export PYTHONPATH=$PWD/$site:$PYTHONPATH
 fi
 
+{
+  date --utc
+  nvidia-smi || true
+  "$python" -c 'import sys, torch; print(sys.version, torch.__version__)' || true
+  free --giga
+  df --human-readable . /tmp /dev/shm || true
+} >>"$results/log.txt" 2>&1
+
 failed=0
+total=${SECONDS_IN_ALL:-0}
 table=("| step | result | seconds |" "|------|--------|--------:|")
 for step in "$@"; do
+  limit=${limits[$step]}
+  if [ "$total" -gt 0 ]; then
+    left=$((total - SECONDS))
+    [ "$limit" -le "$left" ] || limit=$left
+    if [ "$limit" -lt 20 ]; then
+      failed=1
+      table+=("| $step | left out: no time | 0 |")
+      continue
+    fi
+  fi
   echo "=== $step" | tee -a "$results/log.txt"
   began=$SECONDS
   code=0
-  timeout --kill-after=10 "${limits[$step]}" bash "$0" --one "$step" 2>&1 | tee -a "$results/log.txt" || code=${PIPESTATUS[0]}
+  timeout --kill-after=10 "$limit" bash "$0" --one "$step" 2>&1 | tee -a "$results/log.txt" || code=${PIPESTATUS[0]}
   case $code in
     0) result=passed ;;
-    124 | 137) result="took longer than ${limits[$step]} s" ;;
+    124 | 137) result="took longer than $limit s" ;;
     *) result="FAILED ($code)" ;;
   esac
   [ "$code" -eq 0 ] || failed=1
