@@ -23,6 +23,7 @@ LONGEST = (
     "megatron_convert_test.py",
     "file_cost_test.py",
     "test_cli_watch.py",
+    "fsdp_resume_test.py",
     "test_checkpointer_processes.py",
     "lightning_test.py",
     "accelerate_test.py",
