@@ -141,7 +141,7 @@ def test_the_stall_of_all_ways_is_reported(tmp_path: Path, monkeypatch: pytest.M
     record = json.loads((tmp_path / "results.jsonl").read_text())
     assert record["failures"] == {}
     assert len(record["rounds"]) == 6
-    assert set(record["restores"]) == {"agent's memory", "store"}
+    assert set(record["restores"]) == {"memory", "store"}
     assert "CPU, which says nothing about a GPU" in record["machine"]["device"]
     assert "Objective: bitsnap stalls at most 1.10 times the copy." in (tmp_path / "results.md").read_text()
 

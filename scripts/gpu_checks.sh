@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # gpu_checks.sh [STEP...]   what can only be checked and measured on a machine with an NVIDIA GPU; all steps by default:
+#   smoke       the programs of the next steps with small states, to find what fails at all
 #   tests       tests/gpu with tensors on the GPU: streams, layouts, captured graphs, memory that is short
 #   resume      a training with FSDP2 that is killed and resumed, with equal losses
 #   stall       saves of 10 GB beside a pinned copy, torch's async_save and torch.save, and restores in place
 #   throughput  what a training loses while the agent compresses on 2, 4, 8 and 16 processors
 #   nvcomp      sizes and times beside NVIDIA's nvCOMP
-#   large       saves of 30 GB beside a pinned copy, with one slot
+#   large       saves of 20 GB beside a pinned copy, without torch's ways
 #   build       gpu_check, the check of the kernels in gpu/; needs nvcc and bitsnap's libraries
 #   equal       payloads and elements of the kernels are those of the CPU's codec, byte for byte
 #   kernels     the speed of the kernels
@@ -17,7 +18,7 @@
 # SECONDS_IN_ALL (no limit) is when all steps have to be over: the last ones get less time, or are left out.
 # PYTHON (.venv/bin/python) runs the steps. If PACK (build/gpu-pack) exists, as scripts/pack_for_gpu.sh makes it, its
 # wheels are installed into build/gpu-site for these steps alone, and its gpu_check is used.
-# With DEVICE=cpu, the first five steps run on the CPU with small states, as a test of themselves.
+# With DEVICE=cpu, the first six steps run on the CPU with small states, as a test of themselves.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +29,7 @@ results=${RESULTS:-build/gpu-results}
 site=build/gpu-site
 check=build/cuda/gpu/gpu_check
 [ ! -x "$pack/gpu_check" ] || check=$pack/gpu_check
-declare -A limits=([tests]=200 [resume]=120 [stall]=330 [throughput]=220 [nvcomp]=200 [large]=300 [build]=500
+declare -A limits=([smoke]=120 [tests]=200 [resume]=120 [stall]=330 [throughput]=220 [nvcomp]=200 [large]=300 [build]=500
   [equal]=60 [kernels]=120 [sanitize]=200)
 
 # The programs find bitsnap in PYTHONPATH or in PYTHON's environment, and bench/ in the current folder.
@@ -37,6 +38,13 @@ measure() {  # MODULE ARGUMENTS...
 }
 small=(--gigabytes 0.01 --width 128 --block 32 --first 3)
 
+step_smoke() {
+  local failed=0
+  "$python" -m bench.gpu_stall --device "$device" "${small[@]}" --batch 1 --steps 1 --rounds 1 --buffer-gib 1 || failed=1
+  "$python" -m bench.gpu_throughput --device "$device" "${small[@]}" --batch 1 --steps 4 --every 2 --threads 1 || failed=1
+  "$python" -m bench.nvcomp_comparison --device "$device" "${small[@]}" --steps 1 --rounds 1 --buffer-gib 1 || failed=1
+  return "$failed"
+}
 step_tests() {
   local parallel=()
   if "$python" -c 'import xdist' 2>/dev/null; then parallel=(--numprocesses 4); fi
@@ -65,7 +73,7 @@ step_nvcomp() {
     measure bench.nvcomp_comparison
   fi
 }
-step_large() { measure bench.gpu_stall --gigabytes 30 --slots 1 --rounds 2 --seconds 120 --ways '^$' --first 10 --steps 5; }
+step_large() { measure bench.gpu_stall --gigabytes 20 --rounds 3 --ways '^$' --first 10 --steps 5; }
 step_build() {
   cmake --preset cuda >/dev/null
   cmake --build build/cuda --parallel "$(nproc)" --target gpu_check
@@ -87,7 +95,7 @@ if [ "${1:-}" = --one ]; then
 fi
 
 if [ $# -eq 0 ]; then
-  set -- tests resume stall throughput nvcomp
+  set -- smoke tests resume stall throughput nvcomp
   [ "$device" = cpu ] || set -- "$@" large equal kernels sanitize
 fi
 for step in "$@"; do
