@@ -151,4 +151,4 @@ def test_the_throughput_beside_the_agent_is_reported(tmp_path: Path, monkeypatch
     monkeypatch.setattr("sys.argv", ["gpu_throughput", *arguments, "--results", str(tmp_path)])
     assert gpu_throughput.main() == 0
     record = json.loads((tmp_path / "results.jsonl").read_text())
-    assert set(record["lost"]) == {"1"}
+    assert set(record["lost"]) == {"1", "1, blocking=False"}

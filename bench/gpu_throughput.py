@@ -3,9 +3,9 @@
     python -m bench.gpu_throughput [--gigabytes 2] [--threads 2,4,8,16] [--every 150] [--rounds 2] [--results FOLDER]
 
 A GPT trains in windows of some steps, without saves and with a save every so many steps, in turns, and for each number
-of threads of the agent. Tokens per second are compared with those of the windows before and after. The second
-comparison leaves out the calls of save(): what remains is what the training loses to its neighbour. Without a GPU, all
-of that runs on the CPU with a small model, which tests the program.
+of threads of the agent; for the largest one also with save(blocking=False). Tokens per second are compared with those
+of the windows before and after. The second comparison leaves out what the training waited for saves: what remains is
+what it loses to its neighbour. Without a GPU, all of that runs on the CPU with a small model, which tests the program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Window:
     """Some steps of a training, and what its saves took."""
 
     seconds: float = 0.0
-    in_saves: float = 0.0  # of the seconds
+    in_saves: float = 0.0  # of the seconds: the waits for saves
     saves: list[bitsnap.Save] = field(default_factory=list)
 
     def rate(self, tokens: int) -> float:
@@ -42,13 +42,20 @@ class Window:
 @dataclass(frozen=True)
 class Result:
     threads: int
+    blocking: bool
     lost: float  # share of the throughput
-    lost_between_saves: float  # without the calls of save()
+    lost_between_saves: float  # without the waits for saves
     busy: float  # share of the time of the windows in which the agent encoded
     saves: list[bitsnap.SaveState]
 
 
-def run_window(training: GpuTraining, steps: int, checkpointer: bitsnap.Checkpointer | None, every: int) -> Window:
+def run_window(
+    training: GpuTraining,
+    steps: int,
+    checkpointer: bitsnap.Checkpointer | None,
+    every: int,
+    blocking: bool = True,
+) -> Window:
     """Trains; with a checkpointer, it saves after every `every` steps. The window ends with the work of the device."""
     window = Window()
     synchronize(training.device)
@@ -56,14 +63,14 @@ def run_window(training: GpuTraining, steps: int, checkpointer: bitsnap.Checkpoi
     for number in range(1, steps + 1):
         training.step()
         if checkpointer is not None and number % every == 0:
-            synchronize(training.device)  # a save would wait for the computing, which is no part of its own time
-            began = time.perf_counter()
-            save = checkpointer.save(training.steps, training.state())
-            window.in_saves += time.perf_counter() - began
+            if blocking:
+                synchronize(training.device)  # a save would wait for the computing, which is no part of its own time
+            save = checkpointer.save(training.steps, training.state(), blocking=blocking)
             assert save is not None
             window.saves.append(save)
     synchronize(training.device)
     window.seconds = time.perf_counter() - start
+    window.in_saves = sum(save.state().stall_seconds for save in window.saves)
     return window
 
 
@@ -71,19 +78,21 @@ def share_lost(rate: float, before: float, after: float) -> float:
     return 1 - rate / statistics.mean([before, after])
 
 
-def measure_threads(training: GpuTraining, threads: int, options: argparse.Namespace, folder: Path) -> Result:
+def measure_threads(
+    training: GpuTraining, threads: int, blocking: bool, options: argparse.Namespace, folder: Path
+) -> Result:
     """Windows with and without saves in turns, for one number of threads of the agent."""
     tokens = options.steps * training.tokens_per_step
     losses, between, saves, seconds = [], [], [], 0.0
     agent = bitsnap.AgentOptions(threads=threads, linger=1)
-    with bitsnap.Checkpointer(folder / f"run-{threads}", keep_last=1, agent=agent) as checkpointer:
+    with bitsnap.Checkpointer(folder / f"run-{threads}-{blocking}", keep_last=1, agent=agent) as checkpointer:
         checkpointer.reserve(training.state())
         first = checkpointer.save(training.steps, training.state())  # a keyframe, which takes longer than the others
         assert first is not None
         first.result()
         before = run_window(training, options.steps, None, 0).rate(tokens)
         for _ in range(options.rounds):
-            window = run_window(training, options.steps, checkpointer, options.every)
+            window = run_window(training, options.steps, checkpointer, options.every, blocking)
             saves += [save.result() for save in window.saves]
             seconds += window.seconds
             after = run_window(training, options.steps, None, 0).rate(tokens)
@@ -92,7 +101,7 @@ def measure_threads(training: GpuTraining, threads: int, options: argparse.Names
             before = after
     print(f"{threads} threads: {[f'{100 * lost:.1f} %' for lost in losses]}", file=sys.stderr, flush=True)
     busy = sum(save.encode_seconds for save in saves) / seconds
-    return Result(threads, statistics.median(losses), statistics.median(between), busy, saves)
+    return Result(threads, blocking, statistics.median(losses), statistics.median(between), busy, saves)
 
 
 def row_of(result: Result) -> list[str]:
@@ -100,7 +109,7 @@ def row_of(result: Result) -> list[str]:
         return statistics.median(values)
 
     return [
-        str(result.threads),
+        str(result.threads) if result.blocking else f"{result.threads}, blocking=False",
         f"{100 * result.lost:.1f} %",
         f"{100 * result.lost_between_saves:.1f} %",
         f"{100 * result.busy:.0f} %",
@@ -124,11 +133,12 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
         f"{1000 * plain.seconds / options.steps:.1f} ms per step. With saves: one every {options.every} steps, windows "
         f"of {options.steps} steps."
     )
-    results = [measure_threads(training, threads, options, folder) for threads in options.threads]
+    ways = [(threads, True) for threads in options.threads] + [(max(options.threads), False)]
+    results = [measure_threads(training, *way, options, folder) for way in ways]
     header = [
         "threads of the agent",
         "throughput lost",
-        "without the calls of save()",
+        "without the waits for saves",
         "agent encodes, of the time",
         "stall (s)",
         "of it waiting for a slot (s)",
@@ -140,7 +150,7 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
         tokens_per_second=plain.rate(tokens),
         raw_bytes=training.raw_bytes,
         options={key: str(value) for key, value in vars(options).items()},
-        lost={each.threads: [each.lost, each.lost_between_saves] for each in results},
+        lost={row_of(each)[0]: [each.lost, each.lost_between_saves] for each in results},
     )
 
 

@@ -98,8 +98,8 @@ class Saves:
             timeout=60,
         )
 
-    def save(self, step: int, state: Any) -> bitsnap.Save:
-        save = self.checkpointer.save(step, state)
+    def save(self, step: int, state: Any, *, blocking: bool = True) -> bitsnap.Save:
+        save = self.checkpointer.save(step, state, blocking=blocking)
         assert save is not None
         return save
 

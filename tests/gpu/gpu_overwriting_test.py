@@ -80,6 +80,21 @@ def test_a_save_sees_other_streams_that_the_current_one_has_waited_for(gpu: Gpu,
     saves.check({1: frozen(expected)})
 
 
+def test_a_save_that_does_not_wait_copies_the_state_of_the_call(gpu: Gpu, saves: Saves) -> None:
+    """Behind the work that its stream had then; what reads the tensors later runs beside the copy."""
+    state, reference, expected = make_state(gpu), make_state(gpu), {}
+    for step in range(1, 5):
+        gpu.delay()
+        change(state)
+        save = saves.save(step, state, blocking=False)
+        sums = [tensor.sum() for tensor in state.values()]
+        assert save.wait_staged(60)
+        change(reference)
+        expected[step] = frozen(reference)
+        assert len(frozen(sums)) == len(state)
+    saves.check(expected)
+
+
 class Training:
     """A model with an optimizer, and the tensors that a checkpoint of it has."""
 
@@ -102,7 +117,7 @@ class Training:
         return {"model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
 
-def train_and_check(step: Callable[[], None], training: Training, saves: Saves) -> None:
+def train_and_check(step: Callable[[], None], training: Training, saves: Saves, *, blocking: bool = True) -> None:
     """Saves after each of four steps and goes on at once. The steps are deterministic, but for the sums of matrix
     products, so the expected states are copies that torch made before each save."""
     expected = {}
@@ -110,7 +125,7 @@ def train_and_check(step: Callable[[], None], training: Training, saves: Saves) 
         step()
         state = training.state()
         expected[number] = frozen(dict(state["model"]))
-        saves.save(number, state)
+        saves.save(number, state, blocking=blocking)
         step()
         step()
     saves.checkpointer.wait()
@@ -119,9 +134,10 @@ def train_and_check(step: Callable[[], None], training: Training, saves: Saves) 
     assert_same(dict(restored.state["model"]), expected[4])
 
 
-def test_a_plain_training_goes_on_at_once(gpu: Gpu, saves: Saves) -> None:
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_plain_training_goes_on_at_once(gpu: Gpu, saves: Saves, blocking: bool) -> None:
     training = Training(gpu)
-    train_and_check(training.step, training, saves)
+    train_and_check(training.step, training, saves, blocking=blocking)
 
 
 @pytest.mark.filterwarnings("ignore")  # advice of the compiler
