@@ -10,7 +10,7 @@
 #   build       gpu_check, the check of the kernels in gpu/; needs nvcc and bitsnap's libraries
 #   equal       payloads and elements of the kernels are those of the CPU's codec, byte for byte
 #   kernels     the speed of the kernels
-#   sanitize    the kernels under compute-sanitizer, for memory and for races
+#   sanitize    the kernels under compute-sanitizer, for memory and for races, and saves of a state that is overwritten
 # A step that fails or takes longer than its limit does not stop the others. A table of the steps is printed last. The
 # exit status is 1 if one failed or was left out.
 #
@@ -30,7 +30,7 @@ site=build/gpu-site
 check=build/cuda/gpu/gpu_check
 [ ! -x "$pack/gpu_check" ] || check=$pack/gpu_check
 declare -A limits=([smoke]=120 [tests]=200 [resume]=120 [stall]=330 [throughput]=220 [nvcomp]=200 [large]=300 [build]=500
-  [equal]=60 [kernels]=120 [sanitize]=200)
+  [equal]=60 [kernels]=120 [sanitize]=300)
 
 # The programs find bitsnap in PYTHONPATH or in PYTHON's environment, and bench/ in the current folder.
 measure() {  # MODULE ARGUMENTS...
@@ -87,6 +87,8 @@ step_sanitize() {
   for tool in memcheck racecheck; do
     compute-sanitizer --tool "$tool" --error-exitcode 1 "$check" 4
   done
+  compute-sanitizer --tool memcheck --error-exitcode 1 "$python" -m pytest tests/gpu/gpu_overwriting_test.py \
+    -k 'overwritten or does_not_wait' -W default -p no:cacheprovider --timeout 200
 }
 
 if [ "${1:-}" = --one ]; then
