@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from bitsnap import _dtypes
+from bitsnap.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,12 +41,14 @@ class DeviceTensor:
     `plain` makes of a tensor a contiguous one on the same device, with the same bits.
     """
 
-    __slots__ = ("_computed", "_computing", "_plain", "_tensor")
+    __slots__ = ("_computed", "_computing", "_name", "_plain", "_tensor", "_version")
 
     def __init__(self, tensor: Tensor, plain: Callable[[Tensor], Tensor]) -> None:
         self._tensor, self._plain = tensor, plain
         self._computing = _cuda().current_stream(tensor.device)
         self._computed: Any = None  # an event; None: the work that its stream has when the copy begins
+        self._name = ""  # in errors
+        self._version: int | None = None  # of the tensor that is to be copied; None: any
 
     def __call__(self) -> tuple[object, int]:
         """A copy in pinned memory, and its address."""
@@ -66,17 +69,28 @@ class DeviceTensor:
         """Begins to copy, on the current stream, into contiguous memory on the CPU, which is given as bytes."""
         _copy_parts(self._tensor, self._plain, out)
 
+    def _check_unchanged(self) -> None:
+        if self._version is not None and self._version != self._tensor._version:
+            raise InvalidArgumentError(
+                f"tensor {self._name!r} was changed before it was copied: after save(blocking=False), call "
+                "wait_staged() of the handle before anything but a step of torch's optimizers changes the state"
+            )
 
-def note_computed(data: Iterable[object]) -> None:
-    """The tensors of a GPU among these are copied when the work that their streams have now is done, however much later
-    the copy is asked for."""
+
+def note_computed(tensors: Iterable[tuple[str, object]]) -> None:
+    """The tensors of a GPU among these, which have names, are copied as they are now, however much later the copy is
+    asked for: when the work that their streams have now is done. A copy fails if torch knows that one has changed.
+    """
     events: dict[Any, Any] = {}
-    for each in data:
+    for name, each in tensors:
         if isinstance(each, DeviceTensor):
             if each._computing not in events:
                 events[each._computing] = _cuda().Event()
                 events[each._computing].record(each._computing)
             each._computed = events[each._computing]
+            each._name = name
+            if not each._tensor.is_inference():  # of which torch does not count the changes
+                each._version = each._tensor._version
 
 
 def _copy_parts(tensor: Tensor, plain: Callable[[Tensor], Tensor], out: Tensor) -> None:
@@ -131,6 +145,8 @@ def copy_all(tensors: Sequence[DeviceTensor], memory: Sequence[tuple[int, int]])
         # Before the tensors are freed or overwritten, and before the memory is.
         for event in copied:
             event.synchronize()
+    for tensor, _, _ in wanted:
+        tensor._check_unchanged()
 
 
 _streams: dict[Any, Any] = {}

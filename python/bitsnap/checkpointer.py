@@ -246,7 +246,7 @@ class Checkpointer:
             if state.error is not None:
                 self._warn_of_failures()
         else:
-            note_computed(packed.native.data)
+            note_computed(zip((entry.name for entry in packed.entries), packed.native.data, strict=True))
             self._saves.copy_beside(save, partial(_keeping, packed, copy))
             save._stall_seconds = time.perf_counter() - begin
         self._warn_of_memory()

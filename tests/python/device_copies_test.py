@@ -176,6 +176,33 @@ def test_a_save_that_does_not_wait_copies_behind_the_work_that_there_was(jobs: J
         assert_same(restored(checkpointer, 1), state)
 
 
+def test_a_save_that_does_not_wait_fails_if_a_tensor_was_changed_before_it_was_copied(
+    jobs: Jobs, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, state = _arrays._plain, state_of(1)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dtype == torch.bool:
+            state["half"].add_(1)
+        return plain(tensor)
+
+    with jobs() as checkpointer:
+        with monkeypatch.context() as patch:
+            patch.setattr(_arrays, "_plain", change)
+            save = saved(checkpointer, 1, state, blocking=False)
+            assert save.wait_staged()
+            with pytest.raises(bitsnap.InvalidArgumentError, match=r"tensor 'half' was changed before it was copied"):
+                save.result()
+            with pytest.raises(bitsnap.InvalidArgumentError, match="'half' was changed"):
+                checkpointer.wait()
+        with pytest.warns(bitsnap.BackgroundSaveWarning, match="'half' was changed"):
+            saved(checkpointer, 1, state, blocking=False).result()
+        assert_same(restored(checkpointer, 1), state)
+        with torch.inference_mode():
+            state["half"] = state["half"].clone()
+        saved(checkpointer, 2, state, blocking=False).result()
+
+
 def test_the_memory_that_states_are_copied_into_is_registered_once_for_each_slot(jobs: Jobs, cuda: Cuda) -> None:
     checkpointer = jobs()
     saved(checkpointer, 1, state_of(1)).result()
