@@ -69,7 +69,7 @@ TEST(StepDecisions, ForgetWhatARestartedJobDoesNotFollow) {
 
 // A rank that is told to save a step has a slot for it, whatever the order of the ranks and of what the agent frees.
 TEST(StepDecisions, NeverPromiseASlotTwice) {
-  constexpr std::uint32_t kRanks = 3;
+  constexpr std::uint32_t kRankCount = 3;
   int saved = 0;
   int skipped = 0;
   for (std::uint32_t seed = 0; seed < 500; ++seed) {
@@ -77,11 +77,11 @@ TEST(StepDecisions, NeverPromiseASlotTwice) {
     const std::size_t slots = 1 + seed % 2;
     StepDecisions decisions;
     std::vector<FreeSlots> free;
-    std::vector<std::uint64_t> next(kRanks, 1);
-    std::vector<std::vector<bool>> told(kRanks, std::vector<bool>(1, false));
-    for (std::uint32_t rank = 0; rank < kRanks; ++rank) free.push_back({rank, slots});
+    std::vector<std::uint64_t> next(kRankCount, 1);
+    std::vector<std::vector<bool>> told(kRankCount, std::vector<bool>(1, false));
+    for (std::uint32_t rank = 0; rank < kRankCount; ++rank) free.push_back({rank, slots});
     for (int event = 0; event < 60; ++event) {
-      const auto rank = static_cast<std::uint32_t>(random() % kRanks);
+      const auto rank = static_cast<std::uint32_t>(random() % kRankCount);
       if (random() % 3 == 0) {
         free[rank].free = slots;  // the agent has encoded what was there
         continue;
@@ -94,7 +94,7 @@ TEST(StepDecisions, NeverPromiseASlotTwice) {
       }
       ++(told[rank].back() ? saved : skipped);
       ++next[rank];
-      for (std::uint32_t other = 0; other < kRanks; ++other) {
+      for (std::uint32_t other = 0; other < kRankCount; ++other) {
         const std::size_t common = std::min(told[rank].size(), told[other].size()) - 1;
         ASSERT_EQ(told[rank][common], told[other][common]) << "seed " << seed << ", step " << common;
       }

@@ -17,7 +17,7 @@ using restore::Bytes;
 using restore::Coding;
 using restore::StateBuilder;
 
-std::shared_ptr<const Snapshot> open(StateBuilder& builder) {
+std::shared_ptr<const Snapshot> open_built(StateBuilder& builder) {
   static os::FakeFileSystem no_files;
   auto opened = restore::open_snapshot(std::make_unique<container::MemoryFile>("x", builder.build()), {}, no_files);
   EXPECT_TRUE(opened.has_value()) << opened.error().message();
@@ -53,7 +53,7 @@ class LiveBytes : public ::testing::Test {
     held_.add("master", DType::f32, master);
     held_.add("other", DType::u8, other_);
     held_.add("slice", DType::bf16, slice_, {CodecId::rounded_from, {{{}, 1, first}}, {}, 1});
-    held_file_ = open(held_);
+    held_file_ = open_built(held_);
   }
 
   // The bytes that a later step needs if it holds `bytes` unchanged, as in stream `stream` of the held step.
@@ -61,7 +61,7 @@ class LiveBytes : public ::testing::Test {
     StateBuilder later;
     const std::uint32_t base = later.add_base(held_, "x");
     later.add("again", dtype, bytes, {CodecId::same, {{base, stream, 0}}, {}});
-    const auto snapshot = open(later);
+    const auto snapshot = open_built(later);
     ShardFile file;
     file.references = {{held_file_->id(), kStep, 0, true}};
     LiveChunks live;

@@ -32,7 +32,7 @@ constexpr std::int64_t kLeastAlike = 8;
 constexpr unsigned kRoughSum = 6;   // makes the squares of sums fit 64 bits
 constexpr unsigned kRoughBits = 3;  // 16ths of an octave, which makes sums of products fit 32 bits
 
-std::uint32_t element_at(ConstByteSpan data, std::size_t i, std::size_t element_bytes) noexcept {
+std::uint32_t sampled_element(ConstByteSpan data, std::size_t i, std::size_t element_bytes) noexcept {
   std::uint32_t element = 0;
   std::memcpy(&element, data.data() + i * element_bytes, element_bytes);
   return element;
@@ -94,7 +94,7 @@ FactoredNature find_nature(ConstByteSpan data, const FactoredFloats& floats) noe
   std::size_t total = 0;
   std::size_t signs = 0;
   for (std::size_t i = 0; i < looked_at; ++i) {
-    const std::uint32_t element = element_at(data, i * elements / looked_at, element_bytes);
+    const std::uint32_t element = sampled_element(data, i * elements / looked_at, element_bytes);
     const std::uint32_t magnitude = element & ((std::uint32_t{1} << sign_bit) - 1);
     if (magnitude == 0) continue;
     ++counts[magnitude >> mantissa];

@@ -30,8 +30,8 @@ static_assert(kScaledPart % entropy::kRansRoundElements == 0);
 
 // Whether both numbers are finite and without sign.
 [[nodiscard]] constexpr bool is_lattice_scale(const LatticeScale& scale) noexcept {
-  constexpr std::uint32_t kInfinity = 0x7f800000;
-  return std::bit_cast<std::uint32_t>(scale.a) < kInfinity && std::bit_cast<std::uint32_t>(scale.b) < kInfinity;
+  constexpr std::uint32_t kInfiniteBits = 0x7f800000;
+  return std::bit_cast<std::uint32_t>(scale.a) < kInfiniteBits && std::bit_cast<std::uint32_t>(scale.b) < kInfiniteBits;
 }
 
 // The predicted integers of a chunk's elements, part by part.

@@ -37,7 +37,7 @@ bool measure(ConstByteSpan data, std::span<const Input> inputs, const LatticeSca
 }
 
 // A chunk and its inputs, or a sample of them. Valid while its Scratch frame is open.
-struct Part {
+struct ScaledChunk {
   ConstByteSpan data;
   std::array<Input, 2> all_inputs;
   std::size_t input_count = 0;
@@ -58,8 +58,8 @@ Result<ConstByteSpan> gather(ConstByteSpan bytes, Scratch& scratch) {
   return gathered;
 }
 
-Result<Part> take_sample(ConstByteSpan data, std::span<const Input> inputs, Scratch& scratch) {
-  Part sample;
+Result<ScaledChunk> take_sample(ConstByteSpan data, std::span<const Input> inputs, Scratch& scratch) {
+  ScaledChunk sample;
   BITSNAP_ASSIGN(sample.data, gather(data, scratch));
   for (const Input& input : inputs) {
     BITSNAP_ASSIGN(const ConstByteSpan bytes, gather(input.bytes, scratch));
@@ -69,7 +69,7 @@ Result<Part> take_sample(ConstByteSpan data, std::span<const Input> inputs, Scra
 }
 
 // The share of the base's integers that predicts a sample best, by least squares.
-Result<std::uint8_t> fit_share(const Part& sample, const LatticeScale& scale, Scratch& scratch) {
+Result<std::uint8_t> fit_share(const ScaledChunk& sample, const LatticeScale& scale, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   const std::size_t elements = sample.elements();
   BITSNAP_ASSIGN(const std::span<std::int16_t> own, scratch.take_array<std::int16_t>(elements));
@@ -103,7 +103,7 @@ struct ScaledPlan {
 Result<ScaledPlan> plan_chunk(ConstByteSpan data, std::span<const Input> inputs, const LatticeScale& scale,
                               std::size_t elements, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  BITSNAP_ASSIGN(const Part sample, take_sample(data, inputs, scratch));
+  BITSNAP_ASSIGN(const ScaledChunk sample, take_sample(data, inputs, scratch));
   const std::size_t size = sample.elements();
   ScaledPlan plan;
   if (inputs.size() > 1) {

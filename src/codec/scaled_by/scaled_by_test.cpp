@@ -19,8 +19,8 @@
 namespace bitsnap::codec {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
+constexpr float kFloatNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr std::size_t kLanesHeader = 13;  // the size for a payload without a base
 
 // The order-0 entropy of the numbers.
@@ -133,9 +133,9 @@ TEST_F(ScaledBy, StoresOtherNumbersAsExceptions) {
   const Lattice lattice = trained_lattice();
   const float specials[] = {0.0F,
                             -0.0F,
-                            kInfinity,
-                            -kInfinity,
-                            kNaN,
+                            kFloatInfinity,
+                            -kFloatInfinity,
+                            kFloatNaN,
                             std::bit_cast<float>(0xff812345U),
                             std::numeric_limits<float>::denorm_min(),
                             std::numeric_limits<float>::max(),
@@ -159,7 +159,8 @@ TEST_F(ScaledBy, StoresOtherNumbersAsExceptions) {
 }
 
 TEST_F(ScaledBy, StoresZerosAsMultiplesBesideAnySecondMoment) {
-  const Floats some = {0.0F, -0.0F, kInfinity, -kInfinity, kNaN, -1.0F, 1.0F, std::numeric_limits<float>::max()};
+  const Floats some = {0.0F,      -0.0F, kFloatInfinity, -kFloatInfinity,
+                       kFloatNaN, -1.0F, 1.0F,           std::numeric_limits<float>::max()};
   Floats squares;
   for (std::size_t i = 0; i < 2000; ++i) squares.push_back(some[i % some.size()]);
   for (const Lattice lattice : {Lattice{1, 0}, Lattice{0, 0}, Lattice{3e38F, 3e38F}}) {
@@ -178,8 +179,8 @@ TEST_F(ScaledBy, RefusesChunksWithoutALattice) {
   };
   EXPECT_TRUE(is_estimated());
   for (const auto& lattice : {std::optional<Lattice>(), std::optional(Lattice{-0.02F, 0}),
-                              std::optional(Lattice{0, -0.0F}), std::optional(Lattice{kInfinity, 0}),
-                              std::optional(Lattice{0, kNaN}), std::optional(trained_lattice(0.021F))}) {
+                              std::optional(Lattice{0, -0.0F}), std::optional(Lattice{kFloatInfinity, 0}),
+                              std::optional(Lattice{0, kFloatNaN}), std::optional(trained_lattice(0.021F))}) {
     chunk.lattice = lattice;
     EXPECT_FALSE(is_estimated());
     EXPECT_FALSE(encode_test_chunk(scaled_by_encoder(), chunk, scratch_));
@@ -275,7 +276,7 @@ TEST_F(ScaledBy, RejectsInvalidPayloads) {
     expect_corrupt(payload, "a form for other inputs");
   }
   for (const std::size_t at : {std::size_t{1}, std::size_t{5}}) {
-    for (const float number : {-1.0F, -0.0F, kInfinity, kNaN}) {
+    for (const float number : {-1.0F, -0.0F, kFloatInfinity, kFloatNaN}) {
       std::vector<std::byte> payload = good;
       std::memcpy(payload.data() + at, &number, sizeof number);
       expect_corrupt(payload, "an invalid scale");
@@ -297,18 +298,18 @@ TEST_F(ScaledBy, AcceptsASecondMomentAndAnEarlierBase) {
     for (const auto& [kind, own] : kinds) inputs.push_back({kind, own, {}});
     return scaled_by_decoder().accepts(dtype, inputs);
   };
-  constexpr std::pair kBase{InputKind::base, DType::f32};
-  constexpr std::pair kPeer{InputKind::peer, DType::f32};
-  constexpr std::pair kNarrow{InputKind::peer, DType::bf16};
-  EXPECT_TRUE(accepts(DType::f32, {kPeer}));
-  EXPECT_TRUE(accepts(DType::f32, {kBase, kPeer}));
+  constexpr std::pair kBaseF32{InputKind::base, DType::f32};
+  constexpr std::pair kPeerF32{InputKind::peer, DType::f32};
+  constexpr std::pair kPeerBf16{InputKind::peer, DType::bf16};
+  EXPECT_TRUE(accepts(DType::f32, {kPeerF32}));
+  EXPECT_TRUE(accepts(DType::f32, {kBaseF32, kPeerF32}));
   EXPECT_FALSE(accepts(DType::f32, {}));
-  EXPECT_FALSE(accepts(DType::f32, {kBase}));
-  EXPECT_FALSE(accepts(DType::f32, {kPeer, kPeer}));
-  EXPECT_FALSE(accepts(DType::f32, {kPeer, kBase}));
-  EXPECT_FALSE(accepts(DType::f32, {kBase, kPeer, kPeer}));
-  EXPECT_FALSE(accepts(DType::f32, {kNarrow}));
-  EXPECT_FALSE(accepts(DType::bf16, {kNarrow}));
+  EXPECT_FALSE(accepts(DType::f32, {kBaseF32}));
+  EXPECT_FALSE(accepts(DType::f32, {kPeerF32, kPeerF32}));
+  EXPECT_FALSE(accepts(DType::f32, {kPeerF32, kBaseF32}));
+  EXPECT_FALSE(accepts(DType::f32, {kBaseF32, kPeerF32, kPeerF32}));
+  EXPECT_FALSE(accepts(DType::f32, {kPeerBf16}));
+  EXPECT_FALSE(accepts(DType::bf16, {kPeerBf16}));
 }
 
 }  // namespace
