@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run_tests.sh all     every stage; what `make test` and CI run
 # run_tests.sh quick   the optimised C++ tests only, with a sample of the crash tests
-# run_tests.sh STAGE...   stages by name: dev asan fuzz tsan aarch64 pytest
+# run_tests.sh STAGE...   stages by name: dev pytest asan fuzz tsan aarch64
 # The first failing stage ends the run. Each fuzz target runs FUZZ_SECONDS (5) besides its corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,6 +17,38 @@ configure_and_build() {  # PRESET [cmake --build arguments]
   cmake --build "build/$preset" --parallel "$jobs" "$@"
 }
 
+# Builds what later stages need, at the lowest priority, while the tests of earlier ones wait for disks and processes.
+ahead=
+build_ahead() {  # STAGE...
+  set -m  # in a group of processes of its own, which can be ended as a whole
+  (
+    renice -n 19 "$BASHPID" >/dev/null
+    for stage in "$@"; do "build_$stage" >"build/build-$stage.log" 2>&1; done
+  ) &
+  ahead=$!
+  set +m
+  trap 'kill -- "-$ahead" 2>/dev/null || true' EXIT
+}
+
+# If that build failed, the stage builds again and shows why.
+wait_for_build_ahead() {
+  [ -z "$ahead" ] || wait "$ahead" || true
+  ahead=
+  trap - EXIT
+}
+
+# Sets TMPDIR to a folder in memory for a stage that looks for mistakes in the code and not in the use of the disk: some
+# tests wait longer for the disk than they compute. The stages `dev` and `pytest` keep their files on the disk.
+keep_files_in_memory() {
+  local free_kb
+  free_kb=$(df --output=avail /dev/shm 2>/dev/null | tail -n 1) || return 0
+  if [ -w /dev/shm ] && [ "$free_kb" -gt $((4 << 20)) ]; then
+    TMPDIR=$(mktemp -d /dev/shm/bitsnap.XXXXXX)
+    export TMPDIR
+    trap 'rm -rf "$TMPDIR"' EXIT
+  fi
+}
+
 run_ctest() {  # PRESET [ctest arguments]
   local preset=$1
   shift
@@ -24,20 +56,19 @@ run_ctest() {  # PRESET [ctest arguments]
 }
 
 # Optimised, with the layering check and a program that uses the installed library.
-stage_dev() {
-  configure_and_build dev
-  run_ctest dev
-}
+build_dev() { configure_and_build dev; }
+stage_dev() { run_ctest dev; }
 
 # The same tests with AddressSanitizer and UndefinedBehaviorSanitizer, and every fuzz target on its corpus.
-stage_asan() {
-  configure_and_build asan
+build_asan() { configure_and_build asan; }
+stage_asan() (
+  keep_files_in_memory
   run_ctest asan
-}
+)
 
 # Findings go to build/fuzz-findings/; useful inputs are added to fuzz/corpus by hand.
+build_fuzz() { configure_and_build asan; }
 stage_fuzz() {
-  configure_and_build asan
   local targets=build/asan/fuzz_targets.txt findings=build/fuzz-findings
   mkdir -p "$findings"
   [ -s "$targets" ] || { echo "there are no fuzz targets"; return 1; }
@@ -59,28 +90,33 @@ stage_fuzz() {
 }
 
 # ThreadSanitizer on parallel code, with plain threads because it does not understand oneTBB.
-stage_tsan() {
-  configure_and_build tsan --target parallel_tests
+build_tsan() { configure_and_build tsan --target parallel_tests; }
+stage_tsan() (
+  keep_files_in_memory
   run_ctest tsan --label-regex parallel
-}
+)
 
 # The layers up to entropy for aarch64, under emulation. On an aarch64 machine, `dev` covers them.
+build_aarch64() {
+  [ "$(uname -m)" = x86_64 ] || return 0
+  configure_and_build aarch64 --target base_test tensor_test entropy_test rans_fuzz huffman_fuzz
+}
 stage_aarch64() {
   if [ "$(uname -m)" != x86_64 ]; then
     echo "left out: cross-compiled from x86-64 only"
     return
   fi
-  configure_and_build aarch64 --target base_test tensor_test entropy_test rans_fuzz huffman_fuzz
   run_ctest aarch64 --tests-regex '^(base_test|tensor_test|entropy_test|rans_fuzz|huffman_fuzz)$'
 }
 
 # The tests of a file share fixtures, so they run in one worker. tests/conftest.py orders the files.
+build_pytest() { :; }  # `make test` builds the package first
 stage_pytest() {
   .venv/bin/python -m pytest --quiet --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
 }
 
 case "${1:-all}" in
-  all) stages=(dev asan fuzz tsan aarch64 pytest) ;;
+  all) stages=(dev pytest asan fuzz tsan aarch64) ;;
   quick)
     mkdir -p build
     configure_and_build dev
@@ -96,7 +132,10 @@ times=()
 for stage in "${stages[@]}"; do
   echo "=== $stage"
   stage_began=$SECONDS
+  [[ "$stage" == @(dev|pytest) ]] || wait_for_build_ahead
   # Not in a condition, which would turn `set -e` off within the stage.
+  "build_$stage"
+  [ "$stage" != dev ] || [ "${1:-all}" != all ] || build_ahead asan tsan aarch64
   "stage_$stage"
   times+=("$stage $((SECONDS - stage_began)) s")
 done
