@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -41,14 +40,14 @@ class DeviceTensor:
     `plain` makes of a tensor a contiguous one on the same device, with the same bits.
     """
 
-    __slots__ = ("_computed", "_computing", "_name", "_plain", "_tensor", "_version")
+    __slots__ = ("_computed", "_computing", "_name", "_noted", "_plain", "_tensor")
 
     def __init__(self, tensor: Tensor, plain: Callable[[Tensor], Tensor]) -> None:
         self._tensor, self._plain = tensor, plain
         self._computing = _cuda().current_stream(tensor.device)
         self._computed: Any = None  # an event; None: the work that its stream has when the copy begins
         self._name = ""  # in errors
-        self._version: int | None = None  # of the tensor that is to be copied; None: any
+        self._noted: tuple[int, int, int] | None = None  # of the tensor that is to be copied; None: any
 
     def __call__(self) -> tuple[object, int]:
         """A copy in pinned memory, and its address."""
@@ -69,8 +68,14 @@ class DeviceTensor:
         """Begins to copy, on the current stream, into contiguous memory on the CPU, which is given as bytes."""
         _copy_parts(self._tensor, self._plain, out)
 
+    def _state(self) -> tuple[int, int, int]:
+        """What changes with the elements, as far as torch knows, or if the memory is another one or freed."""
+        tensor = self._tensor
+        version = 0 if tensor.is_inference() else tensor._version
+        return version, tensor.data_ptr(), tensor.untyped_storage().nbytes()
+
     def _check_unchanged(self) -> None:
-        if self._version is not None and self._version != self._tensor._version:
+        if self._noted is not None and self._noted != self._state():
             raise InvalidArgumentError(
                 f"tensor {self._name!r} was changed before it was copied: after save(blocking=False), call "
                 "wait_staged() of the handle before anything but a step of torch's optimizers changes the state"
@@ -89,8 +94,7 @@ def note_computed(tensors: Iterable[tuple[str, object]]) -> None:
                 events[each._computing].record(each._computing)
             each._computed = events[each._computing]
             each._name = name
-            if not each._tensor.is_inference():  # of which torch does not count the changes
-                each._version = each._tensor._version
+            each._noted = each._state()
 
 
 def _copy_parts(tensor: Tensor, plain: Callable[[Tensor], Tensor], out: Tensor) -> None:
@@ -125,40 +129,46 @@ def copy_all(tensors: Sequence[DeviceTensor], memory: Sequence[tuple[int, int]])
     for tensor, address, size in wanted:
         out = whole[address - begin : address - begin + size]
         by_stream.setdefault(tensor._computing, []).append((tensor, out))
-    copied = []
-    try:
-        for computing, copies in by_stream.items():
+    events: list[tuple[Any, Any]] = []  # with their devices
+    errors: list[BaseException] = []
+    for computing, copies in by_stream.items():
+        # The device of a thread of the library is the first one, on which this process may have nothing to do.
+        with cuda.device(computing.device):
             stream = _copy_stream(computing.device)
             computed = copies[0][0]._computed
-            if computed is None:
-                stream.wait_stream(computing)
-            else:
-                stream.wait_event(computed)
-            with cuda.stream(stream):
-                copied.append(cuda.Event())
-                try:
+            # A thread beside the training sleeps until then; that of the training wakes up sooner.
+            event = cuda.Event(blocking=computed is not None)
+            try:
+                if computed is None:
+                    stream.wait_stream(computing)
+                else:
+                    stream.wait_event(computed)
+                with cuda.stream(stream):
                     for tensor, out in copies:
                         tensor._copy_into(out)
-                finally:
-                    copied[-1].record(stream)
-    finally:
-        # Before the tensors are freed or overwritten, and before the memory is.
-        for event in copied:
-            event.synchronize()
+            except BaseException as error:
+                errors.append(error)
+            event.record(stream)
+            events.append((computing.device, event))
+    # Whatever happened: before the tensors are freed or overwritten, and before the memory is.
+    for device, event in events:
+        with cuda.device(device):
+            try:
+                event.synchronize()
+            except BaseException as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
     for tensor, _, _ in wanted:
         tensor._check_unchanged()
 
 
 _streams: dict[Any, Any] = {}
-_streams_lock = threading.Lock()
 
 
 def _copy_stream(device: Any) -> Any:
     """The stream for copies from a device: one, as memory of torch's allocator belongs to a stream."""
-    with _streams_lock:
-        if device not in _streams:
-            _streams[device] = _cuda().Stream(device)
-        return _streams[device]
+    return _streams.get(device) or _streams.setdefault(device, _cuda().Stream(device))
 
 
 def _bytes_at(address: int, size_bytes: int) -> Tensor:
@@ -176,17 +186,24 @@ class RegisteredMemory:
 
     def __init__(self, address: int, size_bytes: int, device: Any) -> None:
         cuda = _cuda()
-        with cuda.device(device):  # or a context is made on another device
-            code = int(cuda.cudart().cudaHostRegister(address, size_bytes, _PORTABLE))
-        if code == 0:
-            weakref.finalize(self, _unregister, address, device, os.getpid())
-            return
+        finalizer = weakref.finalize(self, _unregister, address, device, os.getpid())
+        finalizer.atexit = False  # it goes with the memory, into which a copy may still run
+        try:
+            with cuda.device(device):  # or a context is made on another device
+                code = int(cuda.cudart().cudaHostRegister(address, size_bytes, _PORTABLE))
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            if code == 0:
+                return
+            reason = f"error {code}"
+            with suppress(RuntimeError):  # CUDA reports the error to whoever asks next: that is this
+                _dtypes.import_torch().zeros(1, device=device)
+        finalizer.detach()
         _warnings.append(
             f"CUDA does not register {size_bytes} bytes of the memory that states are copied into (cudaHostRegister: "
-            f"error {code}), so copies from the GPU are slower"
+            f"{reason}), so copies from the GPU are slower"
         )
-        with suppress(RuntimeError):  # CUDA reports the error to whoever asks next: that is this
-            _dtypes.import_torch().zeros(1, device=device)
 
 
 def _unregister(address: int, device: Any, process: int) -> None:

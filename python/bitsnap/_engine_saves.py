@@ -10,16 +10,15 @@ import os
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from bitsnap import _bitsnap
 from bitsnap._adam import AdamOfState
 from bitsnap._arguments import milliseconds_of
 from bitsnap._bitsnap import SaveState
-from bitsnap._dtypes import loaded_torch
+from bitsnap._copies_beside import Copies
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 
 Stage: TypeAlias = Literal["copying", "skipped", "staged", "memory", "persisted", "failed"]
@@ -30,8 +29,6 @@ DoneCallback: TypeAlias = Callable[["Save"], object]
 _WATCH_MS = 100
 # How long close() waits for that thread, in seconds.
 _LONGEST_JOIN = 5.0
-# How often a thread that waits for a copy looks whether it is in a forked child, which no copy ends in. In seconds.
-_FORK_CHECK = 0.2
 
 
 class Save:
@@ -42,7 +39,7 @@ class Save:
         self._step, self._persist = step, persist
         self._adam = adam
         self._known: SaveState | None = None  # None while the state is being copied
-        self._copied = threading.Event()
+        self._cause: BaseException | None = None  # why it could not be copied
         self._was_staged = False
         self._stall_seconds = 0.0
         self.began = time.monotonic()
@@ -53,7 +50,7 @@ class Save:
         """What is known of it; waits until the state is copied."""
         while self._known is None:
             self._saves.check_process()
-            self._copied.wait(_FORK_CHECK)
+            self._saves.copies.wait()
         return self._known
 
     @_state.setter
@@ -61,7 +58,6 @@ class Save:
         if self._known is None:
             self._was_staged = state.ticket != 0 and state.stage != "skipped"
         self._known = state
-        self._copied.set()
 
     def __repr__(self) -> str:
         return f"Save(step={self.step}, {self.stage})"
@@ -85,7 +81,10 @@ class Save:
     def error(self) -> BitsnapError | None:
         """Why it failed; None if it did not."""
         error = self.state().error
-        return None if error is None else self._adam.explain(error)
+        if error is None:
+            return None
+        error.__cause__ = self._cause
+        return self._adam.explain(error)
 
     def state(self) -> SaveState:
         """How far it has come, and what it cost so far. Waits for nothing but the copy of the state."""
@@ -128,15 +127,14 @@ class Save:
         """
         if self._known is not None:
             return True
+        self._saves.check_process()
         begin = time.monotonic()
-        limit = (self._saves.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout")) / 1000
-        left = limit
-        while self._known is None and left > 0:
-            self._saves.check_process()
-            self._copied.wait(min(left, _FORK_CHECK))
-            left = begin + limit - time.monotonic()
-        self._stall_seconds += time.monotonic() - begin
+        self._saves.copies.wait(begin + self._saves.milliseconds(timeout) / 1000)
+        self._add_stall(time.monotonic() - begin)
         return self._known is not None
+
+    def _add_stall(self, seconds: float) -> None:
+        self._stall_seconds += seconds
 
     def wait_memory(self, timeout: float | None = None) -> bool:
         """Waits until the state is compressed in the agent's memory, where it survives this process.
@@ -186,7 +184,7 @@ class Save:
             BitsnapError: the save failed.
         """
         if not self._wait("persisted", timeout):
-            raise BusyError(f"step {self.step} is {self._state.stage} and not finished yet")
+            raise BusyError(f"step {self.step} is {self.stage} and not finished yet")
         self._raise_error()
         if self._state.stage == "skipped":
             raise BusyError(f"step {self.step} was skipped: {self._why_skipped}")
@@ -197,7 +195,13 @@ class Save:
 
         `is_urgent`: the training waits, so that the agent works at the priority of the training.
         """
-        timeout_ms = self._saves.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout")
+        timeout_ms = self._saves.milliseconds(timeout)
+        if self._known is None:
+            begin = time.monotonic()
+            self._saves.check_process()
+            if not self._saves.copies.wait(begin + timeout_ms / 1000):
+                return False
+            timeout_ms = max(0, timeout_ms - int(1000 * (time.monotonic() - begin)))
         if self._state.is_over:
             return True
         try:
@@ -227,8 +231,7 @@ class Saves:
         self._process = os.getpid()
         # Reentrant, because a signal handler may run at any point.
         self._changed = threading.Condition(threading.RLock())
-        self._copying: list[Save] = []  # those whose states a thread copies
-        self._hook: Any = None  # before the steps of optimizers
+        self.copies = Copies(self._changed)
         self._pending: dict[int, Save] = {}
         self._unwarned: list[str] = []
         self._unraised: list[Save] = []
@@ -241,6 +244,10 @@ class Saves:
         """Whether this is a fork of the process that made it: its threads do not exist here, and locks may be held."""
         return os.getpid() != self._process
 
+    def milliseconds(self, timeout: float | None) -> int:
+        """A `timeout` of the caller; None stands for that of the Checkpointer."""
+        return self.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout")
+
     def check_process(self) -> None:
         """Raises InvalidArgumentError in a forked child, in which no save makes progress."""
         if self.is_forked:
@@ -248,8 +255,8 @@ class Saves:
 
     def add(self, save: Save, state: SaveState) -> None:
         """Follows a save whose state was copied, or not, as `state` says."""
-        save._state = state
         with self._changed:
+            save._state = state
             if not state.is_over:
                 self._pending[state.ticket] = save
             elif state.error is not None:
@@ -258,52 +265,20 @@ class Saves:
                 self._watch(save)
 
     def copy_beside(self, save: Save, copy: Callable[[], SaveState]) -> None:
-        """Has a thread call `copy`, and then adds the save. What `copy` raises becomes the error of the save."""
+        """Has a thread call `copy`, and then adds the save. What `copy` raises becomes the error of the save. `copy` is
+        released when the save has been added."""
 
-        def run() -> None:
+        def work() -> None:
             try:
                 state = copy()
             except BaseException as error:
                 is_argument = isinstance(error, InvalidArgumentError)
                 text = str(error) if isinstance(error, BitsnapError) else f"{type(error).__name__}: {error}"
                 state = SaveState.failed(save.step, save.persist, text, is_argument=is_argument)
+                save._cause = error
             self.add(save, state)
-            with self._changed:
-                self._copying.remove(save)
 
-        thread = threading.Thread(target=run, name="bitsnap-copy", daemon=True)
-        with self._changed:
-            self._wait_before_steps()
-            self._copying.append(save)
-            try:
-                thread.start()
-            except BaseException:
-                self._copying.remove(save)
-                raise
-
-    def _wait_before_steps(self) -> None:
-        """Has each step of an optimizer of torch wait until all states are copied."""
-        if loaded_torch() is None or self._hook is not None:
-            return
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-        saves = weakref.ref(self)
-
-        def wait(*_: Any) -> None:
-            found = saves()
-            if found is not None:
-                found.wait_staged()
-
-        self._hook = register_optimizer_step_pre_hook(wait)
-
-    def wait_staged(self) -> None:
-        """Waits until all states are copied; as long as save() would wait for a slot."""
-        if self.is_forked:
-            return
-        begin = time.perf_counter()
-        for save in list(self._copying):
-            save._copied.wait()
-            save._stall_seconds += time.perf_counter() - begin
+        self.copies.begin(work, save._add_stall)
 
     def take_warnings(self) -> list[str]:
         """The failures since the last call, each once."""
@@ -334,7 +309,8 @@ class Saves:
     def wait_in_memory(self, seconds: float) -> None:
         """Waits until no save is merely staged. For signal handlers: takes no lock, and looks for no agent."""
         deadline = time.monotonic() + seconds
-        while any(save.stage in ("copying", "staged") for save in (*self._copying, *self._pending.values())):
+        self.copies.wait(deadline)
+        while any(save.stage == "staged" for save in list(self._pending.values())):
             if time.monotonic() >= deadline or self.native.is_closed or self.native.agent_process == 0:
                 return
             time.sleep(0.005)
@@ -344,9 +320,7 @@ class Saves:
         if self.is_forked or self.is_let_go:
             return
         # The agent goes on with states that are copied. A save that waits for a slot ends when the engine is closed.
-        deadline = time.monotonic() + _LONGEST_JOIN
-        for save in list(self._copying):
-            save._copied.wait(max(0.0, deadline - time.monotonic()))
+        self.copies.wait(time.monotonic() + _LONGEST_JOIN)
         with self._changed:
             self._is_ending = True
             self._changed.notify_all()
@@ -359,10 +333,8 @@ class Saves:
         self.refresh()
         self.is_let_go = True
         self.native.close()
-        for save in list(self._copying):
-            save._copied.wait()
-        if self._hook is not None:
-            self._hook.remove()
+        if not self.copies.end(_LONGEST_JOIN):
+            _bitsnap.warn_of_leaks(False)  # of what that thread uses
 
     def _note_failure(self, save: Save) -> None:
         self._unraised.append(save)
@@ -398,11 +370,14 @@ class Saves:
                     self._changed.wait()
                 watched, is_last = list(self._watched), self._is_ending
             for save, told in watched:
-                self._tell(save, told)
+                if save._known is not None or is_last:
+                    self._tell(save, told)
             if is_last:
                 return
             with self._changed:
-                oldest = next((save for save, _ in self._watched), None)
+                oldest = next((save for save, _ in self._watched if save._known is not None), None)
+                if oldest is None and self._watched:
+                    self._changed.wait(_WATCH_MS / 1000)
             if oldest is None:
                 continue
             try:
@@ -412,8 +387,9 @@ class Saves:
                 time.sleep(0.001)
 
     def _tell(self, save: Save, told: str) -> None:
-        state = save.state()
-        stage, is_over = state.stage, state.is_over
+        if save._known is None:  # its copy did not end
+            return
+        stage, is_over = save.stage, save._state.is_over
         with self._changed:
             self._watched = [
                 (each, stage if each is save else last)
@@ -424,7 +400,7 @@ class Saves:
             if is_over:
                 callbacks, save._callbacks = save._callbacks, []
         failures = []
-        if stage != told and self._on_progress is not None:
+        if stage != told and self._on_progress is not None and (save._was_staged or stage != "skipped"):
             failures.append(_error_in(self._on_progress, save, "on_progress"))
         failures += [_error_in(callback, save) for callback in callbacks]
         with self._changed:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 else:
     Device = Any
 
-# Tensors for other devices use at most this much memory on the CPU at a time, or the size of the largest one.
-_STAGED_BYTES = 256 << 20
+# Tensors for other devices take at most this much memory on the CPU at a time, or the size of the largest one; those
+# for a GPU twice as much, as the last ones are still being copied.
+_STAGED_BYTES = 128 << 20
 T = TypeVar("T")
 
 

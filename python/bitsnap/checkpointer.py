@@ -28,7 +28,7 @@ from bitsnap._reading import Device
 from bitsnap._registry import registration_of
 from bitsnap._restoring import Restored, Restoring
 from bitsnap.agents import agent_status
-from bitsnap.errors import BackgroundSaveWarning, BitsnapError, InvalidArgumentError, MemoryWarning
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, MemoryWarning
 from bitsnap.settings import may_lose, settings_of
 from bitsnap.state import Keys
 
@@ -232,23 +232,24 @@ class Checkpointer:
         persist = number % self._every == 0
         if not persist and (self._every_memory is None or number % self._every_memory != 0):
             return None
-        self._warn_of_failures()
         begin = time.perf_counter()
-        self._saves.wait_staged()
+        self._saves.copies.wait()
+        self._warn_of_failures()
         packed = self._packed(state, roles, masters, metadata, consent)
         save = Save(self._saves, number, persist, packed.adam)
         save.began -= time.perf_counter() - begin
         copy = partial(self._saves.native.save, number, *packed.native, persist)
         if blocking:
             state = copy()
-            save._stall_seconds = time.perf_counter() - begin
+            save._add_stall(time.perf_counter() - begin)
             self._saves.add(save, state)
             if state.error is not None:
                 self._warn_of_failures()
         else:
             note_computed(zip((entry.name for entry in packed.entries), packed.native.data, strict=True))
-            self._saves.copy_beside(save, partial(_keeping, packed, copy))
-            save._stall_seconds = time.perf_counter() - begin
+            # This is not collected before the copy has ended: it would wait for that, maybe on the thread that copies.
+            self._saves.copy_beside(save, partial(_keeping, (self, packed), copy))
+            save._add_stall(time.perf_counter() - begin)
         self._warn_of_memory()
         return save
 
@@ -267,6 +268,7 @@ class Checkpointer:
         """
         consent = may_pickle(opaque)
         self._check_usable()
+        self._saves.copies.wait()
         packed = self._packed(state, may_pickle=consent)
         self._saves.native.reserve(*packed.native)
         self._warn_of_memory()
@@ -348,8 +350,11 @@ class Checkpointer:
             BitsnapError: a save failed since the last call; the error of the last such save.
         """
         self._check_usable()
-        self._saves.wait_staged()
-        self._saves.native.wait_all(self._saves.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout"))
+        timeout_ms = self._saves.milliseconds(timeout)
+        begin = time.monotonic()
+        if not self._saves.copies.wait(begin + timeout_ms / 1000):
+            raise BusyError(f"{self.path}: a state is still being copied after {timeout_ms} ms")
+        self._saves.native.wait_all(max(0, timeout_ms - int(1000 * (time.monotonic() - begin))))
         error = self._saves.take_error()
         if error is not None:
             raise error

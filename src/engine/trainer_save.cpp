@@ -77,10 +77,11 @@ Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, boo
     return tl::unexpected(std::move(error).within(fmt::format("staging step {}", step)));
   };
   if (auto taken = take_pages(*slot); !taken) return give_back(std::move(taken).error());
-  pin_slot(*slot, state);
-  if (auto filled = engine::fill_slot(state, plan, arena_->slot(*slot), *executor_); !filled) {
-    return give_back(std::move(filled).error());
-  }
+  const auto fill = [&]() -> Result<void> {
+    pin_slot(*slot, state);
+    return engine::fill_slot(state, plan, arena_->slot(*slot), *executor_);
+  };
+  if (auto filled = no_throw("staging", fill); !filled) return give_back(std::move(filled).error());
 
   // From here on the save is recorded: if the agent dies now, the next agent gets it.
   save.slot = slot;

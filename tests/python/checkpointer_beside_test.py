@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import multiprocessing
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -156,6 +159,79 @@ def test_an_error_of_the_copy_is_that_of_the_save(jobs: Jobs) -> None:
             checkpointer.wait()
         with pytest.warns(bitsnap.BackgroundSaveWarning, match="no such file"):
             saved(checkpointer, 1, {"a": torch.ones(2)}, blocking=False).result()
+
+
+def test_no_error_is_lost_between_the_copy_and_a_wait(jobs: Jobs) -> None:
+    def fail() -> torch.Tensor:
+        raise ValueError("no such file")
+
+    checkpointer = jobs()
+    for step in range(100):
+        with pytest.warns(bitsnap.BackgroundSaveWarning) if step > 0 else contextlib.nullcontext():
+            saved(checkpointer, step, {"a": bitsnap.LazyTensor((3,), torch.float32, fail)}, blocking=False)
+        with pytest.raises(bitsnap.BitsnapError, match="no such file") as raised:
+            checkpointer.wait()
+        assert isinstance(raised.value.__cause__, ValueError)
+    with pytest.warns(bitsnap.BackgroundSaveWarning):
+        saved(checkpointer, 100, {"a": torch.ones(3)})
+    checkpointer.close()
+
+
+def test_waits_end_when_their_time_is_over(jobs: Jobs) -> None:
+    gate = Gate()
+    checkpointer = jobs()
+    save = saved(checkpointer, 1, {"gate": gate.tensor}, blocking=False)
+    begin = time.monotonic()
+    assert not save.wait_memory(0.05)
+    assert not save.wait_persisted(0.05)
+    with pytest.raises(bitsnap.BusyError, match="step 1 is copying"):
+        save.result(0.05)
+    with pytest.raises(bitsnap.BusyError, match="still being copied after 50 ms"):
+        checkpointer.wait(0.05)
+    assert time.monotonic() - begin < 5
+    gate.open()
+    assert save.wait_persisted()
+    checkpointer.close()
+
+
+def test_a_checkpointer_that_nobody_knows_is_collected_after_its_copy(jobs: Jobs) -> None:
+    gate = Gate()
+    checkpointer = jobs()
+    jobs.forget(checkpointer)
+    cycle: list[Any] = [checkpointer]
+    cycle.append(cycle)
+    known = weakref.ref(checkpointer)
+    save = saved(checkpointer, 1, {"gate": gate.tensor}, blocking=False)
+    del checkpointer, cycle
+    gc.collect()
+    assert known() is not None
+    gate.open()
+    assert save.wait_staged()
+    deadline = time.monotonic() + 10
+    while known() is not None and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    assert known() is None
+    bitsnap.wait_committed(jobs.path, 1, 30, job=jobs.job)
+
+
+def test_a_copy_without_a_thread_is_made_by_what_waits_for_it(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a signal handler that comes before the thread has begun."""
+    with jobs() as checkpointer:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", lambda thread: None)
+            save = saved(checkpointer, 1, {"a": torch.ones(2)}, blocking=False)
+        assert save.stage == "copying"
+        assert save.wait_staged()
+        assert save.wait_persisted()
+
+        def refuse(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            save = saved(checkpointer, 2, {"a": torch.ones(2)}, blocking=False)
+        assert save.staged()
 
 
 def test_optimizers_wait_for_nothing_when_the_checkpointer_is_closed(jobs: Jobs) -> None:

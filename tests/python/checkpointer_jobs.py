@@ -46,6 +46,10 @@ class Jobs:
         assert isinstance(process, int)
         return process
 
+    def forget(self, checkpointer: bitsnap.Checkpointer) -> None:
+        """Does not end this one, to which the test keeps no reference."""
+        self._made.remove(checkpointer)
+
     def wait_until_idle(self) -> None:
         """Returns when the agent has nothing to do: a moment after it has said that its last save is persisted."""
         deadline = time.monotonic() + 10

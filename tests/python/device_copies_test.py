@@ -41,6 +41,7 @@ class FakeEvent:
     def synchronize(self) -> None:
         if self in self._cuda.pending:
             self._cuda.pending.remove(self)
+        assert self.name == "event of computing" or self._cuda.devices > 0
         self._cuda.notes.append("wait for event")
 
 
@@ -54,7 +55,8 @@ class Cuda:
         self.pending: list[FakeEvent] = []  # not waited for
         self.most_pending = 0
         self.registered: dict[int, int] = {}  # sizes by address
-        self.error = 0  # of the next cudaHostRegister
+        self.error: int | Exception = 0  # of the next cudaHostRegister
+        self.devices = 0  # how many times a device was chosen
         self.current = self.computing = FakeStream(self, "computing", torch.device("cpu"))
 
     def current_stream(self, device: torch.device) -> FakeStream:
@@ -63,25 +65,30 @@ class Cuda:
     def Stream(self, device: torch.device) -> FakeStream:  # noqa: N802
         return FakeStream(self, "copying", device)
 
-    def Event(self) -> FakeEvent:  # noqa: N802
+    def Event(self, blocking: bool = False) -> FakeEvent:  # noqa: N802
         self.most_pending = max(self.most_pending, len(self.pending) + 1)
         return FakeEvent(self)
 
     @contextmanager
     def stream(self, stream: FakeStream) -> Iterator[None]:
+        assert self.devices > 0  # or torch would choose the first one afterwards
         self.current = stream
         yield
         self.current = self.computing
 
     @contextmanager
     def device(self, device: torch.device) -> Iterator[None]:
+        self.devices += 1
         yield
+        self.devices -= 1
 
     def cudart(self) -> Cuda:
         return self
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:  # noqa: N802
         assert flags == 1
+        if isinstance(self.error, Exception):
+            raise self.error
         if self.error == 0:
             assert address not in self.registered
             self.registered[address] = size
@@ -203,6 +210,32 @@ def test_a_save_that_does_not_wait_fails_if_a_tensor_was_changed_before_it_was_c
         saved(checkpointer, 2, state, blocking=False).result()
 
 
+def test_a_storage_that_is_freed_before_it_was_copied_is_noticed(cuda: Cuda) -> None:
+    tensor = torch.randn(100)
+    source = _device_copies.DeviceTensor(tensor.detach(), _arrays._plain)
+    _device_copies.note_computed([("w", source)])
+    source._check_unchanged()
+    tensor.untyped_storage().resize_(0)
+    with pytest.raises(bitsnap.InvalidArgumentError, match="'w' was changed"):
+        source._check_unchanged()
+
+
+def test_all_copies_are_waited_for_if_one_wait_fails(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [_device_copies.DeviceTensor(torch.randn(10), _arrays._plain) for _ in range(2)]
+    sources[1]._computing = FakeStream(cuda, "other", torch.device("cpu"))
+    out = torch.empty(20)
+    waits = []
+
+    def fail(event: FakeEvent) -> None:
+        waits.append(event)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FakeEvent, "synchronize", fail)
+    with pytest.raises(KeyboardInterrupt):
+        _device_copies.copy_all(sources, [(out.data_ptr(), 40), (out.data_ptr() + 40, 40)])
+    assert len(waits) == 2
+
+
 def test_the_memory_that_states_are_copied_into_is_registered_once_for_each_slot(jobs: Jobs, cuda: Cuda) -> None:
     checkpointer = jobs()
     saved(checkpointer, 1, state_of(1)).result()
@@ -239,12 +272,17 @@ def test_states_on_the_cpu_register_nothing(jobs: Jobs, cuda: Cuda, monkeypatch:
     assert (cuda.registered, cuda.notes) == ({}, [])
 
 
-def test_memory_that_cuda_does_not_register_is_used_all_the_same(jobs: Jobs, cuda: Cuda) -> None:
-    cuda.error = 2
+@pytest.mark.parametrize(
+    ("error", "text"), [(2, "error 2"), (RuntimeError("CUDA is not there"), "RuntimeError: CUDA is not there")]
+)
+def test_memory_that_cuda_does_not_register_is_used_all_the_same(
+    jobs: Jobs, cuda: Cuda, error: int | Exception, text: str
+) -> None:
+    cuda.error = error
     with jobs() as checkpointer:
-        with pytest.warns(bitsnap.MemoryWarning, match=r"cudaHostRegister: error 2"):
+        with pytest.warns(bitsnap.MemoryWarning, match=f"cudaHostRegister: {text}"):
             saved(checkpointer, 1, state_of(1)).result()
-        with pytest.warns(bitsnap.MemoryWarning, match=r"cudaHostRegister: error 2"):
+        with pytest.warns(bitsnap.MemoryWarning, match=f"cudaHostRegister: {text}"):
             saved(checkpointer, 2, state_of(2)).result()
         saved(checkpointer, 3, state_of(3)).result()  # no slot is tried again, so nothing is warned of
         assert_same(restored(checkpointer, 3), state_of(3))
