@@ -44,6 +44,7 @@ keep_files_in_memory() {
   free_kb=$(df --output=avail /dev/shm 2>/dev/null | tail -n 1) || return 0
   if [ -w /dev/shm ] && [ "$free_kb" -gt $((4 << 20)) ]; then
     TMPDIR=$(mktemp -d /dev/shm/bitsnap.XXXXXX)
+    chmod 755 "$TMPDIR"  # a test becomes another user
     export TMPDIR
     trap 'rm -rf "$TMPDIR"' EXIT
   fi
