@@ -51,20 +51,19 @@ class Copies:
 
     def wait(self, deadline: float | None = None) -> bool:
         """Waits until all are done. `deadline` is a time of time.monotonic(); returns False if it was reached. Does not
-        wait in a forked child, which has no threads.
+        wait in a forked child, which has no threads. Takes no lock if there is nothing to wait for.
         """
-        while os.getpid() == self._process:
+        while self._copies and os.getpid() == self._process:
             # A signal handler may have come between a copy and its thread.
             for copy in [each for each in self._copies if each.thread.ident is None]:
                 self._run(copy)
             with self._changed:
-                if not self._copies:
-                    return True
                 left = _CHECK if deadline is None else min(_CHECK, deadline - time.monotonic())
                 if left <= 0:
-                    return False
-                self._changed.wait(left)
-        return False
+                    break
+                if self._copies:
+                    self._changed.wait(left)
+        return not self._copies
 
     def end(self, seconds: float) -> bool:
         """Steps wait no more. Returns whether no thread copies any more, for which it waits as long."""
@@ -81,10 +80,12 @@ class Copies:
             work, copy.work = copy.work, None
         if work is None:
             return
-        work()
-        with self._changed:
-            self._copies.remove(copy)
-            self._changed.notify_all()
+        try:
+            work()
+        finally:
+            with self._changed:
+                self._copies.remove(copy)
+                self._changed.notify_all()
 
     def _wait_before_steps(self) -> None:
         """Has each step of an optimizer of torch wait until all are done."""

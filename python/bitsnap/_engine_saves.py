@@ -48,9 +48,10 @@ class Save:
     @property
     def _state(self) -> SaveState:
         """What is known of it; waits until the state is copied."""
-        while self._known is None:
+        if self._known is None:
             self._saves.check_process()
             self._saves.copies.wait()
+        assert self._known is not None
         return self._known
 
     @_state.setter
@@ -279,6 +280,10 @@ class Saves:
             self.add(save, state)
 
         self.copies.begin(work, save._add_stall)
+
+    def wait_for_copies(self) -> None:
+        """Waits until states that are being copied are copied, up to the `timeout` of the Checkpointer."""
+        self.copies.wait(time.monotonic() + self.timeout_ms / 1000)
 
     def take_warnings(self) -> list[str]:
         """The failures since the last call, each once."""

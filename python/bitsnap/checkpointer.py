@@ -268,7 +268,7 @@ class Checkpointer:
         """
         consent = may_pickle(opaque)
         self._check_usable()
-        self._saves.copies.wait()
+        self._saves.wait_for_copies()
         packed = self._packed(state, may_pickle=consent)
         self._saves.native.reserve(*packed.native)
         self._warn_of_memory()
@@ -280,6 +280,7 @@ class Checkpointer:
         up to the `timeout` of the Checkpointer.
         """
         self._check_usable()
+        self._saves.wait_for_copies()
         return [
             each.step for each in self._saves.native.steps(self._saves.timeout_ms) if each.everywhere or each.in_store
         ]
@@ -325,6 +326,7 @@ class Checkpointer:
         """
         may_pickle(opaque)  # checks it
         self._check_usable()
+        self._saves.wait_for_copies()
         if keys is not None and not isinstance(keys, str) and not callable(keys):
             keys = list(keys)  # which several attempts may go through
         options = {

@@ -272,13 +272,9 @@ def test_states_on_the_cpu_register_nothing(jobs: Jobs, cuda: Cuda, monkeypatch:
     assert (cuda.registered, cuda.notes) == ({}, [])
 
 
-@pytest.mark.parametrize(
-    ("error", "text"), [(2, "error 2"), (RuntimeError("CUDA is not there"), "RuntimeError: CUDA is not there")]
-)
-def test_memory_that_cuda_does_not_register_is_used_all_the_same(
-    jobs: Jobs, cuda: Cuda, error: int | Exception, text: str
-) -> None:
-    cuda.error = error
+@pytest.mark.parametrize("text", ["error 2", "RuntimeError: CUDA is not there"])
+def test_memory_that_cuda_does_not_register_is_used_all_the_same(jobs: Jobs, cuda: Cuda, text: str) -> None:
+    cuda.error = 2 if text == "error 2" else RuntimeError("CUDA is not there")
     with jobs() as checkpointer:
         with pytest.warns(bitsnap.MemoryWarning, match=f"cudaHostRegister: {text}"):
             saved(checkpointer, 1, state_of(1)).result()
