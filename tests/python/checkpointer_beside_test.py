@@ -29,7 +29,7 @@ class Gate:
         self.tensor = bitsnap.LazyTensor((3,), torch.float32, self._make)
 
     def _make(self) -> torch.Tensor:
-        assert self._opened.wait(30)
+        assert self._opened.wait(120)
         return torch.ones(3)
 
     def open(self) -> None:
@@ -77,20 +77,19 @@ def test_a_step_of_an_optimizer_waits_until_the_state_is_copied(jobs: Jobs) -> N
         assert not save.wait_staged(0.05)
         assert repr(save) == "Save(step=1, copying)"
         model(torch.randn(8, 300)).sum().backward()
-        with gate.opened_in(0.3):
-            begin = time.monotonic()
-            optimizer.step()
-            waited = time.monotonic() - begin
-        assert waited > 0.2
+        step = threading.Thread(target=optimizer.step)
+        step.start()
+        step.join(0.3)
+        assert step.is_alive()
+        before = save._stall_seconds
+        gate.open()
+        step.join()
         assert save.staged()
         assert save.wait_staged(0)
-        cost = save.result()
-        assert 0.2 < cost.stall_seconds < 0.2 + waited
+        assert save.result().stall_seconds > before
         assert not torch.equal(model.state_dict()["weight"], expected["model"]["weight"])
         assert_same(restored(checkpointer, 1), expected)
-        begin = time.monotonic()
         optimizer.step()
-        assert time.monotonic() - begin < 0.2
 
 
 def test_what_needs_the_copy_waits_for_it(jobs: Jobs) -> None:
@@ -255,13 +254,13 @@ def _in_child(save: bitsnap.Save, found: Any) -> None:
 
 def test_a_forked_child_does_not_wait_for_a_copy(jobs: Jobs) -> None:
     gate = Gate()
-    with jobs() as checkpointer, gate.opened_in(5):
+    with jobs() as checkpointer:
         save = saved(checkpointer, 1, {"gate": gate.tensor}, blocking=False)
         context = multiprocessing.get_context("fork")
         found = context.SimpleQueue()
         child = context.Process(target=_in_child, args=(save, found))
         child.start()
-        child.join(20)
+        child.join(100)
         gate.open()
         assert child.exitcode == 0
         for _ in range(2):
