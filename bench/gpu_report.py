@@ -9,8 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,17 @@ def driver_version() -> str:
 def memory_bytes() -> int:
     """The memory of the machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def run_program(
+    name: str, options: argparse.Namespace, measure: Callable[[argparse.Namespace, Report, Path], None]
+) -> None:
+    """Measures with the options of add_arguments(): reports, and keeps checkpoints in a folder that is removed."""
+    with (
+        Report(name, device_of(options.device), options.results) as report,
+        tempfile.TemporaryDirectory(dir=options.folder) as folder,
+    ):
+        measure(options, report, Path(folder))
 
 
 class PinnedCopy:

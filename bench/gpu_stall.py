@@ -17,7 +17,6 @@ import gc
 import re
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -25,7 +24,7 @@ from pathlib import Path
 from torch.distributed.checkpoint.api import CheckpointException
 
 import bitsnap
-from bench.gpu_report import GIB, PinnedCopy, Report, add_arguments, device_of
+from bench.gpu_report import GIB, PinnedCopy, Report, add_arguments, device_of, run_program
 from bench.gpu_stall_ways import Way, available_bytes, bitsnap_way, shared_bytes, torch_ways, ways_that_fit
 from bench.gpu_training import GpuTraining, State, fingerprints, layers_for, synchronize, tensors_of
 
@@ -244,11 +243,7 @@ def main() -> int:
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning, module="torch")
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
-    with (
-        Report("bench.gpu_stall", device_of(options.device), options.results) as report,
-        tempfile.TemporaryDirectory(dir=options.folder) as folder,
-    ):
-        measure(options, report, Path(folder))
+    run_program("bench.gpu_stall", options, measure)
     return 0
 
 

@@ -2,10 +2,11 @@
 
     python -m bench.gpu_throughput [--gigabytes 2] [--threads 2,4,8,16] [--every 150] [--rounds 2] [--results FOLDER]
 
-A GPT trains in windows of some steps, without saves and with a save every so many steps, in turns, and for each number
-of threads of the agent; for the largest one also with save(blocking=False). Tokens per second are compared with those
-of the windows before and after. The second comparison leaves out what the training waited for saves: what remains is
-what it loses to its neighbour. Without a GPU, all of that runs on the CPU with a small model, which tests the program.
+A GPT trains for --steps steps without saves, then for as many with a save every --every steps, and so on in turns. The
+program does this for each number of threads of the agent, and for the largest one also with save(blocking=False). It
+compares tokens per second with those of the windows without saves before and after. The second comparison leaves out
+what the training waited for saves: what remains is what it loses to its neighbour. Without a GPU, all of that runs on
+the CPU with a small model, which tests the program.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import bitsnap
-from bench.gpu_report import Report, add_arguments, device_of
+from bench.gpu_report import Report, add_arguments, device_of, run_program
 from bench.gpu_training import GpuTraining, layers_for, synchronize
 
 
@@ -173,11 +173,7 @@ def main() -> int:
     add_arguments(parser)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning, module="torch")
-    with (
-        Report("bench.gpu_throughput", device_of(options.device), options.results) as report,
-        tempfile.TemporaryDirectory(dir=options.folder) as folder,
-    ):
-        measure(options, report, Path(folder))
+    run_program("bench.gpu_throughput", options, measure)
     return 0
 
 

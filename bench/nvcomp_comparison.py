@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import statistics
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ import torch
 from torch import Tensor
 
 import bitsnap
-from bench.gpu_report import GIB, PinnedCopy, Report, add_arguments, device_of
+from bench.gpu_report import GIB, PinnedCopy, Report, add_arguments, device_of, run_program
 from bench.gpu_training import ROLES, GpuTraining, State, layers_for, synchronize
 from bench.nvcomp_coders import CODERS, Coder, Pipeline, load_nvcomp
 from bench.results_tables import format_ratio
@@ -281,11 +280,7 @@ def main() -> int:
     parser.add_argument("--buffer-gib", type=int, default=4, help="pinned memory, a power of two")
     add_arguments(parser)
     options = parser.parse_args()
-    with (
-        Report("bench.nvcomp_comparison", device_of(options.device), options.results) as report,
-        tempfile.TemporaryDirectory(dir=options.folder) as folder,
-    ):
-        measure(options, report, Path(folder))
+    run_program("bench.nvcomp_comparison", options, measure)
     return 0
 
 

@@ -79,7 +79,7 @@ TEST_P(GpuLanes, CodeNothingForABlockOfOneSymbol) {
   expect_same(dtype(), elements);
 }
 
-// What gpu_check codes on a GPU: nothing of it is left to the CPU.
+// The chunks that gpu_check codes on a GPU: the CPU codes none of them.
 TEST_P(GpuLanes, CodeTheMixtureOfChunks) {
   for (std::size_t number = 0; number < 20; ++number) {
     if ((number % 3 != 2) != has_signs()) continue;
