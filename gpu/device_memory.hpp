@@ -67,6 +67,26 @@ class DeviceArray {
   cudaStream_t stream_;
 };
 
+// Memory of the host that a GPU copies from and to without another copy.
+class PinnedArray {
+ public:
+  [[nodiscard]] static Result<PinnedArray> make(std::size_t size) {
+    void* memory = nullptr;
+    BITSNAP_TRY(checked(cudaMallocHost(&memory, size), "cudaMallocHost"));
+    return PinnedArray(static_cast<std::byte*>(memory));
+  }
+  PinnedArray(PinnedArray&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+  PinnedArray& operator=(PinnedArray&&) = delete;
+  ~PinnedArray() { cudaFreeHost(memory_); }
+
+  [[nodiscard]] std::byte* data() const noexcept { return memory_; }
+
+ private:
+  explicit PinnedArray(std::byte* memory) noexcept : memory_(memory) {}
+
+  std::byte* memory_;
+};
+
 // Waits for the stream at the end of a scope, also if that ends with an error: kernels write to the caller's memory,
 // and copies read from vectors that were made before this.
 class StreamEnd {

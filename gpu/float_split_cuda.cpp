@@ -13,7 +13,11 @@
 namespace bitsnap::gpu {
 namespace {
 
-// Appends to one array what many jobs point into.
+using Chunks = std::span<const FloatSplitCoder::Chunk>;
+using EncodePlans = std::vector<std::optional<EncodePlan>>;
+using DecodePlans = std::vector<std::optional<DecodePlan>>;
+
+// Appends to one array what many jobs point into; returns where it begins.
 template <typename T>
 std::size_t append(std::vector<T>& all, const std::vector<T>& more) {
   const std::size_t at = all.size();
@@ -23,52 +27,71 @@ std::size_t append(std::vector<T>& all, const std::vector<T>& more) {
 
 // What is known of all chunks before their tables are chosen. Chunks that the CPU has to code have no part in it.
 struct Samples {
+  struct Part {
+    const SampleRuns* runs = nullptr;  // nullptr: of a chunk that the CPU has to code
+    std::size_t first_block = 0;
+    std::size_t blocks = 0;
+    std::size_t first_byte = 0;  // of what is gathered
+    std::size_t bytes = 0;
+  };
+
+  Samples(DType dtype, Chunks chunks) {
+    for (const auto& chunk : chunks) {
+      parts.emplace_back();
+      if (!can_be_coded(dtype, chunk.count)) continue;
+      const SampleRuns& own = runs.try_emplace(chunk.count, chunk.count).first->second;
+      parts.back() = {.runs = &own,
+                      .first_block = blocks,
+                      .blocks = divide_up(chunk.count, kBlockElements),
+                      .first_byte = bytes,
+                      .bytes = own.elements() * element_size(dtype)};
+      blocks += parts.back().blocks;
+      bytes += parts.back().bytes;
+    }
+  }
+  [[nodiscard]] std::span<const BlockBits> bits_of(const Part& part) const {
+    return std::span(bits).subspan(part.first_block, part.blocks);
+  }
+  [[nodiscard]] ConstByteSpan gathered_of(const Part& part) const {
+    return ConstByteSpan(gathered).subspan(part.first_byte, part.bytes);
+  }
+
   std::map<std::size_t, SampleRuns> runs;  // by the number of elements
+  std::vector<Part> parts;                 // of each chunk
+  std::size_t blocks = 0;
+  std::size_t bytes = 0;
   std::vector<BlockBits> bits;
-  std::vector<std::size_t> bits_at;  // of each chunk
   std::vector<std::byte> gathered;
-  std::vector<std::size_t> gathered_at;
 };
 
-Result<Samples> sample(DType dtype, std::span<const FloatSplitCoder::Chunk> chunks, cudaStream_t stream,
-                       double& seconds) {
+// Fills in the bits and the gathered elements. Adds the time of the kernels to `seconds`.
+Result<void> sample(DType dtype, Chunks chunks, cudaStream_t stream, Samples& samples, double& seconds) {
+  if (samples.blocks == 0) return {};
   const std::size_t element_bytes = element_size(dtype);
-  Samples samples;
   std::vector<std::uint32_t> starts;
-  std::map<std::size_t, std::size_t> starts_at;
-  std::size_t blocks = 0;
-  std::size_t gathered = 0;
-  for (const auto& chunk : chunks) {
-    samples.bits_at.push_back(blocks);
-    samples.gathered_at.push_back(gathered);
-    if (!can_be_coded(dtype, chunk.count)) continue;
-    const auto [runs, is_new] = samples.runs.try_emplace(chunk.count, chunk.count);
-    if (is_new) starts_at[chunk.count] = append(starts, runs->second.starts());
-    blocks += divide_up(chunk.count, kBlockElements);
-    gathered += runs->second.elements() * element_bytes;
-  }
-  if (blocks == 0) return samples;
+  std::map<const SampleRuns*, std::size_t> starts_at;
+  for (const auto& [count, runs] : samples.runs) starts_at[&runs] = append(starts, runs.starts());
   std::vector<ScanJob> scans;
   std::vector<GatherJob> gathers;
   const StreamEnd end(stream);
   BITSNAP_ASSIGN(const auto device_starts, DeviceArray<std::uint32_t>::copy_of(starts, stream));
-  BITSNAP_ASSIGN(const auto device_bits, DeviceArray<BlockBits>::make(blocks, stream));
-  BITSNAP_ASSIGN(const auto device_gathered, DeviceArray<std::byte>::make(gathered, stream));
+  BITSNAP_ASSIGN(const auto device_bits, DeviceArray<BlockBits>::make(samples.blocks, stream));
+  BITSNAP_ASSIGN(const auto device_gathered, DeviceArray<std::byte>::make(samples.bytes, stream));
   for (std::size_t i = 0; i < chunks.size(); ++i) {
-    const auto found = samples.runs.find(chunks[i].count);
-    if (found == samples.runs.end()) continue;
+    const Samples::Part& part = samples.parts[i];
+    if (part.runs == nullptr) continue;
     const auto* const elements = static_cast<const std::uint8_t*>(chunks[i].elements);
-    for (std::size_t block = 0; block < divide_up(chunks[i].count, kBlockElements); ++block) {
+    for (std::size_t block = 0; block < part.blocks; ++block) {
       const std::uint64_t first = block * kBlockElements;
       scans.push_back({.elements = elements + first * element_bytes,
                        .count = std::min(kBlockElements, chunks[i].count - first),
-                       .bits = device_bits.data() + samples.bits_at[i] + block});
+                       .bits = device_bits.data() + part.first_block + block});
     }
     gathers.push_back({.elements = elements,
-                       .starts = device_starts.data() + starts_at[chunks[i].count],
-                       .runs = static_cast<std::uint32_t>(found->second.starts().size()),
+                       .starts = device_starts.data() + starts_at[part.runs],
+                       .runs = static_cast<std::uint32_t>(part.runs->starts().size()),
                        .run_elements = SampleRuns::kRunElements,
-                       .to = as_u8(device_gathered.data()) + samples.gathered_at[i]});
+                       .to = as_u8(device_gathered.data()) + part.first_byte});
   }
   BITSNAP_ASSIGN(const auto device_scans, DeviceArray<ScanJob>::copy_of(scans, stream));
   BITSNAP_ASSIGN(const auto device_gathers, DeviceArray<GatherJob>::copy_of(gathers, stream));
@@ -80,135 +103,165 @@ Result<Samples> sample(DType dtype, std::span<const FloatSplitCoder::Chunk> chun
   BITSNAP_ASSIGN(samples.bits, device_bits.fetch());
   BITSNAP_ASSIGN(samples.gathered, device_gathered.fetch());
   seconds += timer.seconds();
-  return samples;
+  return {};
+}
+
+// The chunks that have a plan. Those whose elements are rotated come last: another kernel codes them.
+struct Planned {
+  template <typename Plan>
+  explicit Planned(const std::vector<std::optional<Plan>>& plans) {
+    const auto add = [&](bool are_rotated) {
+      for (std::size_t i = 0; i < plans.size(); ++i) {
+        if (plans[i] && plans[i]->is_rotated == are_rotated) numbers.push_back(i);
+      }
+    };
+    add(false);
+    plain = numbers.size();
+    add(true);
+  }
+
+  std::vector<std::size_t> numbers;
+  std::size_t plain = 0;  // how many come first
+};
+
+// Runs the kernels of both kinds of elements, and waits. The jobs are those of Planned::numbers. Returns the time of
+// the kernels in seconds.
+template <typename Job, typename Launch>
+Result<double> run_jobs(Launch launch, const char* what, DType dtype, const std::vector<Job>& jobs, std::size_t plain,
+                        cudaStream_t stream) {
+  const StreamEnd end(stream);
+  BITSNAP_ASSIGN(const auto on_device, DeviceArray<Job>::copy_of(jobs, stream));
+  StreamTimer timer(stream);
+  for (const bool is_rotated : {false, true}) {
+    const std::size_t first = is_rotated ? plain : 0;
+    const std::size_t count = (is_rotated ? jobs.size() : plain) - first;
+    if (count == 0) continue;
+    BITSNAP_TRY(checked(launch(element_size(dtype), is_rotated, on_device.data() + first, count, stream), what));
+  }
+  timer.stop();
+  return timer.seconds();
+}
+
+// Encodes the chunks that have a plan. Sets their sizes, and adds the time of the kernels to `seconds`.
+Result<void> encode_planned(DType dtype, Chunks chunks, const EncodePlans& plans, cudaStream_t stream,
+                            std::vector<std::uint64_t>& sizes, double& seconds) {
+  const Planned planned(plans);
+  if (planned.numbers.empty()) return {};
+  std::vector<BlockEncodeTable> blocks;
+  std::vector<std::uint8_t> table_bytes;
+  std::size_t scratch_bytes = 0;
+  for (const std::size_t number : planned.numbers) {
+    append(blocks, plans[number]->blocks);
+    append(table_bytes, plans[number]->table_bytes);
+    scratch_bytes += encode_scratch_bytes(chunks[number].count);
+  }
+  const StreamEnd end(stream);
+  BITSNAP_ASSIGN(const auto device_sizes, DeviceArray<std::uint64_t>::copy_of(sizes, stream));
+  BITSNAP_ASSIGN(const auto device_blocks, DeviceArray<BlockEncodeTable>::copy_of(blocks, stream));
+  BITSNAP_ASSIGN(const auto device_tables, DeviceArray<std::uint8_t>::copy_of(table_bytes, stream));
+  BITSNAP_ASSIGN(const auto device_scratch, DeviceArray<std::uint8_t>::make(scratch_bytes, stream));
+  const BlockEncodeTable* next_block = device_blocks.data();
+  const std::uint8_t* next_table = device_tables.data();
+  std::uint8_t* next_scratch = device_scratch.data();
+  std::vector<EncodeJob> jobs;
+  for (const std::size_t number : planned.numbers) {
+    const EncodePlan& plan = *plans[number];
+    jobs.push_back({.elements = static_cast<const std::uint8_t*>(chunks[number].elements),
+                    .count = chunks[number].count,
+                    .blocks = next_block,
+                    .table_bytes = next_table,
+                    .table_size = plan.table_bytes.size(),
+                    .scratch = next_scratch,
+                    .payload = static_cast<std::uint8_t*>(chunks[number].payload),
+                    .payload_size = device_sizes.data() + number,
+                    .form = plan.form});
+    next_block += plan.blocks.size();
+    next_table += plan.table_bytes.size();
+    next_scratch += encode_scratch_bytes(chunks[number].count);
+  }
+  BITSNAP_ASSIGN(const double own_seconds,
+                 run_jobs(launch_encode, "encoding chunks", dtype, jobs, planned.plain, stream));
+  BITSNAP_ASSIGN(sizes, device_sizes.fetch());
+  seconds += own_seconds;
+  return {};
+}
+
+// Decodes the payloads that have a plan. Sets which were valid, and returns the time of the kernels in seconds.
+Result<double> decode_planned(DType dtype, std::span<const FloatSplitCoder::Payload> payloads, const DecodePlans& plans,
+                              cudaStream_t stream, std::vector<std::uint32_t>& are_valid) {
+  const Planned planned(plans);
+  if (planned.numbers.empty()) return 0.0;
+  std::vector<entropy::RansDecodeTable> blocks;
+  std::size_t masks = 0;
+  for (const std::size_t number : planned.numbers) {
+    append(blocks, plans[number]->blocks);
+    masks += mask_bytes(payloads[number].count) / sizeof(std::uint64_t);
+  }
+  const StreamEnd end(stream);
+  BITSNAP_ASSIGN(const auto device_blocks, DeviceArray<entropy::RansDecodeTable>::copy_of(blocks, stream));
+  BITSNAP_ASSIGN(const auto device_masks, DeviceArray<std::uint64_t>::make(masks, stream));
+  BITSNAP_ASSIGN(const auto device_valid, DeviceArray<std::uint32_t>::copy_of(are_valid, stream));
+  const entropy::RansDecodeTable* next_block = device_blocks.data();
+  std::uint64_t* next_masks = device_masks.data();
+  std::vector<DecodeJob> jobs;
+  for (const std::size_t number : planned.numbers) {
+    const DecodePlan& plan = *plans[number];
+    const FloatSplitCoder::Payload& payload = payloads[number];
+    const auto* const bytes = static_cast<const std::uint8_t*>(payload.on_device);
+    DecodeJob job{.rest = bytes + plan.rest,
+                  .escapes = bytes + plan.escapes,
+                  .escapes_size = plan.escapes_size,
+                  .states = bytes + plan.states,
+                  .blocks = next_block,
+                  .masks = next_masks,
+                  .elements = static_cast<std::uint8_t*>(payload.elements),
+                  .count = payload.count,
+                  .is_valid = device_valid.data() + number};
+    for (unsigned group = 0; group < kGroups; ++group) {
+      job.streams[group] = bytes + plan.streams[group];
+      job.stream_sizes[group] = plan.stream_sizes[group];
+    }
+    jobs.push_back(job);
+    next_block += plan.blocks.size();
+    next_masks += mask_bytes(payload.count) / sizeof(std::uint64_t);
+  }
+  BITSNAP_ASSIGN(const double seconds, run_jobs(launch_decode, "decoding chunks", dtype, jobs, planned.plain, stream));
+  BITSNAP_ASSIGN(are_valid, device_valid.fetch());
+  return seconds;
 }
 
 }  // namespace
 
-Result<std::vector<std::uint64_t>> FloatSplitCoder::encode(DType dtype, std::span<const Chunk> chunks) {
-  const std::size_t element_bytes = element_size(dtype);
+Result<std::vector<std::uint64_t>> FloatSplitCoder::encode(DType dtype, Chunks chunks) {
   kernel_seconds_ = 0;
-  BITSNAP_ASSIGN(const Samples samples, sample(dtype, chunks, stream_, kernel_seconds_));
+  Samples samples(dtype, chunks);
+  BITSNAP_TRY(sample(dtype, chunks, stream_, samples, kernel_seconds_));
   const os::Stopwatch planning;
-  std::vector<std::optional<EncodePlan>> plans(chunks.size());
+  EncodePlans plans(chunks.size());
   BITSNAP_TRY(executor_.run(chunks.size(), 0, [&](std::size_t i, std::size_t) -> Result<void> {
-    const auto found = samples.runs.find(chunks[i].count);
-    if (found == samples.runs.end()) return {};
-    const std::size_t bytes = found->second.elements() * element_bytes;
-    plans[i] = plan_encoding(
-        dtype, chunks[i].count, found->second, ConstByteSpan(samples.gathered).subspan(samples.gathered_at[i], bytes),
-        std::span(samples.bits).subspan(samples.bits_at[i], divide_up(chunks[i].count, kBlockElements)));
+    const Samples::Part& part = samples.parts[i];
+    if (part.runs == nullptr) return {};
+    plans[i] = plan_encoding(dtype, chunks[i].count, *part.runs, samples.gathered_of(part), samples.bits_of(part));
     return {};
   }));
   plan_seconds_ = planning.elapsed_seconds();
-
-  std::vector<BlockEncodeTable> blocks;
-  std::vector<std::uint8_t> table_bytes;
   std::vector<std::uint64_t> sizes(chunks.size());
-  std::vector<EncodeJob> jobs[2];         // [rotated]
-  std::vector<std::size_t> blocks_at[2];  // of each job
-  std::vector<std::size_t> tables_at[2];
-  std::size_t scratch_bytes = 0;
-  std::vector<std::size_t> scratch_at[2];
-  const StreamEnd end(stream_);
-  BITSNAP_ASSIGN(const auto device_sizes, DeviceArray<std::uint64_t>::copy_of(sizes, stream_));
-  for (std::size_t i = 0; i < chunks.size(); ++i) {
-    if (!plans[i]) continue;
-    const std::size_t kind = plans[i]->is_rotated ? 1 : 0;
-    blocks_at[kind].push_back(append(blocks, plans[i]->blocks));
-    tables_at[kind].push_back(append(table_bytes, plans[i]->table_bytes));
-    scratch_at[kind].push_back(scratch_bytes);
-    scratch_bytes += encode_scratch_bytes(chunks[i].count);
-    jobs[kind].push_back({.elements = static_cast<const std::uint8_t*>(chunks[i].elements),
-                          .count = chunks[i].count,
-                          .table_size = plans[i]->table_bytes.size(),
-                          .payload = static_cast<std::uint8_t*>(chunks[i].payload),
-                          .payload_size = device_sizes.data() + i,
-                          .form = plans[i]->form});
-  }
-  if (blocks.empty()) return sizes;
-  BITSNAP_ASSIGN(const auto device_blocks, DeviceArray<BlockEncodeTable>::copy_of(blocks, stream_));
-  BITSNAP_ASSIGN(const auto device_tables, DeviceArray<std::uint8_t>::copy_of(table_bytes, stream_));
-  BITSNAP_ASSIGN(const auto device_scratch, DeviceArray<std::uint8_t>::make(scratch_bytes, stream_));
-  for (std::size_t kind = 0; kind < 2; ++kind) {
-    for (std::size_t i = 0; i < jobs[kind].size(); ++i) {
-      jobs[kind][i].blocks = device_blocks.data() + blocks_at[kind][i];
-      jobs[kind][i].table_bytes = device_tables.data() + tables_at[kind][i];
-      jobs[kind][i].scratch = device_scratch.data() + scratch_at[kind][i];
-    }
-  }
-  BITSNAP_ASSIGN(const auto plain, DeviceArray<EncodeJob>::copy_of(jobs[0], stream_));
-  BITSNAP_ASSIGN(const auto rotated, DeviceArray<EncodeJob>::copy_of(jobs[1], stream_));
-  StreamTimer timer(stream_);
-  for (std::size_t kind = 0; kind < 2; ++kind) {
-    if (jobs[kind].empty()) continue;
-    const EncodeJob* const first = kind == 1 ? rotated.data() : plain.data();
-    BITSNAP_TRY(checked(launch_encode(element_bytes, kind == 1, first, jobs[kind].size(), stream_), "encoding chunks"));
-  }
-  timer.stop();
-  BITSNAP_ASSIGN(sizes, device_sizes.fetch());
-  kernel_seconds_ += timer.seconds();
+  BITSNAP_TRY(encode_planned(dtype, chunks, plans, stream_, sizes, kernel_seconds_));
   return sizes;
 }
 
 Result<std::vector<bool>> FloatSplitCoder::decode(DType dtype, std::span<const Payload> payloads) {
   const os::Stopwatch planning;
-  std::vector<std::optional<DecodePlan>> plans(payloads.size());
+  DecodePlans plans(payloads.size());
   BITSNAP_TRY(executor_.run(payloads.size(), 0, [&](std::size_t i, std::size_t) -> Result<void> {
     if (auto plan = plan_decoding(dtype, payloads[i].count, payloads[i].bytes)) plans[i] = std::move(*plan);
     return {};
   }));
   plan_seconds_ = planning.elapsed_seconds();
-
-  std::vector<entropy::RansDecodeTable> blocks;
-  std::vector<std::size_t> blocks_at(payloads.size());
-  std::size_t masks = 0;
-  std::vector<std::size_t> masks_at(payloads.size());
-  for (std::size_t i = 0; i < payloads.size(); ++i) {
-    if (!plans[i]) continue;
-    blocks_at[i] = append(blocks, plans[i]->blocks);
-    masks_at[i] = masks;
-    masks += mask_bytes(payloads[i].count) / sizeof(std::uint64_t);
-  }
+  std::vector<std::uint32_t> are_valid(payloads.size());
+  BITSNAP_ASSIGN(kernel_seconds_, decode_planned(dtype, payloads, plans, stream_, are_valid));
   std::vector<bool> are_decoded(payloads.size());
-  if (blocks.empty()) return are_decoded;
-  const std::vector<std::uint32_t> none(payloads.size());
-  std::vector<DecodeJob> jobs[2];
-  const StreamEnd end(stream_);
-  BITSNAP_ASSIGN(const auto device_blocks, DeviceArray<entropy::RansDecodeTable>::copy_of(blocks, stream_));
-  BITSNAP_ASSIGN(const auto device_masks, DeviceArray<std::uint64_t>::make(masks, stream_));
-  BITSNAP_ASSIGN(const auto device_valid, DeviceArray<std::uint32_t>::copy_of(none, stream_));
-  for (std::size_t i = 0; i < payloads.size(); ++i) {
-    if (!plans[i]) continue;
-    const auto* const bytes = static_cast<const std::uint8_t*>(payloads[i].on_device);
-    DecodeJob job{.rest = bytes + plans[i]->rest,
-                  .escapes = bytes + plans[i]->escapes,
-                  .escapes_size = plans[i]->escapes_size,
-                  .states = bytes + plans[i]->states,
-                  .blocks = device_blocks.data() + blocks_at[i],
-                  .masks = device_masks.data() + masks_at[i],
-                  .elements = static_cast<std::uint8_t*>(payloads[i].elements),
-                  .count = payloads[i].count,
-                  .is_valid = device_valid.data() + i};
-    for (unsigned group = 0; group < kGroups; ++group) {
-      job.streams[group] = bytes + plans[i]->streams[group];
-      job.stream_sizes[group] = plans[i]->stream_sizes[group];
-    }
-    jobs[plans[i]->is_rotated ? 1 : 0].push_back(job);
-  }
-  BITSNAP_ASSIGN(const auto plain, DeviceArray<DecodeJob>::copy_of(jobs[0], stream_));
-  BITSNAP_ASSIGN(const auto rotated, DeviceArray<DecodeJob>::copy_of(jobs[1], stream_));
-  StreamTimer timer(stream_);
-  for (std::size_t kind = 0; kind < 2; ++kind) {
-    if (jobs[kind].empty()) continue;
-    const DecodeJob* const first = kind == 1 ? rotated.data() : plain.data();
-    BITSNAP_TRY(
-        checked(launch_decode(element_size(dtype), kind == 1, first, jobs[kind].size(), stream_), "decoding chunks"));
-  }
-  timer.stop();
-  BITSNAP_ASSIGN(const std::vector<std::uint32_t> valid, device_valid.fetch());
-  kernel_seconds_ = timer.seconds();
-  std::transform(valid.begin(), valid.end(), are_decoded.begin(), [](std::uint32_t one) { return one != 0; });
+  std::transform(are_valid.begin(), are_valid.end(), are_decoded.begin(), [](std::uint32_t one) { return one != 0; });
   return are_decoded;
 }
 

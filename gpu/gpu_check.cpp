@@ -1,12 +1,15 @@
-// Compares the kernels for GPUs with the codec on this machine's GPU, byte for byte, and measures them.
+// Compares the kernels for GPUs with the codec on this machine's GPU, byte for byte, and measures them, and what a save
+// and a restore would gain.
 //
 //   gpu_check [CHUNKS]      of 2^18 elements, or a little more than half of that; default 1024
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/builtin_codecs.hpp"
@@ -25,17 +28,34 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t kChunkElements = std::size_t{1} << 18;
 
-// The CPU's payload; empty if the codec cannot express the chunk.
-Result<Bytes> payload_of(DType dtype, ConstByteSpan elements) {
-  Scratch scratch;
-  codec::EncodeContext context;
-  context.dtype = dtype;
-  context.elements = elements.size() / element_size(dtype);
-  Bytes out(codec::float_split_encoder().max_encoded_size(dtype, context.elements));
-  BITSNAP_ASSIGN(const auto size, codec::float_split_encoder().encode(elements, context, out, scratch));
-  out.resize(size.value_or(0));
-  return out;
-}
+// The codec on the CPU, with memory for each slot of an executor.
+class CpuCoder {
+ public:
+  CpuCoder(DType dtype, exec::Executor& executor)
+      : dtype_(dtype), scratch_(executor.default_slots()), out_(executor.default_slots()) {}
+
+  // The payload, until the slot is used again; empty if the codec cannot express the chunk.
+  [[nodiscard]] Result<ConstByteSpan> encode(ConstByteSpan elements, std::size_t slot) {
+    codec::EncodeContext context;
+    context.dtype = dtype_;
+    context.elements = elements.size() / element_size(dtype_);
+    out_[slot].resize(codec::float_split_encoder().max_encoded_size(dtype_, context.elements));
+    BITSNAP_ASSIGN(const auto size, codec::float_split_encoder().encode(elements, context, out_[slot], scratch_[slot]));
+    return ConstByteSpan(out_[slot]).first(size.value_or(0));
+  }
+
+  [[nodiscard]] Result<void> decode(ConstByteSpan payload, std::size_t slot, ByteSpan elements) {
+    codec::ChunkContext context;
+    context.dtype = dtype_;
+    context.elements = elements.size() / element_size(dtype_);
+    return codec::float_split_decoder().decode(payload, context, elements, scratch_[slot]);
+  }
+
+ private:
+  const DType dtype_;
+  std::vector<Scratch> scratch_;
+  std::vector<Bytes> out_;
+};
 
 bool report(const char* what, bool is_right) {
   std::printf("%-60s %s\n", what, is_right ? "ok" : "WRONG");
@@ -52,6 +72,7 @@ class Check {
         stream_(stream),
         executor_(exec::make_executor(0)),
         coder_(*executor_, stream),
+        cpu_coder_(dtype, *executor_),
         elements_(chunks * chunk_bytes_) {
     for (std::size_t i = 0; i < count_; ++i) all_bytes_ += bytes_of(i);
   }
@@ -70,12 +91,8 @@ class Check {
     const bool is_read = report("elements equal after decoding", are_decoded && are_equal(back));
     BITSNAP_ASSIGN(const bool are_refused, refuses_damage(decoded.data()));
     const bool is_safe = report("damaged payloads are refused", are_refused);
-    StreamTimer copy(stream_);
-    BITSNAP_TRY(
-        checked(cudaMemcpyAsync(decoded.data(), on_device.data(), elements_.size(), cudaMemcpyDeviceToDevice, stream_),
-                "cudaMemcpyAsync"));
-    copy.stop();
-    std::printf("copy on the device: %.1f GB/s\n", static_cast<double>(elements_.size()) * 1e-9 / copy.seconds());
+    BITSNAP_TRY(measure_save(on_device.data(), payloads.data()));
+    BITSNAP_TRY(measure_restore(decoded.data(), payloads.data()));
     return is_written && is_read && is_safe;
   }
 
@@ -112,7 +129,8 @@ class Check {
     for (int round = 0; round < kRounds; ++round) {
       const os::Stopwatch whole;
       BITSNAP_ASSIGN(sizes_, coder_.encode(dtype_, chunks));
-      print_speeds("encode", all_bytes_, whole.elapsed_seconds());
+      encode_seconds_ = whole.elapsed_seconds();
+      print_speeds("encode", all_bytes_, encode_seconds_);
     }
     return {};
   }
@@ -120,8 +138,8 @@ class Check {
   // Whether the payloads are those of the CPU, and the other chunks those that the CPU has to code.
   [[nodiscard]] Result<bool> compare() {
     std::vector<std::uint8_t> differs(count_);
-    BITSNAP_TRY(executor_->run(count_, 0, [&](std::size_t i, std::size_t) -> Result<void> {
-      BITSNAP_ASSIGN(const Bytes expected, payload_of(dtype_, chunk(i)));
+    BITSNAP_TRY(executor_->run(count_, 0, [&](std::size_t i, std::size_t slot) -> Result<void> {
+      BITSNAP_ASSIGN(const ConstByteSpan expected, cpu_coder_.encode(chunk(i), slot));
       const bool is_lanes = !expected.empty() && (expected[0] == std::byte{3} || expected[0] == std::byte{4});
       differs[i] = is_lanes != (sizes_[i] > 0) || (is_lanes && !std::ranges::equal(payload(i), expected));
       return {};
@@ -150,7 +168,8 @@ class Check {
     for (int round = 0; round < kRounds; ++round) {
       const os::Stopwatch whole;
       BITSNAP_ASSIGN(const std::vector<bool> found, coder_.decode(dtype_, given));
-      print_speeds("decode", coded_bytes_, whole.elapsed_seconds());
+      decode_seconds_ = whole.elapsed_seconds();
+      print_speeds("decode", coded_bytes_, decode_seconds_);
       are_decoded = are_decoded && std::find(found.begin(), found.end(), false) == found.end();
     }
     return are_decoded;
@@ -177,20 +196,82 @@ class Check {
       const FloatSplitCoder::Payload given{
           .bytes = damaged, .on_device = there.data(), .elements = elements, .count = mixed_chunk_elements(i)};
       BITSNAP_ASSIGN(const std::vector<bool> found, coder_.decode(dtype_, std::span(&given, 1)));
-      Scratch scratch;
       Bytes expected(bytes_of(i));
-      codec::ChunkContext context;
-      context.dtype = dtype_;
-      context.elements = mixed_chunk_elements(i);
-      const bool is_read = codec::float_split_decoder().decode(damaged, context, expected, scratch).has_value();
+      const bool is_read = cpu_coder_.decode(damaged, 0, expected).has_value();
       if (found[0] != is_read) return false;
       refused += is_read ? 0U : 1U;
       if (!is_read) continue;
       Bytes read(bytes_of(i));
-      BITSNAP_TRY(checked(cudaMemcpy(read.data(), elements, read.size(), cudaMemcpyDeviceToHost), "cudaMemcpy"));
+      BITSNAP_TRY(checked(cudaMemcpyAsync(read.data(), elements, read.size(), cudaMemcpyDeviceToHost, stream_),
+                          "cudaMemcpyAsync"));
+      BITSNAP_TRY(checked(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
       if (read != expected) return false;
     }
     return refused > 50;
+  }
+
+  using Piece = std::pair<std::size_t, std::size_t>;  // where it begins, and its size in bytes
+
+  // What goes between the device and the host if the GPU codes: payloads, and the elements that the CPU has to code.
+  [[nodiscard]] std::vector<Piece> payload_pieces() const {
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < count_; ++i) {
+      pieces.emplace_back(i * chunk_bytes_, sizes_[i] > 0 ? sizes_[i] : bytes_of(i));
+    }
+    return pieces;
+  }
+
+  // Copies pieces of an array of the device to memory of the host that lies together, or from it. Returns the seconds.
+  [[nodiscard]] Result<double> copy(std::byte* device, std::byte* host, const std::vector<Piece>& pieces,
+                                    cudaMemcpyKind kind) const {
+    const os::Stopwatch whole;
+    for (const auto& [at, size] : pieces) {
+      const bool is_read = kind == cudaMemcpyDeviceToHost;
+      BITSNAP_TRY(
+          checked(cudaMemcpyAsync(is_read ? host : device + at, is_read ? device + at : host, size, kind, stream_),
+                  "cudaMemcpyAsync"));
+      host += size;
+    }
+    BITSNAP_TRY(checked(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
+    return whole.elapsed_seconds();
+  }
+
+  // Until the copy is done, a save holds a training back; when the chunks are coded, it can write them.
+  [[nodiscard]] Result<void> measure_save(std::byte* elements, std::byte* payloads) {
+    BITSNAP_ASSIGN(const auto host, PinnedArray::make(elements_.size()));
+    BITSNAP_ASSIGN(const double copy_elements,
+                   copy(elements, host.data(), {{0, elements_.size()}}, cudaMemcpyDeviceToHost));
+    const os::Stopwatch coding;
+    BITSNAP_TRY(executor_->run(count_, 0, [&](std::size_t i, std::size_t slot) -> Result<void> {
+      return cpu_coder_.encode({host.data() + i * chunk_bytes_, bytes_of(i)}, slot).map([](ConstByteSpan) {});
+    }));
+    const double code = coding.elapsed_seconds();
+    BITSNAP_ASSIGN(const double copy_payloads, copy(payloads, host.data(), payload_pieces(), cudaMemcpyDeviceToHost));
+    std::printf(
+        "%s save: copied in %.2f ms, then coded on %u threads in %.2f ms; "
+        "coded on the GPU in %.2f ms, then copied in %.2f ms\n",
+        std::string(dtype_name(dtype_)).c_str(), 1000 * copy_elements, executor_->threads(), 1000 * code,
+        1000 * encode_seconds_, 1000 * copy_payloads);
+    return {};
+  }
+
+  [[nodiscard]] Result<void> measure_restore(std::byte* elements, std::byte* payloads) {
+    BITSNAP_ASSIGN(const auto host, PinnedArray::make(elements_.size()));
+    const os::Stopwatch decoding;
+    BITSNAP_TRY(executor_->run(coded_.size(), 0, [&](std::size_t number, std::size_t slot) -> Result<void> {
+      const std::size_t i = coded_[number];
+      return cpu_coder_.decode(payload(i), slot, {host.data() + i * chunk_bytes_, bytes_of(i)});
+    }));
+    const double decode = decoding.elapsed_seconds();
+    BITSNAP_ASSIGN(const double copy_elements,
+                   copy(elements, host.data(), {{0, elements_.size()}}, cudaMemcpyHostToDevice));
+    BITSNAP_ASSIGN(const double copy_payloads, copy(payloads, host.data(), payload_pieces(), cudaMemcpyHostToDevice));
+    std::printf(
+        "%s restore: decoded on %u threads in %.2f ms, then copied in %.2f ms; "
+        "copied in %.2f ms, then decoded on the GPU in %.2f ms\n",
+        std::string(dtype_name(dtype_)).c_str(), executor_->threads(), 1000 * decode, 1000 * copy_elements,
+        1000 * copy_payloads, 1000 * decode_seconds_);
+    return {};
   }
 
   static constexpr int kRounds = 3;
@@ -201,12 +282,15 @@ class Check {
   const cudaStream_t stream_;
   const std::unique_ptr<exec::Executor> executor_;
   FloatSplitCoder coder_;
+  CpuCoder cpu_coder_;
   Bytes elements_;
   std::size_t all_bytes_ = 0;
   std::vector<std::uint64_t> sizes_;
   Bytes payloads_;
   std::vector<std::size_t> coded_;  // by the GPU
   std::size_t coded_bytes_ = 0;
+  double encode_seconds_ = 0;  // of the last round
+  double decode_seconds_ = 0;
 };
 
 Result<bool> run(std::size_t chunks) {
@@ -218,6 +302,13 @@ Result<bool> run(std::size_t chunks) {
               chunks, kChunkElements);
   cudaStream_t stream = nullptr;
   BITSNAP_TRY(checked(cudaStreamCreate(&stream), "cudaStreamCreate"));
+  const std::unique_ptr<CUstream_st, decltype(&cudaStreamDestroy)> owner(stream, cudaStreamDestroy);
+  // Memory that is freed stays with this program instead of going back to the driver each time that a stream is done.
+  cudaMemPool_t pool = nullptr;
+  std::uint64_t kept_bytes = std::numeric_limits<std::uint64_t>::max();
+  BITSNAP_TRY(checked(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool"));
+  BITSNAP_TRY(
+      checked(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept_bytes), "cudaMemPoolSetAttribute"));
   bool is_right = true;
   for (const DType dtype : {DType::bf16, DType::f32}) {
     BITSNAP_ASSIGN(const bool own, Check(dtype, chunks, stream).run());

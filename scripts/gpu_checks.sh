@@ -9,7 +9,7 @@
 #   large       saves of 20 GB beside a pinned copy, without torch's ways
 #   build       gpu_check, the check of the kernels in gpu/; needs nvcc and bitsnap's libraries
 #   equal       payloads and elements of the kernels are those of the CPU's codec, byte for byte
-#   kernels     the speed of the kernels
+#   kernels     the speed of the kernels, and what a save and a restore would gain from them
 #   sanitize    the kernels under compute-sanitizer, for memory and for races, and saves of a state that is overwritten
 # A step that fails or takes longer than its limit does not stop the others. A table of the steps is printed last. The
 # exit status is 1 if one failed or was left out.
@@ -81,7 +81,7 @@ step_build() {
 step_equal() { "$check" 64; }
 step_kernels() {
   nvidia-smi --query-gpu=name,driver_version,clocks.sm --format=csv,noheader
-  for chunks in 128 512 2048 8192; do "$check" "$chunks"; done
+  for chunks in 128 512 2048 4096; do "$check" "$chunks"; done
 }
 step_sanitize() {
   for tool in memcheck racecheck; do
