@@ -92,6 +92,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=40, help="step of the first checkpoint")
     parser.add_argument("--parts", default=",".join(PARTS), help="what to measure (default: %(default)s)")
     parser.add_argument("--modes", default="thread,process", help="of async_save")
+    parser.add_argument("--ways", default="", help="expression: which ways of async_save, for states that fill memory")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
@@ -114,6 +115,7 @@ def main() -> int:
             rounds=options.rounds,
             parts=tuple(options.parts.split(",")),
             modes=tuple(options.modes.split(",")),
+            ways=options.ways,
         )
         start_processes(run, (task,), nprocs=RANKS, start_method="spawn")  # type: ignore[no-untyped-call]
         results = json.loads(output.read_text())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -50,6 +51,7 @@ class Task(NamedTuple):
     rounds: int
     parts: tuple[str, ...]  # what is measured: of PARTS
     modes: tuple[str, ...]  # of async_save
+    ways: str  # an expression that finds the names of ways of async_save
 
 
 class NoCopy(AsyncStager):
@@ -218,20 +220,20 @@ class Rank:
     def async_ways(self) -> dict[str, dict[str, Any]]:
         thread, process = AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS
         stager = DefaultStager(StagingOptions(False, False, False, False))
-        ways: list[tuple[str, Any, AsyncCheckpointerType, AsyncStager | None]] = [
-            ("bitsnap, thread", self.writer("bitsnap"), thread, None),
-            ("bitsnap, thread, keep_copy=False", StorageWriter(keep_copy=False), thread, None),
-            ("bitsnap, agent", self.agent_saves(), thread, None),
-            ("bitsnap, process", self.writer("bitsnap"), process, None),
-            ("DCP, thread", self.writer(DCP), thread, None),
-            ("DCP, thread, one DefaultStager", self.writer(DCP), thread, stager),
-            (NO_COPY, self.writer(DCP), thread, NoCopy()),
-            ("DCP, process", self.writer(DCP), process, None),
+        ways: list[tuple[str, Callable[[], Any], AsyncCheckpointerType, AsyncStager | None]] = [
+            ("bitsnap, thread", lambda: self.writer("bitsnap"), thread, None),
+            ("bitsnap, thread, keep_copy=False", lambda: StorageWriter(keep_copy=False), thread, None),
+            ("bitsnap, agent", self.agent_saves, thread, None),
+            ("bitsnap, process", lambda: self.writer("bitsnap"), process, None),
+            ("DCP, thread", lambda: self.writer(DCP), thread, None),
+            ("DCP, thread, one DefaultStager", lambda: self.writer(DCP), thread, stager),
+            (NO_COPY, lambda: self.writer(DCP), thread, NoCopy()),
+            ("DCP, process", lambda: self.writer(DCP), process, None),
         ]
         return {
-            name: {"storage_writer": writer, "async_checkpointer_type": kind, "async_stager": kept}
+            name: {"storage_writer": writer(), "async_checkpointer_type": kind, "async_stager": kept}
             for name, writer, kind, kept in ways
-            if kind.value in self.task.modes
+            if kind.value in self.task.modes and re.search(self.task.ways, name)
         }
 
     def measure_stalls(self, turn: int, ways: dict[str, dict[str, Any]]) -> None:
