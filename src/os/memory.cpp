@@ -43,6 +43,29 @@ void shrink_pages(Pages& pages, std::size_t size_bytes) noexcept {
   whole = kept;
 }
 
+#if defined(MADV_FREE) && defined(MADV_WIPEONFORK) && defined(MADV_HUGEPAGE)
+Pages allocate_spare_pages(std::size_t size_bytes) noexcept {
+  Pages pages = allocate_pages(size_bytes);
+  if (pages == nullptr || ::madvise(pages.get(), size_bytes, MADV_FREE) != 0) return nullptr;
+  // A child that had the pages, too, would keep the system from taking them.
+  ::madvise(pages.get(), size_bytes, MADV_WIPEONFORK);
+  ::madvise(pages.get(), size_bytes, MADV_HUGEPAGE);  // few pages are offered faster than many
+  return pages;
+}
+
+void offer_pages(std::byte* first, std::size_t size_bytes) noexcept {
+  const std::size_t page = page_size_bytes();
+  const auto address = reinterpret_cast<std::uintptr_t>(first);
+  const std::size_t before = (page - address % page) % page;
+  if (before >= size_bytes) return;
+  const std::size_t whole = (size_bytes - before) / page * page;
+  if (whole > 0) ::madvise(first + before, whole, MADV_FREE);
+}
+#else
+Pages allocate_spare_pages(std::size_t) noexcept { return nullptr; }
+void offer_pages(std::byte*, std::size_t) noexcept {}
+#endif
+
 void share_one_heap() noexcept {
 #ifdef __GLIBC__
   ::mallopt(M_ARENA_MAX, 1);

@@ -191,8 +191,8 @@ std::shared_ptr<const restore::DecodedState> Snapshot::Impl::decoded() const {
 bool Snapshot::Impl::copy_decoded(std::size_t stream_number, std::uint64_t chunk, ByteSpan out) const {
   const std::shared_ptr<const restore::DecodedState> memory = decoded();
   if (memory == nullptr || !memory->copy_chunk(stream_number, chunk, out)) return false;
-  // Hashes the copy, because foreign memory may change.
-  if (memory->is_own() || hash64(out) == entry(stream_number, chunk).decoded_hash) return true;
+  // Hashes the copy, because the memory may change.
+  if (hash64(out) == entry(stream_number, chunk).decoded_hash) return true;
   memory->note_mismatch();
   return false;
 }
@@ -237,7 +237,6 @@ Result<void> Snapshot::Impl::read_pool(std::uint64_t chunk, std::size_t offset, 
 
 Result<void> Snapshot::Impl::read_stream(std::size_t stream_number, std::uint64_t offset, ByteSpan out,
                                          ReadContext& context) const {
-  if (const auto memory = decoded(); memory != nullptr && memory->copy_own(stream_number, offset, out)) return {};
   const std::uint64_t whole_chunk = kChunkElements * element_size(stream(stream_number).dtype);
   while (!out.empty()) {
     const std::uint64_t chunk = offset / whole_chunk;

@@ -31,20 +31,22 @@ DecodedState::DecodedState(const Snapshot& snapshot, std::span<const ConstByteSp
   if (index.streams.pool && pooled_bytes == index.content.pool_bytes) put(snapshot, *index.streams.pool, nullptr);
 }
 
-DecodedState::DecodedState(const Snapshot& snapshot, std::vector<StreamBuffer> streams)
-    : buffers_(std::move(streams)), streams_(snapshot.streams().size()) {
-  for (std::size_t i = 0; i < std::min(streams_.size(), buffers_.size()); ++i) {
-    const StreamInfo& info = snapshot.streams()[i];
-    streams_[i] = {buffers_[i].bytes.get(), buffers_[i].size_bytes,
-                   static_cast<std::size_t>(kChunkElements) * element_size(info.dtype)};
+DecodedState::DecodedState(const Snapshot& snapshot, const std::vector<const std::byte*>& streams,
+                           std::shared_ptr<const void> owner)
+    : owner_(std::move(owner)), streams_(snapshot.streams().size()) {
+  for (std::size_t i = 0; i < std::min(streams_.size(), streams.size()); ++i) {
+    streams_[i] = stream_of(snapshot, i, streams[i]);
   }
 }
 
-void DecodedState::put(const Snapshot& snapshot, std::size_t stream, const std::byte* bytes) {
-  if (snapshot.quantizer(stream)) return;
+DecodedState::Stream DecodedState::stream_of(const Snapshot& snapshot, std::size_t stream, const std::byte* bytes) {
   const StreamInfo& info = snapshot.streams()[stream];
-  streams_[stream] = {bytes, info.elements * element_size(info.dtype),
-                      static_cast<std::size_t>(kChunkElements) * element_size(info.dtype)};
+  return {bytes, info.elements * element_size(info.dtype),
+          static_cast<std::size_t>(kChunkElements) * element_size(info.dtype)};
+}
+
+void DecodedState::put(const Snapshot& snapshot, std::size_t stream, const std::byte* bytes) {
+  if (!snapshot.quantizer(stream)) streams_[stream] = stream_of(snapshot, stream, bytes);
 }
 
 void DecodedState::gather(std::uint64_t offset, ByteSpan out) const {
@@ -63,22 +65,11 @@ bool DecodedState::is_complete() const {
          std::ranges::all_of(streams_, [](const Stream& stream) { return stream.chunk_bytes != 0; });
 }
 
-std::uint64_t DecodedState::own_bytes() const noexcept {
-  std::uint64_t bytes = 0;
-  for (const StreamBuffer& buffer : buffers_) bytes += buffer.size_bytes;
-  return bytes;
-}
-
 void DecodedState::release() {
   const std::lock_guard lock(mutex_);
   streams_.clear();
   pooled_ = {};
   owner_.reset();
-}
-
-std::vector<StreamBuffer> DecodedState::take_buffers() {
-  release();
-  return std::exchange(buffers_, {});
 }
 
 bool DecodedState::copy_chunk(std::size_t stream, std::uint64_t chunk, ByteSpan out) const {
@@ -94,16 +85,6 @@ bool DecodedState::copy_chunk(std::size_t stream, std::uint64_t chunk, ByteSpan 
     std::memcpy(out.data(), bytes + begin, out.size());
   }
   found_.fetch_add(1, std::memory_order_relaxed);
-  return true;
-}
-
-bool DecodedState::copy_own(std::size_t stream, std::uint64_t offset, ByteSpan out) const {
-  if (!is_own()) return false;
-  const std::shared_lock lock(mutex_);
-  if (stream >= streams_.size()) return false;
-  const Stream& from = streams_[stream];
-  if (offset > from.size_bytes || out.size() > from.size_bytes - offset) return false;
-  std::memcpy(out.data(), from.bytes + offset, out.size());
   return true;
 }
 

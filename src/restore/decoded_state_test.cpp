@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "os/file_system_fake.hpp"
+#include "os/memory.hpp"
 #include "restore/open_snapshot.hpp"
 #include "restore/state_builder_testing.hpp"
 
@@ -88,23 +89,25 @@ TEST_F(DecodedStateTest, DoesNotReadReleasedMemory) {
   EXPECT_EQ(foreign_->found(), 0u);
 }
 
-TEST_F(DecodedStateTest, ReadsPartsFromOwnedMemoryWithoutTheFile) {
-  std::vector<StreamBuffer> buffers(1);
-  buffers[0].size_bytes = data_.size();
-  buffers[0].bytes = std::make_unique<std::byte[]>(data_.size());
-  std::memcpy(buffers[0].bytes.get(), data_.data(), data_.size());
-  const auto own = std::make_shared<DecodedState>(*snapshot_, std::move(buffers));
-  EXPECT_TRUE(own->is_complete());
-  EXPECT_EQ(own->own_bytes(), data_.size());
-  attach_decoded(*snapshot_, own);
+TEST_F(DecodedStateTest, ReadsStreamsFromMemoryThatTheSystemMayTake) {
+  const auto kept = std::make_shared<os::Pages>(os::allocate_spare_pages(data_.size()));
+  ASSERT_NE(*kept, nullptr);
+  std::memcpy(kept->get(), data_.data(), data_.size());
+  os::offer_pages(kept->get(), data_.size());
+  const auto state = std::make_shared<DecodedState>(*snapshot_, std::vector<const std::byte*>{kept->get()}, kept);
+  EXPECT_TRUE(state->is_complete());
+  attach_decoded(*snapshot_, state);
   EXPECT_EQ(read(), data_);
   const std::size_t begin = 4 * kChunkElements - 3;
   Bytes out(100);
   ASSERT_TRUE(snapshot_->read_bytes(0, begin, out).has_value());
   EXPECT_TRUE(std::equal(out.begin(), out.end(), data_.begin() + static_cast<std::ptrdiff_t>(begin)));
-  EXPECT_EQ(log_->reads().size(), opened_reads_);
-  EXPECT_EQ(own->take_buffers().size(), 1u);
-  EXPECT_FALSE(own->copy_own(0, 0, out));
+  // As if the system had taken a page.
+  std::memset(kept->get() + 4 * kChunkElements, 0, 4096);
+  EXPECT_EQ(read(), data_);
+  EXPECT_EQ(state->mismatches(), 1U);
+  state->release();
+  EXPECT_FALSE(state->copy_chunk(0, 0, out));
 }
 
 TEST(DecodedPool, IsGatheredFromItsTensorsChunkByChunk) {

@@ -171,48 +171,51 @@ Result<std::unique_ptr<os::RandomAccessFile>> BaseCache::open_file(os::FileSyste
 
 void BaseCache::set_decoded(const SnapshotId& id, const std::shared_ptr<const restore::DecodedState>& decoded) {
   const std::lock_guard lock(mutex_);
+  refer_to_decoded(id, decoded);
+}
+
+void BaseCache::refer_to_decoded(const SnapshotId& id, const std::shared_ptr<const restore::DecodedState>& decoded) {
   std::erase_if(decoded_, [](const auto& each) { return each.second.expired(); });
   decoded_.insert_or_assign(id, decoded);
 }
 
-void BaseCache::attach_decoded(const Snapshot& snapshot) const {
+bool BaseCache::attach_decoded(const Snapshot& snapshot) const {
   std::shared_ptr<const restore::DecodedState> decoded;
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = decoded_.find(snapshot.id()); found != decoded_.end()) decoded = found->second.lock();
   }
-  if (decoded != nullptr) restore::attach_decoded(snapshot, std::move(decoded));
+  if (decoded == nullptr) return false;
+  restore::attach_decoded(snapshot, std::move(decoded));
+  return true;
 }
 
 std::unique_ptr<StateKeeper> BaseCache::make_keeper() {
   const std::lock_guard lock(mutex_);
-  if (limits_.decoded_bytes == 0) return nullptr;
-  return std::make_unique<StateKeeper>(limits_.decoded_bytes / 2, std::exchange(spare_, {}));
-}
-
-void BaseCache::keep_base(std::uint64_t step, std::shared_ptr<const Snapshot> snapshot, StateKeeper* keeper) {
-  std::vector<StreamBuffer> streams;
-  if (keeper != nullptr) streams = keeper->release();
-  const std::lock_guard lock(mutex_);
-  if (base_state_ != nullptr) spare_ = base_state_->take_buffers();
-  base_state_ = nullptr;
-  if (!streams.empty()) {
-    base_state_ = std::make_shared<restore::DecodedState>(*snapshot, std::move(streams));
-    restore::attach_decoded(*snapshot, base_state_);
+  if (limits_.decoded_bytes == 0 || !has_saved_) return nullptr;
+  if (saves_without_ > 0) {
+    --saves_without_;
+    return nullptr;
   }
-  base_ = std::move(snapshot);
-  base_step_ = step;
+  return std::make_unique<StateKeeper>(limits_.decoded_bytes / 2, std::exchange(spare_, {}), probe_);
 }
 
-std::shared_ptr<const Snapshot> BaseCache::base(std::uint64_t step) const {
+void BaseCache::keep_base(const Snapshot& snapshot, StateKeeper* keeper) {
+  KeptState kept;
+  if (keeper != nullptr) kept = keeper->release();
   const std::lock_guard lock(mutex_);
-  return step == base_step_ ? base_ : nullptr;
-}
-
-void BaseCache::forget_base() {
-  const std::lock_guard lock(mutex_);
-  base_.reset();
-  base_state_.reset();
+  if (base_state_ != nullptr) {
+    if (base_state_->mismatches() > base_state_->found() / 4) saves_without_ = kSavesWithout;
+    base_state_->release();
+  }
+  base_state_ = nullptr;
+  spare_ = std::exchange(base_memory_, kept.memory);
+  if (kept.is_empty()) spare_ = nullptr;
+  if (!kept.is_empty()) {
+    base_state_ = std::make_shared<restore::DecodedState>(snapshot, kept.streams, std::move(kept.memory));
+    refer_to_decoded(snapshot.id(), base_state_);
+  }
+  has_saved_ = true;
 }
 
 std::optional<BaseCache::Newest> BaseCache::newest() const {

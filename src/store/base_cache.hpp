@@ -29,6 +29,7 @@
 #include <bitsnap/snapshot.hpp>
 
 #include "os/file_system.hpp"
+#include "os/memory.hpp"
 #include "os/memory_limit.hpp"
 #include "restore/decoded_state.hpp"
 #include "store/blob.hpp"
@@ -111,18 +112,16 @@ class BaseCache final : public BaseProvider {
 
   // Refers to the decoded bytes of a snapshot for as long as their owner keeps them.
   void set_decoded(const SnapshotId& id, const std::shared_ptr<const restore::DecodedState>& decoded);
-  // Makes `snapshot` read its decoded bytes, if the cache refers to any.
-  void attach_decoded(const Snapshot& snapshot) const;
+  // Makes `snapshot` read its decoded bytes, and returns true, if the cache refers to any.
+  bool attach_decoded(const Snapshot& snapshot) const;
 
   // Makes a keeper for the decoded bytes of the next save. A keeper gets half of `decoded_bytes`, because it gathers a
-  // state while the previous one is still read. Returns nullptr if `decoded_bytes` is 0.
+  // state while the previous one is still read. Returns nullptr if `decoded_bytes` is 0, and for the first save: who
+  // has saved once will save again, but many programs save only once.
   [[nodiscard]] std::unique_ptr<StateKeeper> make_keeper();
-  // Keeps `snapshot`, which the store has just written to disk, open as the base of the next save. `keeper` holds the
-  // decoded bytes of `snapshot`, and may be nullptr.
-  void keep_base(std::uint64_t step, std::shared_ptr<const Snapshot> snapshot, StateKeeper* keeper);
-  // Returns nullptr if the kept base is of another step.
-  [[nodiscard]] std::shared_ptr<const Snapshot> base(std::uint64_t step) const;
-  void forget_base();
+  // Keeps the decoded bytes of `snapshot`, which the store has just written to disk, for the next save. `keeper` holds
+  // them, and may be nullptr.
+  void keep_base(const Snapshot& snapshot, StateKeeper* keeper);
 
   struct Newest {
     std::uint64_t step = 0;
@@ -182,6 +181,7 @@ class BaseCache final : public BaseProvider {
   // Adds the snapshot, and all snapshots in memory that it depends on, to `reached`.
   void reach(const SnapshotId& id, std::set<SnapshotId>& reached) const;
   [[nodiscard]] std::uint32_t links_of(const SnapshotId& id) const;
+  void refer_to_decoded(const SnapshotId& id, const std::shared_ptr<const restore::DecodedState>& decoded);
   [[nodiscard]] std::uint64_t held_bytes() const;
   // Of all files that somebody holds.
   [[nodiscard]] std::uint64_t used_bytes();
@@ -208,10 +208,13 @@ class BaseCache final : public BaseProvider {
   std::deque<Record> records_;  // in ascending order of steps
   std::uint64_t ages_ = 0;
   std::map<SnapshotId, std::weak_ptr<const restore::DecodedState>> decoded_;
-  std::uint64_t base_step_ = 0;
-  std::shared_ptr<const Snapshot> base_;  // nullptr: no base is kept
+  // If the system took much of a base back, it is short of memory, and keeping the next one would only cost time.
+  static constexpr int kSavesWithout = 16;
+  int saves_without_ = 0;  // how many more saves keep nothing
+  bool has_saved_ = false;
   std::shared_ptr<restore::DecodedState> base_state_;
-  std::vector<StreamBuffer> spare_;  // buffers of the previous base, to be reused
+  std::shared_ptr<os::Pages> base_memory_;  // of base_state_
+  std::shared_ptr<os::Pages> spare_;        // that of the previous base, to be reused
 };
 
 }  // namespace bitsnap::store

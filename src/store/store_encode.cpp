@@ -16,6 +16,17 @@ namespace bitsnap {
 
 using Opening = save::ShardedBases::Opening;
 
+namespace {
+
+// Compares all payloads of a file with their hashes, without decoding them.
+Result<void> check_payloads(const Snapshot& snapshot, unsigned threads) {
+  BITSNAP_ASSIGN(const std::vector<Damage> damages, snapshot.verify(false, {.threads = threads, .progress = nullptr}));
+  if (!damages.empty()) return tl::unexpected(damages.front().error);
+  return {};
+}
+
+}  // namespace
+
 store::Coding Store::Impl::choose_coding(std::optional<std::uint64_t> newest) {
   store::Coding coding;
   if (!newest) return coding;
@@ -79,27 +90,33 @@ bool Store::Impl::should_code_like(const store::Coding& other, const ShardPlace&
 
 std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSave& save,
                                                           store::CheckpointReader& reader,
-                                                          const std::shared_ptr<store::BaseWatch>& watch) {
+                                                          const std::shared_ptr<store::BaseWatch>& watch,
+                                                          unsigned threads) {
   const auto record = known_[*save.coding.finder].record;
   const save::ShardedBases::Place own =
       save.place ? save::ShardedBases::Place{save.place->shard, save.place->shards} : save::ShardedBases::Place{};
   return std::make_unique<save::ShardedBases>(
       static_cast<std::uint32_t>((*record)->shards.size()), own,
-      [this, &reader, record, own, watch](std::uint32_t shard, Opening opening) -> Result<std::shared_ptr<const Base>> {
+      [this, &reader, record, own, watch, threads](std::uint32_t shard,
+                                                   Opening opening) -> Result<std::shared_ptr<const Base>> {
         const store::CommitRecord& base = **record;
-        std::shared_ptr<const Snapshot> snapshot = shard == own.shard ? cache_->base(base.step) : nullptr;
-        if (snapshot == nullptr) {
-          const store::ShardFile& file = base.shards[shard];
-          auto opened = reader.open_file(base.step, file, opening == Opening::look);
-          // Damage in another rank's shard does not matter, because this shard may need nothing from it.
-          if (!opened && opening == Opening::look && store::is_damage(opened.error())) return nullptr;
-          if (!opened) {
-            watch->failed = true;
-            return tl::unexpected(std::move(opened).error());
-          }
-          snapshot = std::move(*opened);
+        auto opened = reader.open_file(base.step, base.shards[shard], opening == Opening::look);
+        // Damage in another rank's shard does not matter, because this shard may need nothing from it.
+        if (!opened && opening == Opening::look && store::is_damage(opened.error())) return nullptr;
+        if (!opened) {
+          watch->failed = true;
+          return tl::unexpected(std::move(opened).error());
         }
-        if (shard == own.shard) cache_->attach_decoded(*snapshot);
+        std::shared_ptr<const Snapshot> snapshot = std::move(*opened);
+        const bool is_in_memory = shard == own.shard && cache_->attach_decoded(*snapshot);
+        // The file is not read then, so damage has to be looked for. The agent looks for none.
+        if (is_in_memory && leaves_base_as_) {
+          Result<void> checked = check_payloads(*snapshot, threads);
+          if (!checked) {
+            watch->failed = true;
+            return tl::unexpected(std::move(checked).error());
+          }
+        }
         return std::make_shared<store::WatchedBase>(std::move(snapshot), watch);
       });
 }
@@ -113,7 +130,7 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const Write& wri
   // refer to what is there now.
   store::CheckpointReader reader(file_system_, layout_, options_.limits, cache_.get());
   std::unique_ptr<save::BaseFinder> bases;
-  if (save.coding.finder) bases = find_bases(save, reader, watch);
+  if (save.coding.finder) bases = find_bases(save, reader, watch, options.threads);
 
   const std::string path = layout_.step_file(save.step, save.file_name);
   const auto create = [&]() -> Result<std::unique_ptr<os::WritableFile>> {
@@ -169,7 +186,6 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const Write& wri
 }
 
 bool Store::Impl::is_next_base(const store::PendingSave& save) const {
-  if (save.place) return false;  // another rank may write the next checkpoint
   return settings_.base == BaseRule::previous || save.coding.links == 0;
 }
 
@@ -180,7 +196,6 @@ Result<void> Store::Impl::encode_or_keyframe(store::PendingSave& save, const Wri
     Result<void> encoded = encode_file(save, write, options, destination, watch);
     if (encoded || !watch->failed || encoded.error().kind() == ErrorKind::cancelled) return encoded;
     // The base is damaged or gone. The training must be able to save nevertheless, so the file becomes a keyframe.
-    cache_->forget_base();
     save.coding = {};
     save.coding.damage = std::move(encoded).error();
     const std::string path = layout_.step_file(save.step, save.file_name);

@@ -27,6 +27,7 @@
 #include "store/base_cache.hpp"
 #include "store/checkpoint_reader.hpp"
 #include "store/commit_record.hpp"
+#include "store/kept_bases.hpp"
 #include "store/label_record.hpp"
 #include "store/pending_save.hpp"
 #include "store/retention_plan.hpp"
@@ -38,6 +39,10 @@
 namespace bitsnap {
 class Store::Impl {
  public:
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
   [[nodiscard]] static Result<std::unique_ptr<Impl>> open(os::FileSystem& file_system, const std::string& path,
                                                           const StoreOptions& options,
                                                           std::shared_ptr<store::BaseCache> cache = nullptr);
@@ -203,7 +208,8 @@ class Store::Impl {
   [[nodiscard]] bool is_next_base(const store::PendingSave& save) const;
   [[nodiscard]] std::unique_ptr<save::BaseFinder> find_bases(const store::PendingSave& save,
                                                              store::CheckpointReader& reader,
-                                                             const std::shared_ptr<store::BaseWatch>& watch);
+                                                             const std::shared_ptr<store::BaseWatch>& watch,
+                                                             unsigned threads);
   // Writes the content of a save.
   using Write = std::function<Result<save::WriteSummary>(const SaveOptions& coding, save::BaseFinder* bases,
                                                          os::WritableFile& file, exec::Executor& executor)>;
@@ -310,8 +316,9 @@ class Store::Impl {
   // False after a change of a step has failed: then nobody knows whether the step is there, and whether it would be
   // after a crash. The next writing call finds out as opening does.
   bool is_settled_ = true;
-  std::optional<Error> broken_;                    // the failure after which the handle is unusable
-  const std::shared_ptr<store::BaseCache> cache_;  // of an agent, or the handle's own
+  std::optional<Error> broken_;                  // the failure after which the handle is unusable
+  std::shared_ptr<store::BaseCache> cache_;      // of an agent, or the handle's own
+  std::optional<store::RunKey> leaves_base_as_;  // for the next handle of this process; nullopt: it leaves none
 };
 
 namespace store {

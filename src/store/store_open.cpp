@@ -13,6 +13,7 @@
 #include "os/atomic_file.hpp"
 #include "os/clock.hpp"
 #include "os/random.hpp"
+#include "store/kept_bases.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -68,12 +69,21 @@ Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const St
                               : std::make_shared<store::BaseCache>(
                                     store::BaseCache::Limits{.decoded_bytes = options.base_memory_bytes})) {}
 
+Store::Impl::~Impl() {
+  if (!leaves_base_as_) return;
+  static_cast<void>(no_throw("store", [&]() -> Result<void> {
+    store::leave_base(*leaves_base_as_, std::move(cache_));
+    return {};
+  }));
+}
+
 Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_system, const std::string& path,
                                                        const StoreOptions& options,
                                                        std::shared_ptr<store::BaseCache> cache) {
   if (path.empty()) return fail(ErrorKind::invalid_argument, "the path of the store must not be empty");
   BITSNAP_TRY(check_settings(options.settings));
   BITSNAP_TRY(check_retention(options.retention));
+  const bool is_own_cache = cache == nullptr;
   std::unique_ptr<Impl> impl(new Impl(file_system, path, options, std::move(cache)));
   BITSNAP_ASSIGN(os::FileInfo record, impl->file_system_.stat(impl->layout_.run_record()));
   const bool writes = options.access != StoreAccess::read;
@@ -100,6 +110,13 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
   }
   BITSNAP_ASSIGN(impl->run_, store::read_run_record(impl->file_system_, impl->layout_.run_record()));
   impl->settings_ = settings_of(options, impl->run_.settings);
+  if (is_own_cache && writes && options.base_memory_bytes > 0) {
+    impl->leaves_base_as_ = {&file_system, impl->run_.id};
+    if (std::shared_ptr<store::BaseCache> left = store::take_base(*impl->leaves_base_as_)) {
+      left->set_limits(impl->cache_->limits());
+      impl->cache_ = std::move(left);
+    }
+  }
   if (options.access == StoreAccess::write) {
     if (impl->lock_ == nullptr) {
       BITSNAP_ASSIGN(store::WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
@@ -208,7 +225,6 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   }
   // Another writer may have changed the store since, or may have been killed during a change.
   sight_ = Sight::nothing;
-  cache_->forget_base();
   BITSNAP_TRY(directories_.settle_set_aside());
   if (!is_settled_) BITSNAP_TRY(settle_again());
   return guard;

@@ -342,7 +342,6 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
 Result<PruneReport> Store::Impl::remove(std::vector<std::uint64_t> steps, const PruneOptions& options) {
   std::ranges::sort(steps);
   BITSNAP_ASSIGN(const store::WriteGuard guard, begin_pruning(options));
-  if (!options.dry_run) cache_->forget_base();
   return Pruner(*this, steps, options).run();
 }
 
@@ -414,7 +413,6 @@ Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
   if (target == known_.end() || target->second.state != store::StepState::committed) {
     return tl::unexpected(step_not_found(step));
   }
-  cache_->forget_base();
   // Another rank may have committed the step and been killed before it synced the name.
   if (lock_ == nullptr) BITSNAP_TRY(directories_.sync_step(step));
   if (known_.rbegin()->first > step) BITSNAP_TRY(settle_labels());

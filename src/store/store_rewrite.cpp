@@ -179,7 +179,6 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
     if (record && store::refers_to(*record, dropped_)) total += store::raw_bytes(*record);
   }
   store::SummedProgress summed(progress, total);
-  store_.cache_->forget_base();  // the base's references will move
   for (const std::uint64_t step : whole) {
     if (dropped_.contains(step)) continue;
     const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);  // until it is replaced

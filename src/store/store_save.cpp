@@ -76,7 +76,6 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
 // The base is before the checkpoint that is replaced, so all steps have to be known.
 Result<void> Store::Impl::begin_replacing(std::uint64_t step, const std::optional<ShardPlace>& place) {
   BITSNAP_TRY(refresh_known());
-  cache_->forget_base();
   const Result<store::CommitRecord>& old = record_of(step, known_[step]);
   if (!place || !old || old->attempt != place->attempt) return {};
   return fail(ErrorKind::invalid_argument,
@@ -123,10 +122,9 @@ Result<void> Store::Impl::publish(store::PendingSave& save) {
     save.info.damage = std::move(save.coding.damage);
   }
   if (save.blob != nullptr) {
-    cache_->forget_base();
     cache_->note_published(own_files_, layout_.step_file(save.step, save.file_name), *save.blob);
   } else if (is_next_base(save)) {
-    cache_->keep_base(save.step, std::move(save.snapshot), save.keeper.get());
+    cache_->keep_base(*save.snapshot, save.keeper.get());
   }
   // What a handle remembers of each checkpoint lies between the buffers of the saves. The allocator would keep more and
   // more free memory around it.

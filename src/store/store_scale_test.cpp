@@ -10,10 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "os/clock.hpp"
 #include "os/file_system_fake.hpp"
 #include "os/file_system_faulty.hpp"
 #include "os/memory.hpp"
+#include "os/spare_pages_testing.hpp"
 #include "os/temporary_directory_testing.hpp"
 #include "store/catalog.hpp"
 #include "store/crash_trial_testing.hpp"
@@ -204,21 +207,88 @@ std::size_t reads_of_snapshots(const os::FaultyFileSystem& files) {
   }));
 }
 
-TEST(StoreScale, ASaveWithItsBaseInMemoryReadsNoSnapshot) {
-  for (const bool in_memory : {true, false}) {
-    os::FakeFileSystem fake;
-    os::FaultyFileSystem files(fake);
-    StoreOptions options = writing();
-    options.base_memory_bytes = in_memory ? 1 << 20 : 0;
-    const auto store = open_store(files, kTestRun, options);
-    ASSERT_TRUE(store);
-    ASSERT_TRUE((*store)->save(1, TestState(1).state(), kOneThread));
-    for (std::uint64_t step = 2; step <= 8; ++step) {
-      files.reset();
-      ASSERT_TRUE((*store)->save(step, TestState(step).state(), kOneThread));
-      EXPECT_EQ(reads_of_snapshots(files) == 0, in_memory) << step;
+// What twelve saves read, by one handle or each by its own, as one of several ranks or not.
+std::vector<std::size_t> reads_of_saves(bool opens_each, bool is_rank, std::uint64_t base_memory_bytes) {
+  std::vector<std::size_t> reads;
+  os::FakeFileSystem fake;
+  os::FaultyFileSystem files(fake);
+  StoreOptions options = writing();
+  options.base_memory_bytes = base_memory_bytes;
+  if (is_rank) {
+    options.access = StoreAccess::shared;
+  } else {
+    options.retention.keep_last = 2;
+  }
+  std::unique_ptr<Store> store;
+  for (std::uint64_t step = 1; step <= 12; ++step) {
+    if (opens_each) store = nullptr;
+    if (store == nullptr) store = open_store(files, kTestRun, options).value();
+    const TestState state(step);
+    files.reset();
+    if (is_rank) {
+      EXPECT_TRUE(store->save_shard(step, {0, 1, "a"}, state.state(), kOneThread));
+      reads.push_back(reads_of_snapshots(files));
+      EXPECT_TRUE(store->commit(step, 1, "a"));
+    } else {
+      EXPECT_TRUE(store->save(step, state.state(), kOneThread));
+      reads.push_back(reads_of_snapshots(files));
+    }
+    EXPECT_EQ(check_step(*store, step, state), "");
+  }
+  return reads;
+}
+
+// It reads the payloads of its base alone, to look for damage, and of the others only what they are.
+TEST(StoreScale, ASaveWithItsBaseInMemoryReadsOneSnapshot) {
+  for (const bool opens_each : {false, true}) {
+    for (const bool is_rank : {false, true}) {
+      SCOPED_TRACE(testing::Message() << opens_each << is_rank);
+      const std::vector<std::size_t> kept = reads_of_saves(opens_each, is_rank, 1 << 20);
+      const std::vector<std::size_t> plain = reads_of_saves(opens_each, is_rank, 0);
+      EXPECT_EQ(kept[1], plain[1]);  // the first save keeps nothing
+      for (std::size_t i = 2; i < 9; ++i) EXPECT_LT(kept[i], plain[i]) << "step " << i + 1;
+      EXPECT_GT(plain[8] - kept[8], plain[2] - kept[2]);  // all payloads of the chain
     }
   }
+}
+
+// A state whose pages are large enough to be taken.
+TestState large_state(std::uint64_t step) {
+  TestState state;
+  for (const std::string name : {"a", "b"}) {
+    std::vector<std::byte> bytes(3 << 20);
+    codec::fill_trained_like(DType::f32, bytes, 1);
+    for (std::size_t i = 0; i < bytes.size(); i += 4 * (1 + step)) bytes[i] ^= static_cast<std::byte>(step);
+    state.add(name, DType::f32, std::move(bytes));
+  }
+  return state;
+}
+
+// The next saves keep nothing.
+TEST(StoreScale, ABaseThatTheSystemTookIsRead) {
+  const auto save = [](bool takes, std::vector<std::size_t>& reads) {
+    os::FakeFileSystem fake;
+    os::FaultyFileSystem files(fake);
+    const auto store = open_store(files, kTestRun, writing()).value();
+    std::vector<std::vector<std::byte>> written;
+    for (std::uint64_t step = 1; step <= 6; ++step) {
+      files.reset();
+      if (takes && step == 4) os::take_offered_pages();
+      EXPECT_TRUE(store->save(step, large_state(step).state(), kOneThread));
+      reads.push_back(reads_of_snapshots(files));
+      EXPECT_EQ(check_step(*store, step, large_state(step)), "");
+      const std::string path = fmt::format("{}/checkpoints/{:010}/shard-00000-of-00001.bsnap", kTestRun, step);
+      written.push_back(os::read_file(fake, path, 1 << 24).value());
+    }
+    return written;
+  };
+  std::vector<std::size_t> kept;
+  std::vector<std::size_t> taken;
+  EXPECT_EQ(save(false, kept), save(true, taken));
+  EXPECT_EQ(taken[2], kept[2]);
+  EXPECT_GT(taken[3], kept[3]);
+  EXPECT_EQ(taken[4], kept[4]);
+  EXPECT_GT(taken[5], kept[5]);
 }
 
 TEST(StoreScale, ReadingAChainReadsEachPayloadOnce) {

@@ -123,7 +123,6 @@ Result<void> Store::Impl::spare_waiting(std::uint64_t step, const store::CommitR
 Result<void> Store::Impl::settle_again() {
   sight_ = Sight::nothing;
   strays_removed_ = false;
-  cache_->forget_base();
   BITSNAP_TRY(settle());
   is_settled_ = true;
   return {};

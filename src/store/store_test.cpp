@@ -191,6 +191,7 @@ TEST(Store, WritesTheSameBytesWithTheBaseInMemory) {
   os::FakeFileSystem with_memory;
   os::FakeFileSystem without;
   StoreOptions options = writing();
+  options.base_memory_bytes = 0;
   const auto plain = open(without, options);
   options.base_memory_bytes = 1 << 26;
   const auto kept = open(with_memory, options);
@@ -245,6 +246,46 @@ TEST(Store, DistinguishesCheckpointsOfEqualContent) {
     }
     EXPECT_TRUE(store->verify()->damages.empty());
   }
+}
+
+// What is in memory says nothing of the file that later checkpoints need.
+TEST(Store, NoticesDamageOfABaseInMemory) {
+  os::FakeFileSystem files;
+  const std::string file = "/run/checkpoints/0000000003/shard-00000-of-00001.bsnap";
+  const auto store = open(files);
+  save_steps(*store, 1, 3);
+  std::vector<std::byte> bytes = os::read_file(files, file, 1 << 20).value();
+  bytes[70] ^= std::byte{1};  // of the first payload
+  files.plant(file, bytes);
+  const auto saved = store->save(4, TestState(4).state());
+  ASSERT_TRUE(saved) << saved.error().message();
+  ASSERT_TRUE(saved->damage);
+  EXPECT_EQ(saved->damage->kind(), ErrorKind::corrupt);
+  EXPECT_FALSE(saved->base);
+  EXPECT_EQ(check_step(*store, 4, TestState(4)), "");
+}
+
+// The shard that this process kept is not the one that was committed.
+TEST(Store, DoesNotCodeAgainstAShardOfAnotherAttempt) {
+  os::FakeFileSystem files;
+  StoreOptions options = writing();
+  options.access = StoreAccess::shared;
+  const auto store = open(files, options);
+  const auto other = open(files, options);
+  for (std::uint64_t step = 1; step <= 2; ++step) {
+    ASSERT_TRUE(store->save_shard(step, {0, 1, "a"}, TestState(step).state()));
+    ASSERT_TRUE(store->commit(step, 1, "a"));
+  }
+  ASSERT_TRUE(store->save_shard(3, {0, 1, "a"}, TestState(3).state()));
+  ASSERT_TRUE(other->save_shard(3, {0, 1, "b"}, TestState(30).state()));
+  ASSERT_TRUE(other->commit(3, 1, "b"));
+  ASSERT_TRUE(store->save_shard(4, {0, 1, "a"}, TestState(4).state()));
+  const auto committed = store->commit(4, 1, "a");
+  ASSERT_TRUE(committed && committed->checkpoint);
+  EXPECT_FALSE(committed->checkpoint->damage);
+  EXPECT_EQ(committed->checkpoint->base, std::optional<std::uint64_t>(3));
+  EXPECT_EQ(check_step(*store, 3, TestState(30)), "");
+  EXPECT_EQ(check_step(*store, 4, TestState(4)), "");
 }
 
 TEST(Store, DoesNotReferToRemovedFilesThatAreStillOpen) {
