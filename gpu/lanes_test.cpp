@@ -115,7 +115,7 @@ TEST_P(GpuLanes, CodeNothingForABlockOfOneSymbol) {
   expect_same(dtype(), elements);
 }
 
-// The chunks that gpu_check codes on a GPU: the CPU codes none of them.
+// The chunks that gpu_check codes.
 TEST_P(GpuLanes, CodeTheMixtureOfChunks) {
   for (std::size_t number = 0; number < 20; ++number) {
     if ((number % 3 != 2) != has_signs()) continue;

@@ -94,9 +94,9 @@ struct StoreOptions {
   std::vector<LossRule> first_loss = {};
   // Applied after each save and commit of this handle, if it has a rule; CheckpointInfo says what came of it.
   Retention retention = {};
-  // From its second save on, a handle keeps the newest state in memory if twice its size fits into this, so that the
-  // next save need not read and decode it. The system may take that memory back whenever it is short of it; the next
-  // save then reads the state from its files. 0 keeps nothing.
+  // From the second save of a run in this process on, its newest state stays in memory if twice its size fits into
+  // this, so that the next save need not decode it, also with another handle. The system may take that memory back
+  // whenever it is short of it; the next save then reads the state from its files. 0 keeps nothing.
   std::uint64_t base_memory_bytes = UINT64_MAX;
   std::uint64_t lock_wait_ms = 0;  // how long to wait for another writer before `busy`
   DecodeLimits limits = {};

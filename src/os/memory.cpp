@@ -1,7 +1,8 @@
-// Memory accounting from /proc/self/status.
+// Memory accounting from /proc/self/status, and pages by mmap() and madvise().
 #include "os/memory.hpp"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -44,7 +45,19 @@ void shrink_pages(Pages& pages, std::size_t size_bytes) noexcept {
 }
 
 #if defined(MADV_FREE) && defined(MADV_WIPEONFORK) && defined(MADV_HUGEPAGE)
+namespace {
+
+bool limits_addresses() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return true;
+  const std::optional<std::string> overcommit = read_text_file("/proc/sys/vm/overcommit_memory");
+  return overcommit && overcommit->starts_with('2');
+}
+
+}  // namespace
+
 Pages allocate_spare_pages(std::size_t size_bytes) noexcept {
+  if (limits_addresses()) return nullptr;
   Pages pages = allocate_pages(size_bytes);
   if (pages == nullptr || ::madvise(pages.get(), size_bytes, MADV_FREE) != 0) return nullptr;
   // A child that had the pages, too, would keep the system from taking them.

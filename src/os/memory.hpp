@@ -29,13 +29,14 @@ using Pages = std::unique_ptr<std::byte[], PageDeleter>;
 // Returns the pages after the first `size_bytes` (at least 1) to the system.
 void shrink_pages(Pages& pages, std::size_t size_bytes) noexcept;
 
+inline constexpr std::size_t kOfferedBytes = std::size_t{1} << 21;  // a huge page on most processors
 // Zeroed memory for what can be had again: the system may take pages of it back, see offer_pages(). A forked child
-// finds zeros. nullptr if there is none, or if the system cannot do that.
+// finds zeros. nullptr if there is none, if the system cannot do that, or if it limits addresses (RLIMIT_AS, strict
+// overcommitting), because it cannot take those back.
 [[nodiscard]] Pages allocate_spare_pages(std::size_t size_bytes) noexcept;
 // From now on, the system may take back any of the pages that lie whole within the range, without asking, until it is
 // written to again. A page that was taken reads as zeros, so what is read has to be checked. Precondition: the range
 // lies in spare pages.
-inline constexpr std::size_t kOfferedBytes = std::size_t{1} << 21;  // a huge page on most processors
 void offer_pages(std::byte* first, std::size_t size_bytes) noexcept;
 
 // From now on, the threads of this process share one heap, so that memory that one of them frees serves the others,

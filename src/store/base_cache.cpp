@@ -11,6 +11,7 @@
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "os/file_system.hpp"
+#include "os/process.hpp"
 #include "restore/open_snapshot.hpp"
 #include "store/published_file.hpp"
 
@@ -122,6 +123,14 @@ void BaseCache::set_limits(const Limits& limits) {
   const std::lock_guard lock(mutex_);
   limits_ = limits;
   trim();
+  const auto is_too_large = [&](const std::shared_ptr<os::Pages>& memory) {
+    return memory != nullptr && memory->get_deleter().size_bytes > limits_.decoded_bytes / 2;
+  };
+  if (is_too_large(spare_)) spare_ = nullptr;
+  if (is_too_large(base_memory_)) {
+    base_state_ = nullptr;
+    base_memory_ = nullptr;
+  }
 }
 
 BaseCache::Limits BaseCache::limits() const {
@@ -190,9 +199,9 @@ bool BaseCache::attach_decoded(const Snapshot& snapshot) const {
   return true;
 }
 
-std::unique_ptr<StateKeeper> BaseCache::make_keeper() {
+std::unique_ptr<StateKeeper> BaseCache::make_keeper(bool at_once) {
   const std::lock_guard lock(mutex_);
-  if (limits_.decoded_bytes == 0 || !has_saved_) return nullptr;
+  if (limits_.decoded_bytes == 0 || (!has_saved_ && !at_once)) return nullptr;
   if (saves_without_ > 0) {
     --saves_without_;
     return nullptr;
@@ -205,7 +214,8 @@ void BaseCache::keep_base(const Snapshot& snapshot, StateKeeper* keeper) {
   if (keeper != nullptr) kept = keeper->release();
   const std::lock_guard lock(mutex_);
   if (base_state_ != nullptr) {
-    if (base_state_->mismatches() > base_state_->found() / 4) saves_without_ = kSavesWithout;
+    const bool is_taken = 4 * base_state_->mismatches() > base_state_->found();
+    if (is_taken && kept_by_ == os::process_id()) saves_without_ = kSavesWithout;
     base_state_->release();
   }
   base_state_ = nullptr;
@@ -216,6 +226,17 @@ void BaseCache::keep_base(const Snapshot& snapshot, StateKeeper* keeper) {
     refer_to_decoded(snapshot.id(), base_state_);
   }
   has_saved_ = true;
+  kept_by_ = os::process_id();
+}
+
+std::uint64_t BaseCache::kept_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return base_memory_ == nullptr ? 0 : base_memory_->get_deleter().size_bytes;
+}
+
+bool BaseCache::has_saved() const {
+  const std::lock_guard lock(mutex_);
+  return has_saved_;
 }
 
 std::optional<BaseCache::Newest> BaseCache::newest() const {

@@ -2,10 +2,10 @@
 // base, and a restarted trainer gets its state back. The cache holds snapshot files and the files that these are coded
 // against, and refers to decoded chunks that are still in memory.
 //
-// A BaseCache owns its files, within a budget that also counts a file that is being written (Room). It refers weakly to
-// decoded chunks and open snapshots. A snapshot that the cache has opened stays readable after the cache drops its
-// files: it owns those that no disk has, and reads the others from the disk. It may outlive the cache. All functions
-// are thread-safe.
+// A BaseCache owns its files, within a budget that also counts a file that is being written (Room), and the decoded
+// state of the last save of a store without an agent. It refers weakly to other decoded states and to open snapshots. A
+// snapshot that the cache has opened stays readable after the cache drops its files: it owns those that no disk has,
+// and reads the others from the disk. It may outlive the cache. All functions are thread-safe.
 //
 // A snapshot's id is a hash of its content, so the cache holds a state that is saved twice only once. The cache neither
 // decodes nor verifies. docs/spec/engine.md, "What a save is coded against".
@@ -55,8 +55,6 @@ class BaseCache final : public BaseProvider {
     std::uint64_t free_bytes = 0;      // a file that is written leaves this much memory of the system free
     std::uint64_t decoded_bytes = 0;   // for the decoded base and the next one, see make_keeper(); 0: not kept
   };
-
-  // Returns how much memory the system has left.
 
   BaseCache() : BaseCache(Limits()) {}
   explicit BaseCache(const Limits& limits, const DecodeLimits& decode_limits = {},
@@ -116,12 +114,14 @@ class BaseCache final : public BaseProvider {
   bool attach_decoded(const Snapshot& snapshot) const;
 
   // Makes a keeper for the decoded bytes of the next save. A keeper gets half of `decoded_bytes`, because it gathers a
-  // state while the previous one is still read. Returns nullptr if `decoded_bytes` is 0, and for the first save: who
-  // has saved once will save again, but many programs save only once.
-  [[nodiscard]] std::unique_ptr<StateKeeper> make_keeper();
+  // state while the previous one is still read. Returns nullptr if `decoded_bytes` is 0, and for the first save,
+  // because many programs save only once, unless `at_once`.
+  [[nodiscard]] std::unique_ptr<StateKeeper> make_keeper(bool at_once);
   // Keeps the decoded bytes of `snapshot`, which the store has just written to disk, for the next save. `keeper` holds
   // them, and may be nullptr.
   void keep_base(const Snapshot& snapshot, StateKeeper* keeper);
+  [[nodiscard]] bool has_saved() const;            // whether keep_base() was called
+  [[nodiscard]] std::uint64_t kept_bytes() const;  // of the base that is kept
 
   struct Newest {
     std::uint64_t step = 0;
@@ -208,10 +208,12 @@ class BaseCache final : public BaseProvider {
   std::deque<Record> records_;  // in ascending order of steps
   std::uint64_t ages_ = 0;
   std::map<SnapshotId, std::weak_ptr<const restore::DecodedState>> decoded_;
-  // If the system took much of a base back, it is short of memory, and keeping the next one would only cost time.
+  // If the system took more than a quarter of a base back, it is short of memory, and keeping the next one would only
+  // cost time.
   static constexpr int kSavesWithout = 16;
   int saves_without_ = 0;  // how many more saves keep nothing
   bool has_saved_ = false;
+  std::int64_t kept_by_ = 0;  // the process that kept the base: a forked child has zeros in its place
   std::shared_ptr<restore::DecodedState> base_state_;
   std::shared_ptr<os::Pages> base_memory_;  // of base_state_
   std::shared_ptr<os::Pages> spare_;        // that of the previous base, to be reused

@@ -109,8 +109,8 @@ std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSa
         }
         std::shared_ptr<const Snapshot> snapshot = std::move(*opened);
         const bool is_in_memory = shard == own.shard && cache_->attach_decoded(*snapshot);
-        // The file is not read then, so damage has to be looked for. The agent looks for none.
-        if (is_in_memory && leaves_base_as_) {
+        // The file is not read then, so damage has to be looked for. An agent looks for none.
+        if (is_in_memory && hands_base_over_as_) {
           Result<void> checked = check_payloads(*snapshot, threads);
           if (!checked) {
             watch->failed = true;
@@ -211,7 +211,9 @@ Result<void> Store::Impl::encode_or_keyframe(store::PendingSave& save, const Wri
 
 Result<void> Store::Impl::encode(store::PendingSave& save, const State& state, const RunOptions& options,
                                  store::Destination destination) {
-  if (destination == store::Destination::disk && is_next_base(save)) save.keeper = cache_->make_keeper();
+  if (destination == store::Destination::disk && is_next_base(save)) {
+    save.keeper = cache_->make_keeper(settings_.base == BaseRule::keyframe);
+  }
   const auto write = [&](const SaveOptions& coding, save::BaseFinder* bases, os::WritableFile& file,
                          exec::Executor& executor) {
     return save::write_snapshot(state, coding, bases, save.keeper.get(), file, executor);

@@ -51,6 +51,7 @@ class Store::Impl {
 
   [[nodiscard]] const std::string& path() const noexcept { return layout_.root(); }
   [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
+  [[nodiscard]] const store::BaseCache& cache() const noexcept { return *cache_; }
   [[nodiscard]] const CodingSettings& settings() const noexcept { return settings_; }
   [[nodiscard]] bool is_durable() const noexcept { return directories_.is_durable(); }
 
@@ -316,9 +317,10 @@ class Store::Impl {
   // False after a change of a step has failed: then nobody knows whether the step is there, and whether it would be
   // after a crash. The next writing call finds out as opening does.
   bool is_settled_ = true;
-  std::optional<Error> broken_;                  // the failure after which the handle is unusable
-  std::shared_ptr<store::BaseCache> cache_;      // of an agent, or the handle's own
-  std::optional<store::RunKey> leaves_base_as_;  // for the next handle of this process; nullopt: it leaves none
+  std::optional<Error> broken_;              // the failure after which the handle is unusable
+  std::shared_ptr<store::BaseCache> cache_;  // of an agent, or the handle's own
+  // Under which name the next handle of this process finds it; nullopt: it is not the handle's own.
+  std::optional<store::RunKey> hands_base_over_as_;
 };
 
 namespace store {

@@ -70,9 +70,9 @@ Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const St
                                     store::BaseCache::Limits{.decoded_bytes = options.base_memory_bytes})) {}
 
 Store::Impl::~Impl() {
-  if (!leaves_base_as_) return;
+  if (!hands_base_over_as_) return;
   static_cast<void>(no_throw("store", [&]() -> Result<void> {
-    store::leave_base(*leaves_base_as_, std::move(cache_));
+    store::hand_over_base(*hands_base_over_as_, std::move(cache_));
     return {};
   }));
 }
@@ -110,11 +110,11 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
   }
   BITSNAP_ASSIGN(impl->run_, store::read_run_record(impl->file_system_, impl->layout_.run_record()));
   impl->settings_ = settings_of(options, impl->run_.settings);
-  if (is_own_cache && writes && options.base_memory_bytes > 0) {
-    impl->leaves_base_as_ = {&file_system, impl->run_.id};
-    if (std::shared_ptr<store::BaseCache> left = store::take_base(*impl->leaves_base_as_)) {
-      left->set_limits(impl->cache_->limits());
-      impl->cache_ = std::move(left);
+  if (is_own_cache && writes) {
+    impl->hands_base_over_as_ = {&file_system, impl->run_.id};
+    if (std::shared_ptr<store::BaseCache> earlier = store::take_over_base(*impl->hands_base_over_as_)) {
+      earlier->set_limits(impl->cache_->limits());
+      impl->cache_ = std::move(earlier);
     }
   }
   if (options.access == StoreAccess::write) {

@@ -265,6 +265,44 @@ TEST(Store, NoticesDamageOfABaseInMemory) {
   EXPECT_EQ(check_step(*store, 4, TestState(4)), "");
 }
 
+// Damage below the base is not looked for while the base is in memory.
+TEST(Store, ReadsTheFilesBelowABaseOnlyWithoutMemory) {
+  for (const bool keeps : {true, false}) {
+    os::FakeFileSystem files;
+    const std::string file = "/run/checkpoints/0000000001/shard-00000-of-00001.bsnap";
+    StoreOptions options = writing();
+    if (!keeps) options.base_memory_bytes = 0;
+    const auto store = open(files, options);
+    save_steps(*store, 1, 3);
+    std::vector<std::byte> bytes = os::read_file(files, file, 1 << 20).value();
+    bytes[70] ^= std::byte{1};
+    files.plant(file, bytes);
+    const auto saved = store->save(4, TestState(4).state());
+    ASSERT_TRUE(saved) << saved.error().message();
+    EXPECT_EQ(saved->damage.has_value(), !keeps);
+    EXPECT_FALSE(store->verify()->damages.empty());
+    EXPECT_EQ(check_step(*store, 4, TestState(4)).empty(), !keeps);
+  }
+}
+
+// The same run and process, another handle; what it may keep is its own affair.
+TEST(Store, HandsOverWhatTheNextHandleMayKeep) {
+  os::FakeFileSystem files;
+  const auto kept_bytes = [&](std::uint64_t base_memory_bytes) {
+    StoreOptions options = writing();
+    options.base_memory_bytes = base_memory_bytes;
+    return Store::Impl::of(*open(files, options)).cache().kept_bytes();
+  };
+  save_steps(*open(files), 1, 3);
+  EXPECT_GT(kept_bytes(UINT64_MAX), 0U);  // also of a handle that saves nothing
+  EXPECT_GT(kept_bytes(UINT64_MAX), 0U);
+  EXPECT_EQ(kept_bytes(100), 0U);
+  save_steps(*open(files), 4, 5);
+  EXPECT_GT(kept_bytes(UINT64_MAX), 0U);
+  EXPECT_EQ(kept_bytes(0), 0U);
+  EXPECT_EQ(kept_bytes(UINT64_MAX), 0U);
+}
+
 // The shard that this process kept is not the one that was committed.
 TEST(Store, DoesNotCodeAgainstAShardOfAnotherAttempt) {
   os::FakeFileSystem files;
