@@ -50,8 +50,11 @@ namespace {
 bool limits_addresses() noexcept {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return true;
-  const std::optional<std::string> overcommit = read_text_file("/proc/sys/vm/overcommit_memory");
-  return overcommit && overcommit->starts_with('2');
+  static const bool is_strict = [] {
+    const std::optional<std::string> overcommit = read_text_file("/proc/sys/vm/overcommit_memory");
+    return overcommit && overcommit->starts_with('2');
+  }();
+  return is_strict;
 }
 
 }  // namespace

@@ -220,8 +220,8 @@ TEST(CommitRecord, RejectsMissingKeysAndWrongTypes) {
         "/shards/0/raw_bytes", "/shards/0/depth", "/shards/0/references", "/shards/0/references/0/id",
         "/shards/0/references/0/step", "/shards/0/references/0/shard"}) {
     const std::string key = Json::json_pointer(place).back();
-    const Json kFaults[] = {kMissing, nullptr, true, "1", 1.5, Json::array(), Json::object()};
-    for (const Json& value : kFaults) {
+    const Json faults[] = {kMissing, nullptr, true, "1", 1.5, Json::array(), Json::object()};
+    for (const Json& value : faults) {
       if (value.type() == body.at(Json::json_pointer(place)).type()) continue;
       expect_refused(read_body(changed(body, {place, value, ""})), ErrorKind::corrupt, "'" + key + "'");
     }
@@ -241,7 +241,7 @@ TEST(CommitRecord, RejectsMissingKeysAndWrongTypes) {
 }
 
 TEST(CommitRecord, RejectsInvalidValues) {
-  const Fault kFaults[] = {
+  const Fault faults[] = {
       {"/step", 41, "names step 41, expected 40"},
       {"/step", -40, "'step'"},
       {"/time_unix_ms", std::numeric_limits<std::uint64_t>::max(), "'time_unix_ms'"},
@@ -277,7 +277,7 @@ TEST(CommitRecord, RejectsInvalidValues) {
       {"/shards/0/references/0/shard", -1, "'shard'"},
   };
   const Json body = body_of(full_record());
-  for (const Fault& fault : kFaults) expect_refused(read_body(changed(body, fault)), ErrorKind::corrupt, fault.message);
+  for (const Fault& fault : faults) expect_refused(read_body(changed(body, fault)), ErrorKind::corrupt, fault.message);
 }
 
 TEST(CommitRecord, AllowsTheMaximumNumberOfShards) {
@@ -339,7 +339,7 @@ TEST(CommitRecord, DoesNotReplaceAnExistingRecord) {
 ShardRecord shard_record() {
   const CommitRecord record = full_record();
   ShardRecord shard;
-  static_cast<CommitHeader&>(shard) = record;
+  static_cast<CommitHeader&>(shard) = static_cast<const CommitHeader&>(record);
   shard.shard = 1;
   shard.shards = 2;
   shard.file = record.shards[1];

@@ -16,8 +16,10 @@ Result<void> StateKeeper::begin(std::span<const StreamInfo> streams) {
   std::shared_ptr<os::Pages> memory = std::exchange(earlier.is_empty() ? spare_ : earlier.memory, nullptr);
   if (total == 0 || total > limit_bytes_) return {};
   // Memory that the system would take back at once costs time and gains none.
-  const auto available = probe_();
-  if (available && available->available_bytes / 2 < total + available->free_bytes() / 2) return {};
+  if (total >= kAskedBytes) {
+    const auto available = probe_();
+    if (available && available->available_bytes / 2 < total + available->free_bytes() / 2) return {};
+  }
   if (memory == nullptr || memory->get_deleter().size_bytes != total) {
     memory = nullptr;  // before there is more
     os::Pages pages = os::allocate_spare_pages(static_cast<std::size_t>(total));

@@ -42,6 +42,9 @@ class StateKeeper final : public save::StateTap {
   [[nodiscard]] KeptState release() noexcept;
 
  private:
+  // A state of fewer bytes is kept without asking the system, which takes longer.
+  static constexpr std::uint64_t kAskedBytes = std::uint64_t{1} << 22;
+
   // The number of the huge page that has this byte, of those that the memory touches.
   [[nodiscard]] std::size_t piece_of(const std::byte* at) const noexcept;
 

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "codec/trained_like_testing.hpp"
 #include "os/clock.hpp"
 #include "os/file_system_fake.hpp"
 #include "os/file_system_faulty.hpp"
