@@ -31,7 +31,7 @@ struct Samples {
     const SampleRuns* runs = nullptr;  // nullptr: of a chunk that the CPU has to code
     std::size_t first_block = 0;
     std::size_t blocks = 0;
-    std::size_t first_byte = 0;  // of what is gathered
+    std::size_t first_byte = 0;  // its place in `gathered`
     std::size_t bytes = 0;
   };
 

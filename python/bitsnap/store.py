@@ -64,9 +64,9 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         keep_every: those of steps that are multiples of this. If neither is given, all are kept. The files of a pruned
             checkpoint stay as long as others are coded against it.
         keep_labelled: then keep also those with a label.
-        keep_base: from the second save of this process on, keep the newest state in memory, about twice its size, so
-            that the next save need not decode it from the files. The system may take this memory back at any time. A
-            number limits it to that many bytes, and False keeps nothing. The files are the same.
+        keep_base: from the second save of a run in this process on, keep the newest state in memory, about twice its
+            size, so that the next save need not decode it from the files. The system may take this memory back at any
+            time. A number limits it to that many bytes, and False keeps nothing. The files are the same.
         read_only: only read. This needs no lock and no write permission, and works at any time.
         shared: this process saves checkpoints together with others, with save_shard() and commit().
         create: make the store if it does not exist; False raises NotFoundError.

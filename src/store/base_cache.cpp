@@ -220,8 +220,9 @@ void BaseCache::keep_base(const Snapshot& snapshot, StateKeeper* keeper) {
   }
   base_state_ = nullptr;
   spare_ = std::exchange(base_memory_, kept.memory);
-  if (kept.is_empty()) spare_ = nullptr;
-  if (!kept.is_empty()) {
+  if (kept.is_empty()) {
+    spare_ = nullptr;
+  } else {
     base_state_ = std::make_shared<restore::DecodedState>(snapshot, kept.streams, std::move(kept.memory));
     refer_to_decoded(snapshot.id(), base_state_);
   }
