@@ -30,7 +30,7 @@ from bitsnap._dcp_shards import Roles, check_given_names, results_of, shard_of
 from bitsnap._dcp_staging import OtherValueError, layout_of
 from bitsnap._engine_saves import Save
 from bitsnap._naming import checkpoint_id_of
-from bitsnap._options import PathLike
+from bitsnap._options import PathLike, is_url
 from bitsnap._packing import StateWithAdam
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap.checkpointer import Checkpointer
@@ -228,7 +228,7 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
         """Whether the id is a path in the file system."""
-        return "://" not in os.fspath(checkpoint_id)
+        return not is_url(checkpoint_id)
 
     def _check(self, plan: SavePlan, planner: SavePlanner) -> None:
         where = f"{self._saves._checkpointer.path}: step {self._step}"

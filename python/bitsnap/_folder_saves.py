@@ -153,7 +153,7 @@ def is_ours(folder: PathLike) -> bool:
 
 def snapshot_of(folder: PathLike) -> Snapshot:
     """The checkpoint of a folder, for reading. Raises as _path_checkpoints.snapshot_of() does."""
-    return paths.snapshot_of(Path(folder) / REFERENCE)
+    return paths.snapshot_of(absolute(folder) / REFERENCE)
 
 
 def newest_complete(folders: Sequence[Path], incomplete_because: Callable[[Path], str]) -> Path | None:

@@ -18,7 +18,7 @@ from bitsnap import _megatron_versions as versions
 from bitsnap._arguments import LARGEST_COUNT
 from bitsnap._engine_saves import Save
 from bitsnap._job_options import AgentOptions, MemoryOptions
-from bitsnap._options import PathLike
+from bitsnap._options import PathLike, local_path
 from bitsnap._pickled_values import Opaque
 from bitsnap._registry import register_value
 from bitsnap._together import raise_on_all
@@ -51,7 +51,7 @@ class LocalCheckpointManager:
 
     Raises:
         ImportError: megatron-core or nvidia-resiliency-ext is not installed.
-        UnsupportedError: there is a `repl_strategy`.
+        UnsupportedError: there is a `repl_strategy`, or the directory is a URL.
         BitsnapError: what bitsnap.Checkpointer raises, at the first call of a method.
     """
 
@@ -72,6 +72,7 @@ class LocalCheckpointManager:
                 "global checkpoints for the loss of a machine"
             )
         register_classes()
+        local_path(root_local_ckpt_dir)  # checks it
         self.root_local_ckpt_dir = root_local_ckpt_dir
         self.session_id = session_id
         self.repl_strategy = None

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from bitsnap._options import PathLike
+from bitsnap._options import PathLike, local_path
 
 # Words of frameworks before the number of a step; "100" alone is a step, too. A number behind any other word may be
 # that of something else, as in the name of a temporary directory.
@@ -24,8 +24,8 @@ class CheckpointId(NamedTuple):
 
 
 def checkpoint_id_of(path: PathLike) -> CheckpointId:
-    """The run and the step that a path names."""
-    whole = Path(os.path.abspath(os.fspath(path)))  # noqa: PTH100  resolve() would follow links
+    """The run and the step that a path names. Raises UnsupportedError if it is a URL."""
+    whole = Path(os.path.abspath(local_path(path)))  # noqa: PTH100  resolve() would follow links
     found = _STEP.fullmatch(whole.name)
     if found is None:
         return CheckpointId(whole, None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, SupportsIndex, TypeAlias
 
 from bitsnap._arguments import invalid
-from bitsnap.errors import ExistsError
+from bitsnap.errors import ExistsError, UnsupportedError
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Role: TypeAlias = Literal["weight", "master", "exp_avg", "exp_avg_sq", "other"]
@@ -19,9 +20,35 @@ Progress: TypeAlias = Callable[[int, int], object]
 # Files or directories that are searched for bases.
 Bases: TypeAlias = PathLike | Iterable[PathLike]
 
+# Of pathlib, "s3://bucket" has one slash. Other names that end in a colon may be those of local directories.
+_SCHEMES = (
+    "abfss?|adl|az|azure|cos|dbfs|file|ftps?|gcs|gs|hdfs|hf|https?|memory|msc|obs|oci|oss|s3[an]?|sftp|smb|ssh|tos|"
+    "viewfs|wasbs?|webdav|webhdfs"
+)
+_URL = re.compile(rf"[a-z][a-z0-9+.-]*://|(?:{_SCHEMES}):/", re.IGNORECASE)
+
+
+def is_url(path: PathLike) -> bool:
+    return _URL.match(os.fsdecode(path)) is not None
+
+
+def local_path(path: PathLike) -> str:
+    """The path as text. What takes a path calls this before it makes the path absolute, which would hide a URL.
+
+    Raises:
+        UnsupportedError: it is a URL.
+    """
+    text = os.fsdecode(path)
+    if is_url(text):
+        raise UnsupportedError(
+            f"{text}: bitsnap saves to local files only, and this is a URL; pass the path of a folder, such as one "
+            "where a bucket is mounted"
+        )
+    return text
+
 
 def native_path(path: PathLike) -> bytes:
-    native = os.fsencode(path)
+    native = os.fsencode(local_path(path))
     if b"\0" in native:
         raise invalid("path", f"must not contain a null character: {native!r}")
     return native
@@ -29,7 +56,7 @@ def native_path(path: PathLike) -> bytes:
 
 def absolute_path(path: PathLike, name: str) -> Path:
     """Absolute, so that a later change of the working directory has no effect."""
-    text = os.fsdecode(path)
+    text = local_path(path)
     if not text:
         raise invalid(name, "must not be empty")
     return Path(text).absolute()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from bitsnap._bitsnap import is_store
-from bitsnap._options import PathLike, native_path
+from bitsnap._options import PathLike, local_path, native_path
 from bitsnap.errors import CorruptError, NotFoundError, UnsupportedError
 from bitsnap.store import Store
 
@@ -48,7 +48,7 @@ class Reference(NamedTuple):
 
 
 def absolute(path: PathLike) -> Path:
-    return Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links
+    return Path(os.path.abspath(local_path(path)))  # noqa: PTH100  resolve() would follow links
 
 
 def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...]) -> None:

@@ -41,7 +41,7 @@ from bitsnap._folder_saves import (
     write_files,
 )
 from bitsnap._optimizer_states import named, names_of, numbered, restore_optimizer
-from bitsnap._options import PathLike
+from bitsnap._options import PathLike, local_path
 from bitsnap._path_checkpoints import RUN
 from bitsnap._pickled_values import Opaque
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
@@ -73,11 +73,12 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
 
         Raises:
             InvalidArgumentError: a value cannot be stored; the message names its place.
-            UnsupportedError: Accelerate uses FSDP, DeepSpeed, Megatron-LM or XLA.
+            UnsupportedError: Accelerate uses FSDP, DeepSpeed, Megatron-LM or XLA; or the folder is a URL.
             And what bitsnap.Store.save() raises.
         """
         _check(self)
         project = self.project_configuration
+        local_path(output_dir or self.project_dir or "")  # checks it before Accelerate makes a folder
         with ExitStack() as patches:
             # Accelerate deletes the folders of older checkpoints: not that of the newest committed one.
             if self._saves is not None and not self._saves.wait() and project.total_limit is not None:
@@ -97,6 +98,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             CorruptError, ...: the checkpoint is damaged.
         """
         _check(self)
+        local_path(input_dir or "")  # checks it
         if input_dir is None and self.project_configuration.automatic_checkpoint_naming:
             input_dir = _newest_complete(Path(self.project_dir) / "checkpoints")
         objects = self._custom_objects
@@ -239,9 +241,10 @@ def export(checkpoint: PathLike, folder: PathLike, *, opaque: Opaque = "refuse")
         NotFoundError: `checkpoint` is no checkpoint of bitsnap, or its run is not there.
         CorruptError, ...: the checkpoint is damaged.
     """
-    snapshot = snapshot_of(checkpoint)
-    with new_folder(Path(folder)) as made:
-        copy_others(Path(checkpoint), made)
+    source, target = Path(local_path(checkpoint)), Path(local_path(folder))
+    snapshot = snapshot_of(source)
+    with new_folder(target) as made:
+        copy_others(source, made)
         write_files(part_of(snapshot, "files", opaque), made)
         number = 0
         while (model := part_of(snapshot, _numbered("model", number), opaque)) is not None:

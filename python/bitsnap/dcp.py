@@ -53,7 +53,7 @@ from bitsnap._dcp_shards import Roles, check_given_names, paths_of, results_of, 
 from bitsnap._dcp_staging import StagedCopies
 from bitsnap._meetings import word_of_start
 from bitsnap._naming import checkpoint_id_of
-from bitsnap._options import PathLike, native_path
+from bitsnap._options import PathLike, is_url, local_path, native_path
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap.errors import (
     BusyError,
@@ -123,7 +123,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         keep_copy: bool = True,
     ) -> None:
         super().__init__()
-        self._path = path
+        self._path = _local(path)
         self._settings = settings_of(settings)
         self._adam = adam_for_many(adam)
         self._numbers = AdamSources()  # for the present save
@@ -174,7 +174,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
 
     def reset(self, checkpoint_id: PathLike | None = None) -> None:
         """Begins a save."""
-        self.checkpoint_id = self._path if checkpoint_id is None else checkpoint_id
+        self.checkpoint_id = self._path if checkpoint_id is None else _local(checkpoint_id)
         self._begin()
 
     def storage_meta(self) -> StorageMeta | None:
@@ -280,7 +280,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
         """Whether the id is a path in the file system."""
-        return "://" not in os.fspath(checkpoint_id)
+        return not is_url(checkpoint_id)
 
     def _begin(self) -> None:
         self._save_id = str(uuid.uuid4())
@@ -323,7 +323,7 @@ class StorageReader(TorchStorageReader):
 
     def __init__(self, path: PathLike | None = None, *, opaque: Opaque = "refuse", threads: int = 0) -> None:
         super().__init__()
-        self._path = path
+        self._path = _local(path)
         may_pickle(opaque)  # checks it
         self._opaque: Opaque = opaque
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
@@ -333,7 +333,7 @@ class StorageReader(TorchStorageReader):
 
     def reset(self, checkpoint_id: PathLike | None = None) -> None:
         """Begins a load."""
-        self.checkpoint_id = self._path if checkpoint_id is None else checkpoint_id
+        self.checkpoint_id = self._path if checkpoint_id is None else _local(checkpoint_id)
         self._load_id = str(uuid.uuid4())
         self._opened = None
 
@@ -374,7 +374,7 @@ class StorageReader(TorchStorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
         """Whether the id leads to a store."""
-        return is_store(native_path(checkpoint_id_of(checkpoint_id).run))
+        return not is_url(checkpoint_id) and is_store(native_path(checkpoint_id_of(checkpoint_id).run))
 
     def _checkpoint(self) -> OpenCheckpoint:
         if self._opened is None:
@@ -401,13 +401,14 @@ def to_torch_save(
         opaque, threads: as for StorageReader.
 
     Raises:
-        what dcp.load() raises: CheckpointException if the checkpoint does not exist or is damaged.
+        UnsupportedError: a path is a URL.
+        And what dcp.load() raises: CheckpointException if the checkpoint does not exist or is damaged.
     """
+    target = Path(local_path(torch_save_path))
     state: dict[str, Any] = {}
     reader = StorageReader(checkpoint_id, opaque=opaque, threads=threads)
     planner = _EmptyStateDictLoadPlanner()  # type: ignore[no-untyped-call]
     _load_state_dict(state, storage_reader=reader, planner=planner, no_dist=True)
-    target = Path(os.fsdecode(torch_save_path))
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     with temporary.open("xb") as file:
         try:
@@ -418,6 +419,13 @@ def to_torch_save(
         except BaseException:
             temporary.unlink()
             raise
+
+
+def _local(checkpoint_id: PathLike | None) -> PathLike | None:
+    """The checkpoint id. Raises UnsupportedError if it is a URL: on the calling rank, before DCP begins."""
+    if checkpoint_id is not None:
+        local_path(checkpoint_id)
+    return checkpoint_id
 
 
 def _pickled(value: Any) -> io.BytesIO:

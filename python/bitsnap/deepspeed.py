@@ -34,7 +34,7 @@ from bitsnap._deepspeed_files import LATEST, files_of, is_ours, latest_of, state
 from bitsnap._engine_saves import Save
 from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._naming import checkpoint_id_of
-from bitsnap._options import PathLike, Role
+from bitsnap._options import PathLike, Role, local_path
 from bitsnap._path_agents import tidy
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._references import refer, write_durably
@@ -90,12 +90,12 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         """Begins the checkpoint of a tag."""
         self._settle()
         self._info = info
-        self._folder = Path(os.path.abspath(info.save_dir)) / str(info.tag)  # noqa: PTH100
+        self._folder = Path(os.path.abspath(local_path(info.save_dir))) / str(info.tag)  # noqa: PTH100
         self._held = {}
 
     def save(self, state_dict: Any, path: PathLike) -> None:
         """Takes a state of the tag. What lies elsewhere, such as a 16-bit model for others to read, is torch.save's."""
-        target = Path(os.path.abspath(path))  # noqa: PTH100
+        target = Path(os.path.abspath(local_path(path)))  # noqa: PTH100
         if self._folder is not None and target.is_relative_to(self._folder):
             self._held[target.relative_to(self._folder).as_posix()] = state_dict
         else:
@@ -117,9 +117,10 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             CorruptError, TruncatedError: the file or the run is damaged.
         """
         self._settle()
-        if not is_ours(Path(path)):
+        file = Path(local_path(path))
+        if not is_ours(file):
             return torch.load(path, map_location=map_location, weights_only=False)
-        return _mapped(state_of(Path(path), self._options.opaque), map_location)
+        return _mapped(state_of(file, self._options.opaque), map_location)
 
     def is_decoupled(self) -> bool:
         """Whether an agent commits, while the training goes on."""
@@ -369,8 +370,9 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaq
         CorruptError, TruncatedError: the run is damaged.
     """
     may_pickle(opaque)  # checks it
-    tag = tag or latest_of(Path(save_dir))
-    source, folder = Path(save_dir) / tag, Path(target) / tag
+    tags, made = Path(local_path(save_dir)), Path(local_path(target))
+    tag = tag or latest_of(tags)
+    source, folder = tags / tag, made / tag
     if not (source / paths.FOLDER_REFERENCE).is_file():
         raise NotFoundError(f"{source}: there is no checkpoint of bitsnap")
     if folder.exists():
@@ -385,7 +387,7 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaq
             else:
                 shutil.copy2(path, copy)
         (Path(temporary) / "tag").rename(folder)
-    for script in Path(save_dir).glob("zero_to_*.py"):
+    for script in tags.glob("zero_to_*.py"):
         shutil.copy2(script, folder.parent)
     write_durably(folder.parent / LATEST, tag.encode())
     return folder

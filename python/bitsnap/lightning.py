@@ -28,7 +28,7 @@ from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
 from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._lightning_shards import ShardedCheckpoints, given_only
-from bitsnap._options import PathLike
+from bitsnap._options import PathLike, is_url
 from bitsnap._path_agents import AgentSaves
 from bitsnap._path_checkpoints import remove, save, snapshot_of
 from bitsnap._pickled_values import Opaque, may_pickle
@@ -117,7 +117,7 @@ class CheckpointIO:
         """
         if storage_options is not None:
             raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {storage_options!r}")
-        reference = _local(path)
+        reference = absolute(path)
         step = checkpoint.get("global_step", 0)
         step = step if isinstance(step, int) and step >= 0 else 0
         if self._agents is not None:
@@ -136,7 +136,7 @@ class CheckpointIO:
         Raises:
             BitsnapError: as load() does.
         """
-        reference = _local(path)
+        reference = absolute(path)
         if reference.is_file() and not may_be_reference(reference):
             stock = _fabrics()[0].plugins.TorchCheckpointIO()
             located = {} if map_location is None else {"map_location": map_location}
@@ -147,7 +147,7 @@ class CheckpointIO:
 
     def remove_checkpoint(self, path: PathLike) -> None:
         """Removes a checkpoint, and its step from the run. With an agent, the step leaves the run later."""
-        reference = _local(path)
+        reference = absolute(path)
         if reference.is_dir() and not reference.is_symlink():  # of a strategy that saves shards itself
             shutil.rmtree(reference)
         elif self._agents is None or not self._agents.remove(reference):
@@ -195,7 +195,7 @@ def sharded(
     _register_types()
     ShardedCheckpoints(
         strategy,
-        _local,
+        absolute,
         settings=settings_of(settings),
         opaque=opaque,
         timeout=timeout,
@@ -220,7 +220,7 @@ def load(path: PathLike, *, map_location: Any = None, opaque: Opaque = "refuse",
         InvalidArgumentError: a value is pickled and `opaque` is "refuse"; or a tag is not registered.
     """
     _register_types()
-    reference = _local(path)
+    reference = absolute(path)
     if reference.is_file() and not may_be_reference(reference):
         raise InvalidArgumentError(f"{reference} is no checkpoint of bitsnap; torch.load() may read it")
     state: dict[str, Any] = load_state(
@@ -240,8 +240,8 @@ def export(path: PathLike, target: PathLike, *, opaque: Opaque = "refuse") -> No
     Raises:
         BitsnapError: as load() does.
     """
-    state = load(path, opaque=opaque)
     written = absolute(target)
+    state = load(path, opaque=opaque)
     if may_be_reference(written):
         raise InvalidArgumentError(f"{written} is a checkpoint of bitsnap; export it to another path")
     temporary = written.with_name(f"{written.name}.tmp")
@@ -276,17 +276,10 @@ def uninstall() -> None:
 
 
 def _load_either(stock: Any, path: Any, map_location: Any = None, weights_only: bool | None = None) -> Any:
-    is_path = isinstance(path, str | os.PathLike) and "://" not in os.fspath(path)
+    is_path = isinstance(path, str | os.PathLike) and not is_url(path)
     if is_path and may_be_reference(Path(path)):
         return load(path, map_location=map_location)
     return stock(path, map_location=map_location, **given_only(weights_only))
-
-
-def _local(path: PathLike) -> Path:
-    text = os.fspath(path)
-    if "://" in text:
-        raise UnsupportedError(f"{text}: bitsnap saves to local files only, and this is a URL")
-    return absolute(path)
 
 
 def _device_of(map_location: Any) -> Device | None:

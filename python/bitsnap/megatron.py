@@ -39,7 +39,7 @@ from bitsnap._megatron_local import LocalCheckpointManager as LocalCheckpointMan
 from bitsnap._megatron_pairs import note_weights, together
 from bitsnap._megatron_saves import FolderSave
 from bitsnap._megatron_shards import OpenCheckpoint, Options, Shard
-from bitsnap._options import PathLike
+from bitsnap._options import PathLike, local_path
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.settings import settings_of
@@ -151,7 +151,7 @@ def convert(
     """
     may_pickle(opaque)  # checks it
     options = Options(settings_of(settings), opaque, threads=number_of(threads, "threads", LARGEST_COUNT))
-    return convert_all(Path(source), Path(target), options)
+    return convert_all(Path(local_path(source)), Path(local_path(target)), options)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -51,7 +51,7 @@ from bitsnap._folder_saves import (
     write_files,
 )
 from bitsnap._optimizer_states import named, names_of, numbered, restore_optimizer
-from bitsnap._options import PathLike
+from bitsnap._options import PathLike, local_path
 from bitsnap._pickled_values import Opaque
 from bitsnap.errors import InvalidArgumentError
 
@@ -89,7 +89,8 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     _raised_limit = 0  # by how much save_total_limit is larger until this save ends
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
-        """As Trainer.train()."""
+        """As Trainer.train(). Raises UnsupportedError if the output directory is a URL."""
+        local_path(self.args.output_dir)
         if resume_from_checkpoint is True:
             resume_from_checkpoint = self._newest_complete() or True
         try:
@@ -322,7 +323,7 @@ def export(
         InvalidArgumentError: a model is needed.
         CorruptError, ...: the checkpoint is damaged.
     """
-    source, target = Path(checkpoint), Path(folder)
+    source, target = Path(local_path(checkpoint)), Path(local_path(folder))
     snapshot = snapshot_of(source)
     with new_folder(target) as made:
         copy_others(source, made)

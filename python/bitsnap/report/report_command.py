@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bitsnap import errors
-from bitsnap._options import PathLike
+from bitsnap._options import PathLike, local_path
 from bitsnap._text import printable
 from bitsnap.report.report_data import CommandFailed, gather
 from bitsnap.report.report_page import check_packages, check_target, render, write_whole
@@ -45,17 +45,18 @@ def write_report(
         ExistsError: the file exists and `overwrite` is False.
         InvalidArgumentError: the output is not a regular file.
         NotFoundError: plotly or Jinja2 is not installed, the run has no checkpoint, or the output has no folder.
+        UnsupportedError: a path is a URL.
         OSError: the page could not be written.
         CommandFailed: the command bitsnap could not read the run, and printed why.
     """
     check_packages()
-    target = Path(output)
+    target = Path(local_path(output))
     check_target(target, overwrite)
     if (betas is None) != (eps is None):
         raise errors.InvalidArgumentError("betas and eps belong together, and one of them is missing")
     adam = None if betas is None or eps is None else (f"{betas[0]},{betas[1]}", str(eps))
-    times = None if timings is None else Path(timings)
-    data = gather(Path(run), steps=steps, shard=shard, timings=times, adam=adam)
+    times = None if timings is None else Path(local_path(timings))
+    data = gather(Path(local_path(run)), steps=steps, shard=shard, timings=times, adam=adam)
     write_whole(target, render(data, title))
 
 
