@@ -19,6 +19,7 @@ from bitsnap._adam import AdamOfState
 from bitsnap._arguments import milliseconds_of
 from bitsnap._bitsnap import SaveState
 from bitsnap._copies_beside import Copies
+from bitsnap._savable_steps import SavableSteps
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 
 Stage: TypeAlias = Literal["copying", "skipped", "staged", "memory", "persisted", "failed"]
@@ -224,8 +225,11 @@ class Save:
 class Saves:
     """All saves of an engine that may still make progress."""
 
-    def __init__(self, native: _bitsnap.Engine, timeout_ms: int, on_progress: OnProgress | None) -> None:
+    def __init__(
+        self, native: _bitsnap.Engine, steps: SavableSteps, timeout_ms: int, on_progress: OnProgress | None
+    ) -> None:
         self.native = native
+        self.steps = steps
         self.timeout_ms = timeout_ms
         self.is_let_go = False
         self._on_progress = on_progress
@@ -310,6 +314,8 @@ class Saves:
                     self._note_failure(save)
                 elif save._state.stage == "skipped":
                     self._unwarned.append(f"step {save.step} was skipped: {save._why_skipped}")
+                elif save._state.stage == "persisted":
+                    self.steps.note_persisted(save.step)
 
     def wait_in_memory(self, seconds: float) -> None:
         """Waits until no save is merely staged. For signal handlers: takes no lock, and looks for no agent."""
@@ -343,6 +349,8 @@ class Saves:
 
     def _note_failure(self, save: Save) -> None:
         self._unraised.append(save)
+        if isinstance(save.error, InvalidArgumentError):
+            self.steps.note_refused()
         self._unwarned.append(f"step {save.step} was not saved: {save.error}")
 
     def call_when_over(self, save: Save, function: DoneCallback) -> bool:

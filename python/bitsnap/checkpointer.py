@@ -27,6 +27,7 @@ from bitsnap._ranks import Ranks
 from bitsnap._reading import Device
 from bitsnap._registry import registration_of
 from bitsnap._restoring import Restored, Restoring
+from bitsnap._savable_steps import SavableSteps
 from bitsnap.agents import agent_status
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, MemoryWarning
 from bitsnap.settings import may_lose, settings_of
@@ -136,7 +137,7 @@ class Checkpointer:
             wait_ms=timeout_ms,
             **options,
         )
-        self._saves = Saves(native, timeout_ms, on_progress)
+        self._saves = Saves(native, SavableSteps(Path(os.fsdecode(native.path))), timeout_ms, on_progress)
         self._memory_note = ""  # what the last MemoryWarning said
         has_one_agent = not session or self._ranks.world_size == 1
         self._restoring = Restoring(native, self.path, self._ranks, timeout_ms, has_one_agent)
@@ -222,8 +223,9 @@ class Checkpointer:
 
         Raises:
             InvalidArgumentError: a value of the state cannot be stored; the message names its place, as in
-                ``state['optimizer']['state'][0]``. Or the checkpointer was closed, or belongs to the process that this
-                one was forked from.
+                ``state['optimizer']['state'][0]``. Or the store has the step or a later one, for example because
+                restore() was forgotten. Or the checkpointer was closed, or belongs to the process that this one was
+                forked from.
             TypeError: an argument has the wrong type.
             And what `state` raises. Nothing else: a training continues without a checkpoint.
         """
@@ -235,6 +237,7 @@ class Checkpointer:
         begin = time.perf_counter()
         self._saves.copies.wait()
         self._warn_of_failures()
+        self._saves.steps.check(number)
         packed = self._packed(state, roles, masters, metadata, consent)
         save = Save(self._saves, number, persist, packed.adam)
         save.began -= time.perf_counter() - begin
@@ -339,7 +342,10 @@ class Checkpointer:
         }
         if step is not None:
             return self._restoring.step(number_of(step, "step"), options, bool(fallback))
-        return self._restoring.newest(options, bool(fallback))
+        restored = self._restoring.newest(options, bool(fallback))
+        if restored is not None:
+            self._saves.steps.note_restored(restored.step)
+        return restored
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until no save of this process makes further progress.

@@ -98,13 +98,10 @@ os.kill(os.getpid(), 9)
 def test_errors_are_those_of_the_future(jobs: Jobs) -> None:
     saves = AgentSaves(jobs(timeout=10.0))
     begin(saves, 5, state_of(5), checkpoint_id=jobs.path / "step-5").result()
-    with pytest.raises(CheckpointException, match="step must be greater than 5"):
+    with pytest.raises(CheckpointException, match=r"step 4 cannot be saved: .* has the checkpoint of step 5"):
         begin(saves, 4, state_of(4)).result()
     lone = {**state_of(6), "lone": {"buffer": bytearray()}}
-    with (
-        pytest.warns(bitsnap.BackgroundSaveWarning, match="step 4 was not saved"),
-        pytest.raises(CheckpointException, match=r"lone\.buffer.*bytearray"),
-    ):
+    with pytest.raises(CheckpointException, match=r"lone\.buffer.*bytearray"):
         begin(saves, 6, lone).result()
     with pytest.raises(bitsnap.InvalidArgumentError, match=r"step-8' is not the checkpoint .* saves step 7 of"):
         begin(saves, 7, state_of(7), checkpoint_id=jobs.path / "step-8").result()

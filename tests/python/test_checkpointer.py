@@ -137,6 +137,7 @@ def test_close_raises_what_failed_unless_something_else_does(jobs: Jobs) -> None
 
     def end_badly() -> None:
         with jobs() as again:
+            assert again.restore() is not None
             failed(again)
             raise KeyError("mine")
 

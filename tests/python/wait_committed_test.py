@@ -15,6 +15,7 @@ import pytest
 
 import bitsnap
 from bitsnap._committed import _error_of
+from bitsnap._savable_steps import SavableSteps
 from python.checkpointer_jobs import Jobs, paused, saved
 from python.processes import finish_script, start_script
 from python.run_states import state_of
@@ -97,7 +98,8 @@ def test_when_the_time_is_over_the_error_says_what_is_there(jobs: Jobs, tmp_path
             bitsnap.wait_committed(tmp_path / "other", 3, 0, job=jobs.job)
 
 
-def test_a_step_that_failed_raises_the_error_of_the_save(jobs: Jobs) -> None:
+def test_a_step_that_failed_raises_the_error_of_the_save(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SavableSteps, "check", lambda *_: None)  # as if another process saved step 5
     with jobs() as checkpointer:
         saved(checkpointer, 5, state_of(5)).result()
         with paused(jobs.agent()):

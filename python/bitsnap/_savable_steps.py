@@ -1,0 +1,67 @@
+"""Which steps a Checkpointer can save: a run with newer steps takes no older one, and the agent finds out too late."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from bitsnap._arguments import invalid
+from bitsnap.errors import BitsnapError
+from bitsnap.store import Store
+
+
+class SavableSteps:
+    """Refuses steps that cannot become checkpoints, before a training saves for hours without a checkpoint.
+
+    Not refused is the step that was restored or saved last, and after restore() has chosen a step, those that it had to
+    skip: the training goes on, and the next steps can be saved.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._has_chosen = False  # restore() has chosen the step that the training continues from
+        self._first = 0  # the lowest step that may be saved, as far as is known without a look at the store
+        self._look()
+
+    def note_restored(self, step: int) -> None:
+        """restore() has chosen this step by itself."""
+        self._has_chosen = True
+        self._first = step
+
+    def note_persisted(self, step: int) -> None:
+        self._first = max(self._first, step)
+
+    def note_refused(self) -> None:
+        """A save has failed: another process may have saved newer steps since."""
+        self._has_to_look = True
+
+    def check(self, step: int) -> None:
+        """Raises InvalidArgumentError if the run has this step or a later one, and nothing says that this is known."""
+        if self._has_to_look:
+            self._look()
+        if step >= self._first:
+            return
+        newest = self._newest()
+        if newest is None or step > newest:  # the store was rolled back, or cannot be read now
+            self._first = step
+            return
+        run = shlex.quote(str(self._path))
+        raise invalid(
+            "step",
+            f"{step} cannot be saved: {self._path} has the checkpoint of step {newest}, and steps only increase. To "
+            "continue that training, call restore() before the first save, and train from the step after the restored "
+            f"one. To continue from an earlier step, run `bitsnap agent stop {run}` and `bitsnap rollback {run} --to "
+            "STEP`. For another training, pass the path of another directory",
+        )
+
+    def _look(self) -> None:
+        self._has_to_look = False
+        newest = None if self._has_chosen else self._newest()
+        if newest is not None:
+            self._first = max(self._first, newest + 1)
+
+    def _newest(self) -> int | None:
+        try:
+            return Store(self._path, read_only=True, create=False).latest()
+        except BitsnapError:  # which the save or the restore reports
+            return None
