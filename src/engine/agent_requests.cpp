@@ -124,6 +124,8 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
     const std::string prefix = fmt::format("a{:016x}", os::random_u64());
     job_ = std::make_unique<Job>(files_, hello.store, hello.world_size, hello.session, prefix, threads);
   }
+  // The agent outlives trainers, and its files are those of the one that is here.
+  os::use_umask_of(connections_.at(token)->watch.process());
   job_->attempts.note_hello(hello.rank);
   decisions_.note_hello(hello.rank);
   std::unique_ptr<AgentRank>& rank = ranks_[hello.rank];

@@ -5,22 +5,35 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/try.hpp"
 #include "os/descriptor_posix.hpp"
 #include "os/errno_error.hpp"
+#include "os/text_file.hpp"
 
 namespace bitsnap::os {
 
 std::int64_t process_id() noexcept { return ::getpid(); }
 
 std::uint32_t user_id() noexcept { return ::geteuid(); }
+
+void use_umask_of(std::int64_t process) {
+  const std::optional<std::string> status = read_text_file("/proc/" + std::to_string(process) + "/status");
+  const std::optional<std::string_view> line = status ? find_line(*status, "Umask:\t") : std::nullopt;
+  unsigned mask = 0;
+  if (!line || std::from_chars(line->data(), line->data() + line->size(), mask, 8).ec != std::errc()) return;
+  static_cast<void>(::umask(static_cast<mode_t>(mask)));
+}
 
 Result<void> lower_io_priority() {
   constexpr int kIoOfThread = 1;                      // IOPRIO_WHO_PROCESS

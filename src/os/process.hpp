@@ -15,6 +15,10 @@ namespace bitsnap::os {
 // The effective user.
 [[nodiscard]] std::uint32_t user_id() noexcept;
 
+// From now on, new files and directories get the permissions that they would get from another process of this user: its
+// umask applies. Changes nothing if /proc does not tell it.
+void use_umask_of(std::int64_t process);
+
 // Lowers the priority for CPUs and disks: adds `nice_increment` to the niceness, and selects the batch scheduler and
 // the lowest best-effort I/O priority. Applies to the calling thread and the threads that it starts later, for good:
 // only a privileged thread may undo it. Returns what the system refused, which callers may ignore.

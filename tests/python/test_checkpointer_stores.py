@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ import pytest
 
 import bitsnap
 from python.checkpointer_jobs import Jobs, saved
-from python.processes import in_fork
+from python.processes import in_fork, run_script
 from python.run_states import state_of
 from python.same_bits import assert_same
 
@@ -151,3 +152,19 @@ def test_states_stay_in_memory_while_the_disk_is_full(jobs: Jobs, tmp_path: Path
         assert saved(checkpointer, 2, state_of(2)).wait_persisted()
         checkpointer.close()
         bitsnap.stop_agent(job=jobs.job)
+
+
+def test_files_get_the_permissions_of_the_trainer_that_is_there(jobs: Jobs) -> None:
+    script = """
+import os, sys, bitsnap
+os.umask(int(sys.argv[1], 8))
+checkpointer = bitsnap.Checkpointer(sys.argv[2], job=bitsnap.JobOptions(name=sys.argv[3]),
+                                    agent=bitsnap.AgentOptions(threads=1, linger=60.0))
+checkpointer.save(int(sys.argv[4]), {"a": 1})
+checkpointer.close()
+"""
+    for step, (mask, mode) in enumerate([("077", 0o600), ("002", 0o664), ("027", 0o640)], start=1):
+        run_script(script, mask, jobs.path, jobs.job, step)
+        files = [path for path in (jobs.path / "checkpoints" / f"{step:010d}").iterdir() if path.is_file()]
+        assert files
+        assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {mode}, mask
