@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 _NEVER = 1 << 30
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may save at any point
 _users = 0
 _thresholds = (0, 0, 0)  # as they were before the first user
 
@@ -25,7 +25,7 @@ def without_collection() -> Iterator[None]:
     """
     global _users, _thresholds
     with _lock:
-        if _users == 0:
+        if _users == 0 and gc.get_threshold()[0] != _NEVER:
             _thresholds = gc.get_threshold()
             gc.set_threshold(_NEVER, *_thresholds[1:])
         _users += 1
@@ -46,7 +46,7 @@ def _restore() -> None:
 def _start_anew() -> None:
     """In a forked child, which has none of the other threads."""
     global _lock, _users
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     if _users > 0:
         _users = 0
         _restore()

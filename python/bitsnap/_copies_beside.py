@@ -65,15 +65,14 @@ class Copies:
                     self._changed.wait(left)
         return not self._copies
 
-    def end(self, seconds: float) -> bool:
-        """Steps wait no more. Returns whether no thread copies any more, for which it waits as long."""
+    def end(self, seconds: float) -> None:
+        """Steps wait no more. Waits until no thread copies any more, up to that long."""
         if self._hook is not None:
             self._hook.remove()
         is_done = self.wait(time.monotonic() + seconds)
         thread = self._last
         if is_done and thread is not None and thread.ident is not None and thread is not threading.current_thread():
             thread.join(seconds)
-        return is_done
 
     def _run(self, copy: _Copy) -> None:
         with self._changed:

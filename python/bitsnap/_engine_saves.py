@@ -338,14 +338,10 @@ class Saves:
         watcher = self._watcher
         if watcher is not None and watcher is not threading.current_thread():
             watcher.join(_LONGEST_JOIN)
-            if watcher.is_alive():
-                # It is still in on_progress and keeps its references, which is not a leak of the extension.
-                _bitsnap.warn_of_leaks(False)
         self.refresh()
         self.is_let_go = True
         self.native.close()
-        if not self.copies.end(_LONGEST_JOIN):
-            _bitsnap.warn_of_leaks(False)  # of what that thread uses
+        self.copies.end(_LONGEST_JOIN)
 
     def _note_failure(self, save: Save) -> None:
         self._unraised.append(save)

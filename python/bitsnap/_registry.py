@@ -64,7 +64,7 @@ def _buffer(content: tuple[bytes, int]) -> io.BytesIO:
 # Known without a registration, which may replace it.
 _KNOWN = Registration("io.BytesIO", io.BytesIO, lambda value: (value.getvalue(), value.tell()), _buffer)
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may import a module that registers values
 _by_tag: dict[str, Registration] = {}
 _by_type: dict[type, Registration] = {}
 _changes = 0

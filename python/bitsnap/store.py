@@ -284,7 +284,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
                 state cannot be stored, and the message names its place, as in ``state['optimizer']['state'][0]``; or
                 first moments are rounded and a value of Adam is missing; or the store is read_only.
             BusyError: the process that this one was forked from holds the store; or, in a shared store, another process
-                prunes or rolls back.
+                prunes or rolls back; or a signal handler or a callback of a call that changes the store called this.
             IoError: the files could not be written.
             CancelledError: `progress` returned False.
             BitsnapError: older checkpoints could not be removed. The message says that the new one is saved.

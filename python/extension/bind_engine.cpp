@@ -21,6 +21,7 @@
 #include <bitsnap/engine.hpp>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "python_error.hpp"
 #include "python_source.hpp"
 #include "report_class.hpp"
@@ -40,26 +41,9 @@ struct HeldEngine {
   std::unique_ptr<Engine> engine;
 };
 
-// The innermost call of this thread; the engine asks it whether to end.
-thread_local RunContext* current = nullptr;
-// The engine that is in an exclusive call on this thread. A signal handler must not start another one.
-thread_local const HeldEngine* busy_with = nullptr;
-
-template <typename T>
-class Scoped {
- public:
-  Scoped(T& place, T value) : place_(place), before_(std::exchange(place, value)) {}
-  Scoped(const Scoped&) = delete;
-  Scoped& operator=(const Scoped&) = delete;
-  ~Scoped() { place_ = before_; }
-
- private:
-  T& place_;
-  T before_;
-};
-
 bool is_interrupted(const std::atomic<bool>& is_closed) {
-  return is_closed.load(std::memory_order_relaxed) || (current != nullptr && !current->go_on());
+  RunContext* const context = RunContext::innermost();
+  return is_closed.load(std::memory_order_relaxed) || (context != nullptr && !context->go_on());
 }
 
 struct PyEngine {
@@ -78,16 +62,19 @@ struct PyEngine {
     std::shared_ptr<HeldEngine> engine = std::exchange(held, nullptr);
     if (engine == nullptr) return;
     engine->is_closed.store(true, std::memory_order_relaxed);
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     engine.reset();
   }
 
-  // Runs work(engine) -> Result<T> and raises its error. Exclusive calls wait for each other.
+  // Runs work(engine) -> Result<T> and raises its error.
   template <typename Work>
-  auto call(RunContext& context, bool is_exclusive, Work&& work) const {
+  auto call(RunContext& context, Work&& work) const {
     const std::shared_ptr<HeldEngine> engine = in_use();
-    return context.call([&] { return run(context, *engine, is_exclusive, work); });
+    return context.call([&] { return run(context, *engine, work); });
   }
+
+  // What exclusive calls take, which wait for each other.
+  [[nodiscard]] std::string turn() const { return std::to_string(reinterpret_cast<std::uintptr_t>(held.get())); }
 
   [[nodiscard]] std::shared_ptr<HeldEngine> in_use() const {
     if (held == nullptr) raise(Error(ErrorKind::invalid_argument, path + ": the checkpointer has been closed"));
@@ -96,14 +83,12 @@ struct PyEngine {
 
   // The same without the GIL, for a handle that the caller keeps.
   template <typename Work>
-  auto run(RunContext& context, HeldEngine& engine, bool is_exclusive, Work&& work) const
-      -> decltype(work(*engine.engine)) {
-    if (is_exclusive && busy_with == &engine) {
+  auto run(const RunContext& context, HeldEngine& engine, Work&& work) const -> decltype(work(*engine.engine)) {
+    if (context.waits_for_itself()) {
       return tl::unexpected(
-          Error(ErrorKind::busy, path + ": called by a signal handler during another call of the checkpointer"));
+          Error(ErrorKind::busy,
+                path + ": called by a signal handler or a callback during another call of the checkpointer"));
     }
-    const Scoped<RunContext*> scope(current, &context);
-    const Scoped<const HeldEngine*> exclusive(busy_with, is_exclusive ? &engine : busy_with);
     auto result = work(*engine.engine);
     if (!result && result.error().kind() == ErrorKind::cancelled && engine.is_closed.load()) {
       return tl::unexpected(
@@ -154,7 +139,6 @@ PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std:
   // The engine is destroyed before `is_closed`, which it reads.
   options.interrupted = [engine = held.get()] { return is_interrupted(engine->is_closed); };
   RunContext context{nb::none()};
-  const Scoped<RunContext*> scope(current, &context);
   held->engine = context.call([&] { return Engine::attach(options); });
   return {std::move(held)};
 }
@@ -162,12 +146,12 @@ PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std:
 // A failure does not end a training: the result has the error, except for invalid arguments, which the caller can fix.
 SaveState save_step(const PyEngine& self, std::uint64_t step, const TensorTable& tensors, const TensorData& data,
                     const ValueTree* tree, std::vector<std::pair<std::string, std::string>> metadata, bool persist) {
-  RunContext context{nb::none()};
+  RunContext context(nb::none(), self.turn());
   const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
   const std::shared_ptr<HeldEngine> held = self.in_use();
   return context.call([&] {
     Result<SaveState> saved =
-        self.run(context, *held, true, [&](Engine& engine) { return engine.save(step, state, persist); });
+        self.run(context, *held, [&](Engine& engine) { return engine.save(step, state, persist); });
     if (saved || saved.error().kind() == ErrorKind::invalid_argument) return saved;
     return Result<SaveState>(
         SaveState{.step = step, .stage = SaveStage::failed, .persist = persist, .error = std::move(saved).error()});
@@ -176,48 +160,48 @@ SaveState save_step(const PyEngine& self, std::uint64_t step, const TensorTable&
 
 void reserve(const PyEngine& self, const TensorTable& tensors, const TensorData& data, const ValueTree* tree,
              std::vector<std::pair<std::string, std::string>> metadata) {
-  RunContext context{nb::none()};
+  RunContext context(nb::none(), self.turn());
   const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
-  self.call(context, true, [&](Engine& engine) { return engine.reserve(state); });
+  self.call(context, [&](Engine& engine) { return engine.reserve(state); });
 }
 
 SaveState look(const PyEngine& self, std::uint64_t ticket) {
   RunContext context{nb::none()};
-  return self.call(context, false, [&](Engine& engine) { return engine.look(ticket); });
+  return self.call(context, [&](Engine& engine) { return engine.look(ticket); });
 }
 
 SaveState wait(const PyEngine& self, std::uint64_t ticket, std::string_view stage, std::uint64_t timeout_ms,
                bool is_urgent) {
   const SaveStage wanted = to_stage(stage);
   RunContext context{nb::none()};
-  return self.call(context, false, [&](Engine& engine) { return engine.wait(ticket, wanted, timeout_ms, is_urgent); });
+  return self.call(context, [&](Engine& engine) { return engine.wait(ticket, wanted, timeout_ms, is_urgent); });
 }
 
 void wait_all(const PyEngine& self, std::uint64_t timeout_ms) {
   RunContext context{nb::none()};
-  self.call(context, false, [&](Engine& engine) { return engine.wait_all(timeout_ms); });
+  self.call(context, [&](Engine& engine) { return engine.wait_all(timeout_ms); });
 }
 
 std::vector<RestorableStep> steps(const PyEngine& self, std::uint64_t timeout_ms) {
-  RunContext context{nb::none()};
-  return self.call(context, true, [&](Engine& engine) { return engine.steps(timeout_ms); });
+  RunContext context(nb::none(), self.turn());
+  return self.call(context, [&](Engine& engine) { return engine.steps(timeout_ms); });
 }
 
 Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::string& attempt, std::uint64_t timeout_ms,
                          bool in_place) {
-  RunContext context{nb::none()};
-  return self.call(context, true, [&](Engine& engine) { return engine.restore(step, attempt, timeout_ms, in_place); });
+  RunContext context(nb::none(), self.turn());
+  return self.call(context, [&](Engine& engine) { return engine.restore(step, attempt, timeout_ms, in_place); });
 }
 
 void persist_earlier(const PyEngine& self, std::uint64_t step, const std::string& attempt, std::uint64_t timeout_ms) {
-  RunContext context{nb::none()};
-  self.call(context, true, [&](Engine& engine) { return engine.persist_earlier(step, attempt, timeout_ms); });
+  RunContext context(nb::none(), self.turn());
+  self.call(context, [&](Engine& engine) { return engine.persist_earlier(step, attempt, timeout_ms); });
 }
 
 template <typename Number>
 Number number_of(const PyEngine& self, Number (Engine::*getter)() const noexcept) {
   const std::shared_ptr<HeldEngine> engine = self.in_use();
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   return (engine->engine.get()->*getter)();
 }
 
@@ -295,7 +279,7 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("memory_note",
                    [](const PyEngine& self) {
                      const std::shared_ptr<HeldEngine> held = self.in_use();
-                     const nb::gil_scoped_release release;  // a call of the engine may hold its lock
+                     const GilRelease release;  // a call of the engine may hold its lock
                      return held->engine->memory_note();
                    })
       .def("save", &save_step, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),

@@ -19,6 +19,7 @@
 #include <bitsnap/snapshot.hpp>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "parallel_pieces.hpp"
 #include "python_error.hpp"
 #include "python_source.hpp"
@@ -260,7 +261,7 @@ void bind_reading(nb::module_& module) {
       "scatter",
       [](std::uintptr_t address, std::uint64_t size_bytes, const StridedTuple& target) {
         const StridedMemory memory = strided_memory(target);
-        const nb::gil_scoped_release release;
+        const GilRelease release;
         memory.write(0, memory_at(address, size_bytes));
       },
       nb::arg("address"), nb::arg("size_bytes"), nb::arg("target"));

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -22,6 +24,7 @@
 #include <bitsnap/store.hpp>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "python_error.hpp"
 #include "python_source.hpp"
 #include "run_context.hpp"
@@ -38,6 +41,7 @@ constexpr std::uint64_t kLockSliceMs = 100;
 struct PyStore {
   std::shared_ptr<Store> store;  // nullptr: closed
   std::string path;
+  std::string real_path;  // what writing calls take: no two of them run at once, with whichever handles
 
   [[nodiscard]] std::shared_ptr<Store> in_use() const {
     if (store == nullptr) raise(Error(ErrorKind::invalid_argument, path + ": the store has been closed"));
@@ -52,6 +56,11 @@ struct PyStore {
   template <typename Work>
   auto call(Work&& work) const {
     RunContext context{nb::none()};
+    return call(context, work);
+  }
+  template <typename Work>
+  auto write(Work&& work) const {
+    RunContext context(nb::none(), real_path);
     return call(context, work);
   }
 };
@@ -99,23 +108,33 @@ PyStore open_store(nb::bytes path, std::string_view access, bool create, const C
   options.settings = settings;
   options.retention = {.keep_last = keep_last, .keep_every = keep_every, .keep_labelled = keep_labelled};
   options.base_memory_bytes = base_memory_bytes;
+  // The innermost call of this thread is that of the handle.
+  options.interrupted = [] {
+    RunContext* const context = RunContext::innermost();
+    return context != nullptr && (context->waits_for_itself() || !context->go_on());
+  };
   const std::string directory = to_path(path);
+  std::error_code failure;
+  std::string real_path = std::filesystem::weakly_canonical(directory, failure).string();
+  if (failure) real_path = directory;
   // A shared store takes the lock in each call, which waits; any other takes it here.
   if (options.access == StoreAccess::shared) {
     options.lock_wait_ms = wait_ms;
     wait_ms = 0;
   }
-  return {call_in_slices(wait_ms, kLockSliceMs,
-                         [&](std::uint64_t slice_ms, bool) {
-                           if (options.access != StoreAccess::shared) options.lock_wait_ms = slice_ms;
-                           return Store::open(directory, options);
-                         }),
-          directory};
+  return {call_in_slices(
+              wait_ms, kLockSliceMs,
+              [&](std::uint64_t slice_ms, bool) {
+                if (options.access != StoreAccess::shared) options.lock_wait_ms = slice_ms;
+                return Store::open(directory, options);
+              },
+              options.access == StoreAccess::read ? std::string() : real_path),
+          directory, real_path};
 }
 
 void close(PyStore& self) {
   std::shared_ptr<Store> store = std::exchange(self.store, nullptr);
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   store.reset();
 }
 
@@ -123,7 +142,7 @@ CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, const Te
                                const TensorData& data, const ValueTree* tree,
                                std::vector<std::pair<std::string, std::string>> metadata, const FileItems& files,
                                std::vector<std::string> labels, bool replace, unsigned threads, nb::object progress) {
-  RunContext context(std::move(progress));
+  RunContext context(std::move(progress), self.real_path);
   const RunOptions options{usable_threads(threads), context.progress()};
   const CommitOptions commit{.labels = std::move(labels), .replace = replace, .files = to_files(files)};
   const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
@@ -159,7 +178,7 @@ class ProgressOfTwo {
 CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, PyFolderState& folder,
                                       const std::optional<AdamNumbers>& adam, std::vector<std::string> labels,
                                       unsigned threads, nb::object progress) {
-  RunContext context(std::move(progress));
+  RunContext context(std::move(progress), self.real_path);
   ProgressOfTwo parts(context.progress());
   const RunOptions save_options{usable_threads(threads), parts.first()};
   const RunOptions check_options{usable_threads(threads), parts.second()};
@@ -177,7 +196,7 @@ SaveSummary save_shard(const PyStore& self, std::uint64_t step, const TensorTabl
                        const ValueTree* tree, std::vector<std::pair<std::string, std::string>> metadata,
                        std::uint32_t shard, std::uint32_t shards, std::string attempt, bool replace, unsigned threads,
                        nb::object progress) {
-  RunContext context(std::move(progress));
+  RunContext context(std::move(progress), self.real_path);
   const RunOptions options{usable_threads(threads), context.progress()};
   const ShardPlace place{shard, shards, std::move(attempt)};
   const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
@@ -189,7 +208,7 @@ CommitOutcome commit(const PyStore& self, std::uint64_t step, std::uint32_t shar
                      std::vector<std::string> labels, bool replace) {
   const CommitOptions options{
       .labels = std::move(labels), .replace = replace, .metadata = std::move(metadata), .files = to_files(files)};
-  CommitOutcome outcome = self.call([&](Store& store) { return store.commit(step, shards, attempt, options); });
+  CommitOutcome outcome = self.write([&](Store& store) { return store.commit(step, shards, attempt, options); });
   if (outcome.checkpoint) raise_prune_error(*outcome.checkpoint);
   return outcome;
 }
@@ -203,11 +222,11 @@ nb::typed<nb::dict, nb::str, nb::bytes> files(const PyStore& self, std::uint64_t
 }
 
 void label(const PyStore& self, std::uint64_t step, const std::vector<std::string>& labels) {
-  self.call([&](Store& store) { return store.label(step, labels); });
+  self.write([&](Store& store) { return store.label(step, labels); });
 }
 
 void unlabel(const PyStore& self, const std::string& label) {
-  self.call([&](Store& store) { return store.unlabel(label); });
+  self.write([&](Store& store) { return store.unlabel(label); });
 }
 
 std::uint64_t find_label(const PyStore& self, const std::string& label) {
@@ -253,7 +272,7 @@ void read_boxes(const PyStore& self, std::uint64_t step, const std::vector<BoxIt
 PruneReport prune(const PyStore& self, std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
                   std::vector<std::uint64_t> keep, bool keep_labelled, const std::string& reencode, bool dry_run,
                   unsigned threads, nb::object progress) {
-  RunContext context(std::move(progress));
+  RunContext context(std::move(progress), self.real_path);
   PruneOptions options;
   options.reencode = to_reencode(reencode);
   options.dry_run = dry_run;
@@ -264,7 +283,7 @@ PruneReport prune(const PyStore& self, std::optional<std::uint64_t> keep_last, s
 
 PruneReport remove_steps(const PyStore& self, const std::vector<std::uint64_t>& steps, const std::string& reencode,
                          bool dry_run, unsigned threads, nb::object progress) {
-  RunContext context(std::move(progress));
+  RunContext context(std::move(progress), self.real_path);
   PruneOptions options;
   options.reencode = to_reencode(reencode);
   options.dry_run = dry_run;
@@ -273,7 +292,7 @@ PruneReport remove_steps(const PyStore& self, const std::vector<std::uint64_t>& 
 }
 
 RollbackReport rollback(const PyStore& self, std::uint64_t step) {
-  return self.call([&](Store& store) { return store.rollback(step); });
+  return self.write([&](Store& store) { return store.rollback(step); });
 }
 
 StoreVerification verify_store(const PyStore& self, bool decode, std::vector<std::uint64_t> steps, unsigned threads,

@@ -24,6 +24,8 @@ namespace nb = nanobind;
 NB_MODULE(_bitsnap, module) {
   using namespace bitsnap;
 
+  // What is alive at the end, because a thread or another module holds it, is no leak that a user can mend.
+  nb::set_leak_warnings(false);
   module.doc() = "Bindings of libbitsnap; use the package bitsnap.";
   module.attr("FORMAT_VERSION") = kFormatVersion;
   module.def("version", &version);

@@ -14,6 +14,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "gil.hpp"
 #include "python_value.hpp"
 
 namespace nb = nanobind;
@@ -30,7 +31,7 @@ class OwnedMemory {
   OwnedMemory(const OwnedMemory&) = delete;
   OwnedMemory& operator=(const OwnedMemory&) = delete;
   ~OwnedMemory() {
-    const nb::gil_scoped_acquire gil;
+    const GilAcquire gil;
     owner_.reset();
   }
 
@@ -49,7 +50,7 @@ class LazyTensor {
   LazyTensor(const LazyTensor&) = delete;
   LazyTensor& operator=(const LazyTensor&) = delete;
   ~LazyTensor() {
-    const nb::gil_scoped_acquire gil;
+    const GilAcquire gil;
     make_.reset();
   }
 
@@ -65,7 +66,8 @@ class LazyTensor {
   Result<std::shared_ptr<const OwnedMemory>> acquire() {
     const std::lock_guard lock(mutex_);
     if (memory_ == nullptr) {
-      const nb::gil_scoped_acquire gil;
+      const GilAcquire gil;
+      const RunContext::Callback callback(context_);
       try {
         const nb::object made = make_();
         memory_ = std::make_shared<const OwnedMemory>(nb::object(made[0]), nb::cast<std::uintptr_t>(made[1]));
@@ -101,7 +103,7 @@ class DeviceCopies {
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;
   ~DeviceCopies() {
-    const nb::gil_scoped_acquire gil;
+    const GilAcquire gil;
     tensors_.reset();
   }
 
@@ -109,7 +111,8 @@ class DeviceCopies {
   void add(nb::handle tensor) { tensors_.append(tensor); }
 
   Result<void> copy(std::span<const std::span<std::byte>> to) const {
-    const nb::gil_scoped_acquire gil;
+    const GilAcquire gil;
+    const RunContext::Callback callback(context_);
     try {
       nb::list memory;
       for (const auto& each : to) {
@@ -125,11 +128,12 @@ class DeviceCopies {
 
   // The deleter drops what Python returned.
   std::shared_ptr<void> pin(std::span<std::byte> memory) const {
-    const nb::gil_scoped_acquire gil;
+    const GilAcquire gil;
+    const RunContext::Callback callback(context_);
     try {
       nb::object made = tensors_[0].attr("pin")(reinterpret_cast<std::uintptr_t>(memory.data()), memory.size());
       return {made.release().ptr(), [](PyObject* object) {
-                const nb::gil_scoped_acquire dropping;
+                const GilAcquire dropping;
                 Py_DECREF(object);
               }};
     } catch (nb::python_error& exception) {

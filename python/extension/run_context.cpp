@@ -37,10 +37,14 @@ void note_fork() noexcept {
   if (threads_were_used.load(std::memory_order_relaxed)) threads_are_lost.store(true, std::memory_order_relaxed);
 }
 
-RunContext::RunContext(nb::object progress) : progress_(std::move(progress)), has_progress_(!progress_.is_none()) {
+thread_local RunContext* RunContext::innermost_ = nullptr;
+
+RunContext::RunContext(nb::object progress, std::string takes)
+    : takes_(std::move(takes)), progress_(std::move(progress)), has_progress_(!progress_.is_none()) {
   // Checked before the work begins, not at the first call of the function.
   if (has_progress_ && PyCallable_Check(progress_.ptr()) == 0)
     throw nb::type_error("progress must be a function or None");
+  innermost_ = this;
 }
 
 void RunContext::keep(nb::python_error exception) {
@@ -55,16 +59,26 @@ void RunContext::raise_kept() {
   throw std::move(exception);
 }
 
+void RunContext::raise_busy_with_itself() const {
+  raise(Error(ErrorKind::busy, takes_ +
+                                   ": this very thread is using the store: a signal handler or a callback, such as "
+                                   "progress=, cannot change it before the call that it interrupts has returned"));
+}
+
 bool RunContext::on_progress(std::uint64_t done, std::uint64_t total) {
+  const bool is_end = done >= total;
+  return call_back(is_end, has_progress_ && (is_end || is_due(next_report_, kReportInterval)), done, total);
+}
+
+bool RunContext::call_back(bool is_end, bool report, std::uint64_t done, std::uint64_t total) {
   if (stopped_.load(std::memory_order_relaxed)) return false;
   // Python runs signal handlers in its main thread, which also works and soon calls this.
-  const bool is_end = done >= total;
   const bool check_signals =
       std::this_thread::get_id() == caller_ && (is_end || is_due(next_signal_check_, kSignalInterval));
-  const bool report = has_progress_ && (is_end || is_due(next_report_, kReportInterval));
   if (!check_signals && !report) return true;
 
-  const nb::gil_scoped_acquire gil;
+  const GilAcquire gil;
+  const Callback callback(*this);
   try {
     if (check_signals && PyErr_CheckSignals() != 0) throw nb::python_error();
     if (report && progress_(done, total).is(nb::handle(Py_False))) stopped_.store(true, std::memory_order_relaxed);

@@ -8,14 +8,17 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
 
 #include <nanobind/nanobind.h>
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>
 
+#include "gil.hpp"
 #include "python_error.hpp"
 
 namespace bitsnap::python {
@@ -30,8 +33,35 @@ void note_fork() noexcept;
 // Lives on the stack of the call; made and destroyed with the GIL held.
 class RunContext {
  public:
-  // `progress` is None or a function of (done bytes, total bytes); False cancels.
-  explicit RunContext(nanobind::object progress);
+  // `progress` is None or a function of (done bytes, total bytes); False cancels. `takes` names what no other call may
+  // have at the same time, such as a store; empty: nothing.
+  explicit RunContext(nanobind::object progress, std::string takes = {});
+  RunContext(const RunContext&) = delete;
+  RunContext& operator=(const RunContext&) = delete;
+  ~RunContext() { innermost_ = outer_; }
+
+  // The innermost call of this thread, or that whose callback runs on this thread; nullptr: none.
+  [[nodiscard]] static RunContext* innermost() noexcept { return innermost_; }
+
+  // Whether a signal handler or a callback of a call made this one, which takes the same: it would wait for itself.
+  [[nodiscard]] bool waits_for_itself() const noexcept {
+    for (const RunContext* each = outer_; each != nullptr; each = each->outer_) {
+      if (!takes_.empty() && each->takes_ == takes_) return true;
+    }
+    return false;
+  }
+
+  // While it exists, this thread runs a callback of the call, whichever thread made that.
+  class Callback {
+   public:
+    explicit Callback(RunContext& context) noexcept : before_(std::exchange(innermost_, &context)) {}
+    Callback(const Callback&) = delete;
+    Callback& operator=(const Callback&) = delete;
+    ~Callback() { innermost_ = before_; }
+
+   private:
+    RunContext* const before_;
+  };
 
   // For RunOptions and SaveOptions; must not outlive this.
   [[nodiscard]] Progress progress() {
@@ -39,7 +69,7 @@ class RunContext {
   }
 
   // False after a signal handler raised or the call was ended otherwise. Callers that wait check it regularly.
-  [[nodiscard]] bool go_on() { return on_progress(0, 1); }
+  [[nodiscard]] bool go_on() { return call_back(false, false, 0, 0); }
 
   // Keeps the first exception of a callback for call() to raise, and ends the operation soon. Needs the GIL.
   void keep(nanobind::python_error exception);
@@ -49,16 +79,23 @@ class RunContext {
   auto call(Work&& work) {
     using Returned = std::invoke_result_t<Work>;
     Returned result = [&] {
-      const nanobind::gil_scoped_release release;
+      const GilRelease release;
       return work();
     }();
     raise_kept();
+    if (!result && result.error().kind() == ErrorKind::cancelled && waits_for_itself()) raise_busy_with_itself();
     return value_or_raise(std::move(result));
   }
 
  private:
   bool on_progress(std::uint64_t done, std::uint64_t total);
+  bool call_back(bool is_end, bool report, std::uint64_t done, std::uint64_t total);
   void raise_kept();
+  [[noreturn]] void raise_busy_with_itself() const;
+
+  static thread_local RunContext* innermost_;
+  RunContext* const outer_ = innermost_;
+  const std::string takes_;
 
   const std::thread::id caller_ = std::this_thread::get_id();
   const nanobind::object progress_;
@@ -70,10 +107,10 @@ class RunContext {
 };
 
 // Calls work(milliseconds, is_first) -> Result<T>, which waits that long, at most `slice_ms`, until it is not busy or
-// the time is over. Checks for signals between the calls.
+// the time is over. Checks for signals between the calls. `takes`: as for RunContext.
 template <typename Work>
-auto call_in_slices(std::uint64_t timeout_ms, std::uint64_t slice_ms, Work&& work) {
-  RunContext context{nanobind::none()};
+auto call_in_slices(std::uint64_t timeout_ms, std::uint64_t slice_ms, Work&& work, std::string takes = {}) {
+  RunContext context(nanobind::none(), std::move(takes));
   const auto start = std::chrono::steady_clock::now();
   return context.call([&] {
     for (bool is_first = true;; is_first = false) {

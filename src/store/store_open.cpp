@@ -186,7 +186,8 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   if (options_.access == StoreAccess::read) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: the store was opened read-only", layout_.root()));
   }
-  store::WriteGuard guard{turn_.take(), nullptr};
+  store::WriteGuard guard;
+  BITSNAP_ASSIGN(guard.turn, turn_.take(options_.interrupted));
   if (broken_) return tl::unexpected(*broken_);
   if (lock_ != nullptr) {
     // If somebody removed or replaced the lock file, another writer can take the lock.
@@ -220,6 +221,9 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
     const std::uint64_t waited_ms = (os::monotonic_ns() - start) / 1'000'000;
     if (lock.error().kind() != ErrorKind::busy || waited_ms >= wait_ms) {
       return tl::unexpected(std::move(lock).error());
+    }
+    if (options_.interrupted && options_.interrupted()) {
+      return fail(ErrorKind::cancelled, fmt::format("{}: interrupted while waiting for the lock", layout_.root()));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kLockPollMs, wait_ms - waited_ms)));
   }

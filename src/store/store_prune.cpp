@@ -324,7 +324,7 @@ void Store::Impl::apply_retention(CheckpointInfo& info, const RunOptions& option
 Result<store::WriteGuard> Store::Impl::begin_pruning(const PruneOptions& options) {
   store::WriteGuard guard;
   if (options.dry_run) {
-    guard.turn = turn_.take();
+    BITSNAP_ASSIGN(guard.turn, turn_.take(options_.interrupted));
     if (lock_ == nullptr) sight_ = Sight::nothing;
   } else {
     BITSNAP_ASSIGN(guard, begin_writing(os::LockKind::exclusive));

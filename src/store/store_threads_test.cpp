@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/try.hpp"
 #include "os/temporary_directory_testing.hpp"
 #include "store/run_testing.hpp"
 #include "store/store_impl.hpp"
@@ -178,6 +179,37 @@ TEST(StoreThreads, WriteShardsConcurrently) {
     readers.stop();
     EXPECT_EQ(second->steps()->back(), kSteps / 2);
     EXPECT_TRUE(second->verify()->damages.empty());
+  }
+}
+
+// The function is asked at once, and again and again until the other writer is done.
+TEST(StoreThreads, ACallThatWaitsEndsWhenItIsInterrupted) {
+  const os::TemporaryDirectory directory;
+  open(directory / "run", StoreAccess::write);
+  for (const bool waits_for_lock : {true, false}) {
+    std::atomic<int> asked = 0;
+    StoreOptions options = options_for(StoreAccess::shared);
+    options.interrupted = [&asked] { return ++asked == 3; };
+    const auto store = Store::open(directory / "run", options);
+    ASSERT_TRUE(store) << store.error().message();
+    const auto holder = waits_for_lock ? open(directory / "run", StoreAccess::write) : nullptr;
+    const TestState state(1);
+    const auto save = [&](const Progress& progress) {
+      return (*store)->save_shard(1, {0, 1, "a"}, state.state(), {1, progress});
+    };
+    Result<SaveSummary> waiting = fail(ErrorKind::internal, "was not called");
+    if (waits_for_lock) {
+      waiting = save(nullptr);
+    } else {
+      const auto saved = save([&](std::uint64_t, std::uint64_t) {
+        if (asked == 0) waiting = save(nullptr);
+        return true;
+      });
+      EXPECT_TRUE(saved) << saved.error().message();
+    }
+    ASSERT_FALSE(waiting);
+    EXPECT_EQ(waiting.error().kind(), ErrorKind::cancelled) << waiting.error().message();
+    EXPECT_EQ(asked, 3);
   }
 }
 
