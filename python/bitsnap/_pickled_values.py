@@ -6,11 +6,15 @@ alone: only unpickled() runs them, and only load() with consent calls it.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from bitsnap import _dtypes
 from bitsnap._arguments import invalid, text_of
 from bitsnap.errors import InvalidArgumentError
 
@@ -43,13 +47,42 @@ def type_name(kind: type) -> str:
 
 def pickled(value: Any, where: Callable[[], str]) -> bytes:
     """Raises InvalidArgumentError if pickle cannot store the value either."""
+    kind = pickle.Pickler if _dtypes.loaded_torch() is None else _torch_pickler()
+    file = io.BytesIO()
     try:
-        return pickle.dumps(value, _PROTOCOL)
+        kind(file, _PROTOCOL).dump(value)
     except Exception as error:
         raise InvalidArgumentError(
             f"{where()} is of type {type_name(type(value))} and cannot be stored, not even pickled: "
             f"{type(error).__name__}: {error}"
         ) from error
+    return file.getvalue()
+
+
+@functools.cache
+def _torch_pickler() -> type[pickle.Pickler]:
+    """Pickles what holds tensors in the dtypes that torch has had no storage class for since 2.1, such as float8.
+
+    torch pickles their storages in a way that it cannot read.
+    """
+    torch = _dtypes.import_torch()
+
+    class Pickler(pickle.Pickler):
+        def __init__(self, file: io.BytesIO, protocol: int) -> None:
+            super().__init__(file, protocol)
+            self._of_tensors: set[int] = set()
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                with contextlib.suppress(RuntimeError, NotImplementedError):  # it has no storage
+                    self._of_tensors.add(value.untyped_storage()._cdata)
+            if type(value) is not torch.UntypedStorage:
+                return NotImplemented
+            typed = torch.TypedStorage(wrap_storage=value, dtype=torch.uint8, _internal=True)
+            # The function of torch that makes such a tensor expects a typed storage.
+            return typed.__reduce__() if value._cdata in self._of_tensors else (getattr, (typed, "_untyped_storage"))
+
+    return Pickler
 
 
 def check_consent(value: PickledValue, may_unpickle: bool, where: str) -> None:

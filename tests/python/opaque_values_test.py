@@ -137,6 +137,44 @@ def test_what_cannot_be_unpickled_is_named_by_its_place(tmp_path: Path) -> None:
         bitsnap.load(tmp_path / "a.bsnap", opaque="pickle")
 
 
+BITS = torch.arange(16, dtype=torch.uint8).repeat(8)
+NEW_DTYPES = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2", "complex32"]
+NEW_DTYPES += ["uint16", "uint32", "uint64", "bits8", "bits16"]
+HELD: dict[str, Any] = {
+    **{name: BITS.view(getattr(torch, name)) for name in NEW_DTYPES if hasattr(torch, name)},
+    "a parameter": torch.nn.Parameter(BITS.view(torch.float8_e5m2), requires_grad=False),
+    "no bytes": torch.empty(2, 3, dtype=torch.uint16, device="meta"),
+    "a storage": BITS.untyped_storage(),
+    "conjugated": torch.view_as_complex(torch.arange(8.0).reshape(4, 2)).conj(),
+    "fields": np.array([(1, 2)], dtype=[("a", "<f4"), ("b", "<i8")]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")
+@pytest.mark.parametrize("name", HELD)
+def test_tensors_in_pickled_objects_are_read_again_in_every_dtype(tmp_path: Path, name: str) -> None:
+    bitsnap.save(tmp_path / "a.bsnap", {"a": Own([HELD[name], HELD[name]])}, opaque="pickle")
+    first, second = bitsnap.load(tmp_path / "a.bsnap", opaque="pickle")["a"].x
+    assert first is second
+    assert type(first) is type(HELD[name])
+    assert getattr(first, "dtype", None) == getattr(HELD[name], "dtype", None)
+    if name in NEW_DTYPES or name == "a parameter":
+        assert torch.equal(first.view(torch.uint8), BITS)
+    elif isinstance(first, torch.Tensor):
+        assert (first.layout, first.device) == (HELD[name].layout, HELD[name].device)
+        assert repr(first) == repr(HELD[name])
+    else:
+        assert bytes(first) == bytes(HELD[name])
+
+
+def test_views_in_a_pickled_object_share_their_memory_again(tmp_path: Path) -> None:
+    whole = BITS.view(torch.float8_e5m2)
+    bitsnap.save(tmp_path / "a.bsnap", {"a": Own([whole[:64], whole[64:]])}, opaque="pickle")
+    first, second = bitsnap.load(tmp_path / "a.bsnap", opaque="pickle")["a"].x
+    assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+    assert torch.equal(torch.cat([first.view(torch.uint8), second.view(torch.uint8)]), BITS)
+
+
 def test_another_word_is_refused(tmp_path: Path) -> None:
     with pytest.raises(bitsnap.InvalidArgumentError, match='opaque must be "refuse" or "pickle", got \'yes\''):
         bitsnap.save(tmp_path / "a.bsnap", 1, opaque="yes")  # type: ignore[arg-type]
