@@ -12,7 +12,7 @@ import io
 import pathlib
 import re
 import threading
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -33,7 +33,7 @@ _TAG = re.compile(r"[A-Za-z0-9._:/+-]{1,128}")
 _BUILT_IN: frozenset[type] = frozenset(
     (
         *(type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset),
-        *(OrderedDict, defaultdict, Counter, argparse.Namespace, np.ndarray),
+        *(OrderedDict, defaultdict, Counter, deque, argparse.Namespace, np.ndarray),
         *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone),
         *(pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath),
     )

@@ -7,7 +7,7 @@ Its tensors may lie in other memory, and its other values may have changed. A pl
 from __future__ import annotations
 
 import argparse
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -213,13 +213,15 @@ class _Values:
 
 
 class _Sequence:
-    __slots__ = ("_items", "_kind")
+    __slots__ = ("_items", "_kind", "_longest")
 
-    def __init__(self, kind: Any, items: list[_Node]) -> None:
-        self._kind, self._items = kind, items
+    def __init__(self, kind: Any, items: list[_Node], longest: int | None) -> None:
+        self._kind, self._items, self._longest = kind, items, longest
 
     def match(self, value: Any, plan: StatePlan) -> None:
         if type(value) is not self._kind or len(value) != len(self._items):
+            raise StructureChangedError
+        if self._kind is deque and value.maxlen != self._longest:
             raise StructureChangedError
         for item, node in zip(value, self._items, strict=True):
             node.match(item, plan)
@@ -341,6 +343,9 @@ def _registered_node(
 
 
 def _sequence_node(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Sequence | None:
+    kind = type(value)
+    if kind is deque:
+        encoded = encoded.content[1]
     items = encoded if isinstance(encoded, list) else list(encoded)
 
     def setter(position: int) -> Replace | None:
@@ -349,7 +354,8 @@ def _sequence_node(value: Any, encoded: Any, entries: _Planned, replace: Replace
     nodes = [_node_with_tensors(item, items[i], entries, setter(i)) for i, item in enumerate(value)]
     if all(node is None for node in nodes):
         return None
-    return _Sequence(type(value), [node or _Values(items[i], setter(i)) for i, node in enumerate(nodes)])
+    longest = value.maxlen if kind is deque else None
+    return _Sequence(kind, [node or _Values(items[i], setter(i)) for i, node in enumerate(nodes)], longest)
 
 
 def _mapping_node(value: Any, encoded: Any, entries: _Planned, replace: Replace | None) -> _Mapping | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -30,6 +30,7 @@ from bitsnap._typed_values import (
     StoredValue,
     encode_container,
     encode_leaf,
+    encode_sequence,
     encode_set,
     factory_name,
     is_mapping,
@@ -53,7 +54,9 @@ _NOT_STORABLE = "not_storable"
 # Are their own encoding. Most lists hold nothing else.
 _NUMBERS = frozenset((type(None), bool, int, float, complex))
 _KEY_TYPES = frozenset((type(None), bool, int, float, bytes))
-_CONTAINERS: frozenset[type] = frozenset((list, tuple, dict, OrderedDict, defaultdict, Counter, argparse.Namespace))
+_CONTAINERS: frozenset[type] = frozenset(
+    (list, tuple, deque, dict, OrderedDict, defaultdict, Counter, argparse.Namespace)
+)
 
 
 class Entry(NamedTuple):
@@ -176,6 +179,7 @@ _INSTEAD: tuple[tuple[Any, str], ...] = (
     (tuple, "tuple(...) of it"),
     (Mapping, "dict(...) of it"),
     (list, "list(...) of it"),
+    (deque, "collections.deque(...) of it"),
     (set | frozenset, "set(...) of it"),
     (bytearray | memoryview, "bytes(...) of it"),
     (np.random.Generator, "its bit_generator.state"),
@@ -185,6 +189,8 @@ _INSTEAD: tuple[tuple[Any, str], ...] = (
 
 
 def _advice(value: object) -> str:
+    if isinstance(value, type):
+        return "pass the name of the class as a str, or what an object of it holds"
     for kind, instead in _INSTEAD:
         if isinstance(value, kind):
             return f"pass {instead}"
@@ -231,12 +237,11 @@ class _Flattener:
         self._open.add(id(value))
         try:
             if not is_mapping(value):
-                return type(value)(
-                    [
-                        item if type(item) in _NUMBERS else self.value(item, (*path, i), join(path, name, i))
-                        for i, item in items_of(value)
-                    ]
-                )
+                items = [
+                    item if type(item) in _NUMBERS else self.value(item, (*path, i), join(path, name, i))
+                    for i, item in items_of(value)
+                ]
+                return encode_sequence(value, items)
             # All that may be refused comes before the first tensor is added.
             factory_name(value)
             metadata = self._metadata(value, path, name)

@@ -13,7 +13,7 @@ import enum
 import functools
 import pathlib
 import sys
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -76,7 +76,7 @@ def items_of(value: Any) -> Iterable[tuple[Any, Any]]:
     """The items of a container by key or position; nothing for any other value."""
     if isinstance(value, dict):
         return value.items()
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | deque):
         return enumerate(value)
     if isinstance(value, argparse.Namespace):
         return vars(value).items()
@@ -88,6 +88,8 @@ def like(container: Any, items: Iterable[tuple[Any, Any]]) -> Any:
     kind = type(container)
     if kind is list or kind is tuple:
         return kind(item for _, item in items)
+    if kind is deque:
+        return deque((item for _, item in items), container.maxlen)
     if kind is defaultdict:
         return defaultdict(container.default_factory, items)
     if kind is argparse.Namespace:
@@ -117,6 +119,12 @@ def encode_container(container: Any, items: dict[Any, Any], metadata: Any) -> An
     if kind is argparse.Namespace:
         return TypedValue("argparse.Namespace", items)
     return TypedValue("collections.defaultdict", (factory_name(container), items))
+
+
+def encode_sequence(sequence: Any, items: list[Any]) -> Any:
+    """`items` are those of the sequence, encoded."""
+    kind = type(sequence)
+    return TypedValue("collections.deque", (sequence.maxlen, items)) if kind is deque else kind(items)
 
 
 def factory_name(container: Any) -> str | None:
@@ -161,6 +169,15 @@ def _counter(content: Any) -> Counter[Any]:
     return result
 
 
+def _deque(content: Any) -> deque[Any]:
+    longest, items = content
+    if type(content) is not tuple or type(items) is not list or not isinstance(longest, int | None):
+        raise TypeError
+    if isinstance(longest, bool) or (longest is not None and longest < len(items)):
+        raise ValueError
+    return deque(items, longest)
+
+
 def _namespace(content: Any) -> argparse.Namespace:
     return argparse.Namespace(**_dict(content))
 
@@ -182,6 +199,7 @@ _CONTAINERS: dict[str, Callable[[Any], Any]] = {
     "collections.OrderedDict": _ordered_dict,
     "collections.defaultdict": _default_dict,
     "collections.Counter": _counter,
+    "collections.deque": _deque,
     "argparse.Namespace": _namespace,
     "set": functools.partial(_set_as, set),
     "frozenset": functools.partial(_set_as, frozenset),

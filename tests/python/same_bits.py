@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import struct
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ def assert_same(actual: Any, expected: Any, where: str = "state") -> None:
         for (actual_key, actual_item), (key, item) in zip(actual.items(), expected.items(), strict=True):
             assert_same(actual_key, key, f"a key of {where}")
             assert_same(actual_item, item, f"{where}[{key!r}]")
-    elif isinstance(expected, list | tuple):
+    elif isinstance(expected, list | tuple | deque):
+        assert getattr(actual, "maxlen", None) == getattr(expected, "maxlen", None), where
         assert len(actual) == len(expected), where
         for i, item in enumerate(expected):
             assert_same(actual[i], item, f"{where}[{i}]")

@@ -7,7 +7,7 @@ import gc
 import random
 import tracemalloc
 import weakref
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,7 @@ def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(
         st.lists(inner, max_size=3),
         st.lists(inner, max_size=3).map(tuple),
+        st.builds(deque, st.lists(inner, max_size=3), st.sampled_from([None, 2, 9])),
         items.map(dict),
         st.builds(ordered_of, items, plain),
         st.builds(lambda made, factory: defaultdict(factory, made), items, st.sampled_from([None, int, list])),
@@ -191,6 +192,8 @@ def test_states_that_differ_in_some_values_are_packed_as_new_ones(
         ({"a": SHARED, "b": SHARED}, {"a": SHARED, "b": SHARED.clone()}),
         ({"a": SHARED, "b": SHARED.clone()}, {"a": SHARED, "b": SHARED}),
         ({"a": [SHARED]}, {"a": (SHARED,)}),
+        ({"a": [SHARED]}, {"a": deque([SHARED])}),
+        ({"a": deque([SHARED], 2)}, {"a": deque([SHARED], 3)}),
         ({1: SHARED}, {True: SHARED}),
         ({0.0: SHARED}, {-0.0: SHARED}),
         ({"a": SHARED, "b": 2}, {"b": 2, "a": SHARED}),

@@ -10,7 +10,7 @@ import signal
 import sys
 import types
 import zoneinfo
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -59,6 +59,9 @@ VALUES: dict[str, Any] = {
     "defaultdict without a factory": defaultdict(None, a=1),
     "defaultdict of sets": defaultdict(frozenset),
     "Counter": Counter({5: 2, "x": -1, (1, 2): 0}),
+    "deque": deque([torch.ones(2), {"a": deque()}, 0.5], maxlen=5),
+    "deque without a limit": deque([1, "a"]),
+    "deque of one place": deque([1, 2], maxlen=1),
     "Namespace": argparse.Namespace(lr=0.1, layers=[1, 2], inner=argparse.Namespace(), weight=torch.ones(3)),
     "set": {1, "a", b"b", None, 2.5, (1, "x"), frozenset({1, frozenset()})},
     "empty set": set(),
@@ -133,7 +136,11 @@ def test_a_part_of_a_state_keeps_its_types(tmp_path: Path) -> None:
 
 def test_tensors_in_typed_containers_are_filled_in_place(tmp_path: Path) -> None:
     def state(value: float) -> dict[str, Any]:
-        return {"a": OrderedDict(x=torch.full((3,), value)), "b": argparse.Namespace(y=np.full(2, value))}
+        return {
+            "a": OrderedDict(x=torch.full((3,), value)),
+            "b": argparse.Namespace(y=np.full(2, value)),
+            "c": deque([torch.full((2,), value)], maxlen=4),
+        }
 
     bitsnap.save(tmp_path / "a.bsnap", state(1.0))
     into = state(0.0)
@@ -141,6 +148,8 @@ def test_tensors_in_typed_containers_are_filled_in_place(tmp_path: Path) -> None
     assert_same(loaded, state(1.0))
     assert loaded["a"]["x"] is into["a"]["x"]
     assert loaded["b"].y is into["b"].y
+    assert loaded["c"][0] is into["c"][0]
+    assert loaded["c"].maxlen == 4
 
 
 def member_of_a_local_class() -> enum.Enum:
@@ -164,6 +173,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "set of tensors": ({torch.ones(1)}, r"has the item tensor\(.*\) of type torch.Tensor"),
     "surrogate path": (Path("\udc80"), r"is a string that is not valid Unicode"),
+    "a class": (torch.nn.Linear, r"of type type and cannot be stored: pass the name of the class as a str"),
+    "a class with a state of its own": (torch.optim.AdamW, r"type and cannot be stored: pass the name of the class"),
+    "subclass of deque": (type("Own", (deque,), {})(), r"Own and cannot be stored: pass collections.deque\(...\)"),
     "subclass": (type("Own", (OrderedDict,), {})(), r"Own and cannot be stored: pass dict\(...\)"),
     "set of a class of its own": (type("Own", (set,), {})(), r"Own and cannot be stored: pass set\(...\)"),
 }
@@ -201,6 +213,10 @@ FORGED: dict[str, Any] = {
     "collections.OrderedDict": [1, {"tuple": [{"dict": []}]}, {"tuple": [[], {"dict": []}]}, [["a", 1]]],
     "collections.defaultdict": [{"dict": []}, {"tuple": ["eval", {"dict": []}]}, {"tuple": ["int", []]}],
     "collections.Counter": ["abc", None],
+    "collections.deque": [
+        *([1], {"tuple": [None]}, {"tuple": [None, {"tuple": []}]}, {"tuple": ["1", []]}, {"tuple": [True, []]}),
+        *({"tuple": [1, [1, 2]]}, {"tuple": [-1, []]}, {"tuple": [1.0, []]}),
+    ],
     "argparse.Namespace": [{"dict": [[1, 2]]}, []],
     "set": ["abc", [1], {"tuple": [[]]}, {"tuple": [1, 1]}],
     "frozenset": [{"dict": [[1, 2]]}],
