@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from bitsnap._dtypes import torch_dtype
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike
 from bitsnap._pickled_values import Opaque
+from bitsnap._text import parse_json
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.state import load
 from bitsnap.store import Store
@@ -53,7 +53,7 @@ class OpenCheckpoint:
                 part = self._part(shard)
                 for name in part["values"]:
                     self._values.setdefault(name, shard)
-                self._paths.update((name, tuple(path)) for name, path in part["paths"].items())
+                self._paths.update(part["paths"])
 
     def metadata(self) -> Metadata:
         entries: dict[str, Any] = {name: dcp_metadata.BytesStorageMetadata() for name in self._values}
@@ -80,7 +80,10 @@ class OpenCheckpoint:
         shard = self._values.get(name)
         if shard is None:
             raise NotFoundError(f"{self._store.path}: step {self._step} has no value {name!r}")
-        return self._part(shard)["values"][name]
+        values = self._part(shard)["values"]
+        if name not in values:
+            raise CorruptError(f"{self._store.path}: step {self._step}: shard {shard} should have the value {name!r}")
+        return values[name]
 
     def read_tensors(self, items: list[ReadItem], planner: LoadPlanner) -> None:
         targets = [(item, planner.resolve_tensor(item)) for item in items]
@@ -112,13 +115,13 @@ class OpenCheckpoint:
 
     def _describe(self, text: str, shards: int) -> None:
         try:
-            described = json.loads(text)
+            described = parse_json(text)
             self._save_id = described["save_id"]
-            self._values = {str(name): int(shard) for name, shard in described["values"].items()}
-            self._paths = {name: tuple(path) for name, path in described["paths"].items()}
+            self._values = dict(described["values"].items())
+            self._paths = {name: _path(path) for name, path in described["paths"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptError(f"{self._store.path}: step {self._step}: metadata {KEY!r} is damaged: {error}") from None
-        if any(not 0 <= shard < shards for shard in self._values.values()):
+        if any(type(shard) is not int or not 0 <= shard < shards for shard in self._values.values()):
             raise CorruptError(
                 f"{self._store.path}: step {self._step}: metadata {KEY!r} names shards that do not exist"
             )
@@ -126,8 +129,18 @@ class OpenCheckpoint:
     def _part(self, shard: int) -> dict[str, Any]:
         if shard not in self._read:
             state = load(self._store.snapshot(self._step, shard), keys=[(KEY,)], opaque=self._opaque)
-            part = state[KEY]
-            if not isinstance(part, dict) or not all(isinstance(part.get(key), dict) for key in ("values", "paths")):
-                raise CorruptError(f"{self._store.path}: step {self._step}, shard {shard}: {KEY!r} is damaged")
-            self._read[shard] = part
+            try:
+                values, paths = dict(state[KEY]["values"].items()), state[KEY]["paths"]
+                self._read[shard] = {"values": values, "paths": {name: _path(path) for name, path in paths.items()}}
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                where = f"{self._store.path}: step {self._step}, shard {shard}"
+                raise CorruptError(f"{where}: {KEY!r} is damaged: {error}") from None
         return self._read[shard]
+
+
+def _path(path: Any) -> tuple[str | int, ...]:
+    """Of a value in the state that was saved, which DCP builds again from all of them."""
+    keys = tuple(path)
+    if isinstance(path, str) or not keys or not all(type(key) in (str, int) for key in keys):
+        raise ValueError(f"{ascii(path)[:80]} is no path of a value")
+    return keys

@@ -6,7 +6,6 @@ Works on ShardedTensor and ShardedObject by their attributes, so that it needs n
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from bitsnap._megatron_folders import KEY, place_of
 from bitsnap._megatron_pairs import Master, Masters, Offer, Part, Range, boxes_of, element_at, is_half, is_quantized
 from bitsnap._options import PathLike, Role
 from bitsnap._pickled_values import Opaque
+from bitsnap._text import parse_json
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.state import load
 from bitsnap.store import Store
@@ -205,9 +205,9 @@ class OpenCheckpoint:
         try:
             # An agent commits without metadata: each shard has them then.
             metadata = info.metadata if KEY in info.metadata else self._store.snapshot(self._step, 0).metadata
-            described = json.loads(metadata[KEY])
-            self._objects = {str(key): int(shard) for key, shard in described["objects"].items()}
-            if any(not 0 <= shard < info.shards for shard in self._objects.values()):
+            described = parse_json(metadata[KEY])
+            self._objects = dict(described["objects"].items())
+            if any(type(shard) is not int or not 0 <= shard < info.shards for shard in self._objects.values()):
                 raise ValueError("it names a shard that does not exist")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptError(f"{run}: step {self._step}: metadata {KEY!r} is damaged: {error}") from None

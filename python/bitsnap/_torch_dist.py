@@ -11,7 +11,6 @@ import dataclasses
 import enum
 import importlib
 import io
-import json
 import math
 import pickle
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +32,7 @@ from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, Writ
 from bitsnap._megatron_folders import CONFIG, STOCK_COMMON, STOCK_INDEX
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._references import write_durably
+from bitsnap._text import parse_json
 from bitsnap.errors import CorruptError, NotFoundError, TruncatedError, UnsupportedError
 
 _ZIP = b"PK\x03\x04"
@@ -239,7 +239,7 @@ def _metadata_of(path: Path) -> Metadata:
 
 def _backend_of(path: Path) -> str:
     try:
-        return str(json.loads(path.read_text())["sharded_backend"])
+        return str(parse_json(path.read_bytes())["sharded_backend"])
     except FileNotFoundError:
         raise NotFoundError(f"{path}: there is no such file, so the folder is no complete checkpoint") from None
     except (ValueError, KeyError, TypeError) as error:

@@ -1,0 +1,48 @@
+"""Descriptions of DCP checkpoints in stores that are damaged or hostile: CorruptError, whatever they hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bitsnap
+from bitsnap._dcp_checkpoint import KEY, OpenCheckpoint
+
+DEEP = "[" * 100_000 + "]" * 100_000
+DAMAGED: dict[str, Any] = {
+    "nested too deeply": DEEP,
+    "no dict": "[]",
+    "no names": "{}",
+    "values are a list": '{"save_id": "", "values": [], "paths": {}}',
+    "a shard that does not exist": '{"save_id": "", "values": {"a": 1}, "paths": {}}',
+    "an infinite shard": '{"save_id": "", "values": {"a": Infinity}, "paths": {}}',
+    "a shard that is a fraction": '{"save_id": "", "values": {"a": 0.5}, "paths": {}}',
+    "a path of lists": '{"save_id": "", "values": {}, "paths": {"a": [["x"]]}}',
+    "an empty path": '{"save_id": "", "values": {}, "paths": {"a": []}}',
+    "a number of many digits": '{"save_id": "", "values": {"a": ' + "9" * 5000 + '}, "paths": {}}',
+    "a value that is nowhere": '{"save_id": "", "values": {"a": 0}, "paths": {"a": ["a"]}}',
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
+def test_a_description_that_is_damaged_is_corrupt(tmp_path: Path, text: str) -> None:
+    with bitsnap.Store(tmp_path / "run", shared=True) as store:
+        state = {KEY: {"values": {}, "paths": {}}, "w": torch.ones(2)}
+        store.save_shard(1, state, shard=0, shards=1, attempt="a")
+        store.commit(1, 1, "a", metadata={KEY: text})
+    with pytest.raises(bitsnap.CorruptError):
+        OpenCheckpoint(tmp_path / "run" / "1", "refuse", 0).value("a")
+
+
+@pytest.mark.parametrize(
+    "part", [None, [], {"values": {}}, {"values": [], "paths": {}}, {"values": {}, "paths": {"a": [None]}}], ids=str
+)
+def test_a_description_of_a_shard_that_is_damaged_is_corrupt(tmp_path: Path, part: Any) -> None:
+    with bitsnap.Store(tmp_path / "run", shared=True) as store:
+        store.save_shard(1, {KEY: part, "w": torch.ones(2)}, shard=0, shards=1, attempt="a")
+        store.commit(1, 1, "a")
+    with pytest.raises(bitsnap.CorruptError, match=r"shard 0: .* is damaged"):
+        OpenCheckpoint(tmp_path / "run" / "1", "refuse", 0)
