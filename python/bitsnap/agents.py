@@ -49,8 +49,17 @@ def stop_agent(
     _bitsnap.stop_agent(_job_of(path, job), bool(abandon), milliseconds_of(timeout, "timeout"))
 
 
-def note_agent(error: BusyError, path: PathLike) -> None:
-    """Adds to the error of a busy store that it is an agent of this machine which holds it, if it is one."""
+def explain_holder(error: BusyError, kind: str, path: PathLike | None = None) -> None:
+    """Adds to the error who holds what is busy: another object of this kind in this process, or, if a path of a store
+    is given, an agent of this machine."""
+    if re.search(rf"\bprocess,? {os.getpid()}\b", str(error)):
+        error.args = (
+            f"{error}: it is another {kind} of this process, such as that of a cell of a notebook that ran before; use "
+            "that one, or close() it first",
+        )
+        return
+    if path is None:
+        return
     with contextlib.suppress(BitsnapError):
         process = agent_status(path, timeout=1.0)["process"]
         if not re.search(rf"\bprocess {process}\b", str(error)):

@@ -28,7 +28,7 @@ from bitsnap._reading import Device
 from bitsnap._registry import registration_of
 from bitsnap._restoring import Restored, Restoring
 from bitsnap._savable_steps import SavableSteps
-from bitsnap.agents import agent_status
+from bitsnap.agents import agent_status, explain_holder
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, MemoryWarning
 from bitsnap.settings import may_lose, settings_of
 from bitsnap.state import Keys
@@ -127,16 +127,21 @@ class Checkpointer:
         }
         session = None if job.session is None else text_of(job.session, "session")
         self._ranks = Ranks(job.rank, job.world_size)
-        native = _bitsnap.Engine.attach(
-            store,
-            rank=self._ranks.rank,
-            world_size=self._ranks.world_size,
-            session=self._ranks.session(timeout_ms) if session is None else session,
-            settings=self._settings,
-            threads=self._threads,
-            wait_ms=timeout_ms,
-            **options,
-        )
+        meeting = self._ranks.session(timeout_ms) if session is None else session
+        try:
+            native = _bitsnap.Engine.attach(
+                store,
+                rank=self._ranks.rank,
+                world_size=self._ranks.world_size,
+                session=meeting,
+                settings=self._settings,
+                threads=self._threads,
+                wait_ms=timeout_ms,
+                **options,
+            )
+        except BusyError as error:
+            explain_holder(error, "Checkpointer")
+            raise
         self._saves = Saves(native, SavableSteps(Path(os.fsdecode(native.path))), timeout_ms, on_progress)
         self._memory_note = ""  # what the last MemoryWarning said
         has_one_agent = not session or self._ranks.world_size == 1

@@ -59,6 +59,7 @@ from bitsnap.errors import (
     BusyError,
     ExistsError,
     InvalidArgumentError,
+    NotFoundError,
 )
 from bitsnap.settings import settings_of
 from bitsnap.store import Store
@@ -401,10 +402,13 @@ def to_torch_save(
         opaque, threads: as for StorageReader.
 
     Raises:
+        NotFoundError: there is no folder for the file.
         UnsupportedError: a path is a URL.
         And what dcp.load() raises: CheckpointException if the checkpoint does not exist or is damaged.
     """
     target = Path(local_path(torch_save_path))
+    if not target.parent.is_dir():
+        raise NotFoundError(f"{target}: there is no folder {target.parent}")
     state: dict[str, Any] = {}
     reader = StorageReader(checkpoint_id, opaque=opaque, threads=threads)
     planner = _EmptyStateDictLoadPlanner()  # type: ignore[no-untyped-call]

@@ -28,7 +28,7 @@ from bitsnap._store_folders import StoreFolders
 from bitsnap._store_labels import StoreLabels, labels_of
 from bitsnap._store_pruning import StorePruning
 from bitsnap._store_tensors import StoreTensors
-from bitsnap.agents import note_agent
+from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
@@ -120,7 +120,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
                 wait_ms=wait_ms,
             )
         except BusyError as error:
-            note_agent(error, path)
+            explain_holder(error, "Store", path)
             raise
 
     @property

@@ -129,6 +129,11 @@ def test_memory_of_a_copy_that_a_save_reads_or_of_another_layout_is_not_used() -
     assert StorageWriter(keep_copy=False).stage({"w": shared})["w"].data_ptr() != shared.data_ptr()
 
 
+def test_to_torch_save_needs_the_folder_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(bitsnap.NotFoundError, match=r"none/a\.pt: there is no folder .*none$"):
+        to_torch_save(tmp_path / "run" / "1", tmp_path / "none" / "a.pt")
+
+
 def test_to_torch_save_gives_what_the_stock_function_gives(tmp_path: Path) -> None:
     state = state_of(5)
     dcp.save(state, checkpoint_id=tmp_path / "stock", no_dist=True)

@@ -434,3 +434,15 @@ for keep_base in (0, 50 << 20, True):
     assert none < 60
     assert too_little < 60
     assert 100 <= kept < 270
+
+
+def test_a_store_that_this_process_holds_itself_is_named_so(tmp_path: Path) -> None:
+    cell = "store = bitsnap.Store(path)"
+    names = {"bitsnap": bitsnap, "path": tmp_path / "run"}
+    exec(cell, names)
+    own = r"this process, \d+, holds it .*: it is another Store of this process, such as .* notebook .* or close\(\) it"
+    with pytest.raises(bitsnap.BusyError, match=own):
+        exec(cell, names)
+    names["store"].close()  # type: ignore[attr-defined]
+    exec(cell, names)
+    names["store"].close()  # type: ignore[attr-defined]

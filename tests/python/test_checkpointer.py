@@ -435,3 +435,16 @@ def test_the_agent_says_what_it_does(jobs: Jobs) -> None:
                 with pytest.raises(bitsnap.BusyError):
                     call()
         bitsnap.stop_agent(jobs.path, timeout=20)
+
+
+def test_a_rank_whose_trainer_is_another_object_of_this_process_is_told_so(jobs: Jobs) -> None:
+    first = jobs()
+    first.save(1, state_of(1))
+    own = (
+        r"already has a running trainer.*: it is another Checkpointer of this process, such as .* or close\(\) it first"
+    )
+    with pytest.raises(bitsnap.BusyError, match=own):
+        jobs()
+    first.close()
+    with jobs() as again:
+        assert again.latest() == 1
