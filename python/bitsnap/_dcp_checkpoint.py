@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -58,6 +59,7 @@ class OpenCheckpoint:
     def metadata(self) -> Metadata:
         entries: dict[str, Any] = {name: dcp_metadata.BytesStorageMetadata() for name in self._values}
         for name, tensor in self._tensors.items():
+            self._check_is_whole(name, tensor)
             entries[name] = dcp_metadata.TensorStorageMetadata(
                 properties=dcp_metadata.TensorProperties(dtype=torch_dtype(tensor.dtype, name)),
                 size=torch.Size(tensor.shape),
@@ -75,6 +77,15 @@ class OpenCheckpoint:
             planner_data=dict(self._paths),
             storage_meta=StorageMeta(checkpoint_id=self._id, save_id=self._save_id),
         )
+
+    def _check_is_whole(self, name: str, tensor: GlobalTensor) -> None:
+        """DCP would leave what no part holds as it is in the tensor to fill."""
+        held, needed = sum(math.prod(part.shape) for part in tensor.parts), math.prod(tensor.shape)
+        if held < needed:
+            raise CorruptError(
+                f"{self._store.path}: step {self._step}: the shards hold {held} of {needed} elements of tensor "
+                f"{name!r}; Store.load(shard=...) loads what is there"
+            )
 
     def value(self, name: str) -> Any:
         shard = self._values.get(name)

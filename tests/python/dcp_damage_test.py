@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 
 import bitsnap
 from bitsnap._dcp_checkpoint import KEY, OpenCheckpoint
+from bitsnap.dcp import StorageReader, to_torch_save
+from python.dcp_test import dcp
 
 DEEP = "[" * 100_000 + "]" * 100_000
 DAMAGED: dict[str, Any] = {
@@ -46,3 +49,17 @@ def test_a_description_of_a_shard_that_is_damaged_is_corrupt(tmp_path: Path, par
         store.commit(1, 1, "a")
     with pytest.raises(bitsnap.CorruptError, match=r"shard 0: .* is damaged"):
         OpenCheckpoint(tmp_path / "run" / "1", "refuse", 0)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is")
+def test_a_tensor_of_which_a_part_is_absent_is_not_filled_in_part(tmp_path: Path) -> None:
+    with bitsnap.Store(tmp_path / "run") as store:
+        part = bitsnap.Box(torch.ones(2, 2), (4, 2), (0, 0))
+        store.save(1, {"w": part, KEY: {"values": {}, "paths": {"w": ["w"]}}})
+    state = {"w": torch.full((4, 2), 7.0)}
+    with pytest.raises(CheckpointException, match="the shards hold 4 of 8 elements of tensor 'w'"):
+        dcp.load(state, checkpoint_id=tmp_path / "run" / "1", storage_reader=StorageReader(), no_dist=True)
+    assert torch.equal(state["w"], torch.full((4, 2), 7.0))
+    with pytest.raises(CheckpointException, match="the shards hold 4 of 8 elements of tensor 'w'"):
+        to_torch_save(tmp_path / "run" / "1", tmp_path / "a.pt")
+    assert not (tmp_path / "a.pt").exists()
