@@ -6,79 +6,110 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
 venv_python := .venv/bin/python
-# Where the set-up and the installed package stand recorded; both go away with the environment.
-packages_stamp := .venv/.packages-installed
-package_stamp := .venv/.bitsnap-installed
+# What is installed in the environment; goes away with it. The packages of the demo and of the tests come on top of those
+# that building needs.
+build_stamp := .venv/.build-packages-installed
+demo_stamp := .venv/.demo-packages-installed
+test_stamp := .venv/.test-packages-installed
 docs_stamp := .venv/.docs-packages-installed
-docs_requirements := $(addprefix scripts/,requirements-docs.txt constraints.txt)
-requirements := $(addprefix scripts/,requirements-build.txt requirements-test.txt requirements-test-no-deps.txt constraints.txt)
+package_stamp := .venv/.bitsnap-installed
+constraints := scripts/constraints.txt
+demo_requirements := scripts/requirements-demo.txt $(constraints)
+test_requirements := scripts/requirements-demo.txt scripts/requirements-test.txt scripts/requirements-test-no-deps.txt $(constraints)
+docs_requirements := scripts/requirements-docs.txt $(constraints)
 package_sources := $(shell find CMakeLists.txt pyproject.toml README.md LICENSE include src cmake cli interop python \
 	-type f -not -path '*/__pycache__/*' -not -path '*/.*' -not -name '*_test.*' -not -name '_bitsnap.pyi' 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup system-packages build demo test quick soak lint format docs bench bench-engine wheel check-wheel clean
+.PHONY: help setup debian-packages debian-build-packages debian-test-packages demo-packages test-packages build demo test \
+	check quick soak lint format docs bench bench-engine wheel check-wheel clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-system-packages:
+debian-build-packages:
+	@scripts/install_packages.sh build
+
+debian-test-packages:
+	@scripts/install_packages.sh build test
+
+debian-packages:
 	@scripts/install_packages.sh
 
-setup: system-packages $(packages_stamp) ## Install the Debian packages and make .venv
+demo-packages: $(demo_stamp)
 
-build: system-packages $(package_stamp) ## Make .venv/bin/bitsnap and a Python that imports bitsnap
+test-packages: $(test_stamp)
 
-demo: build ## Train a small GPT, kill it, bring it back to the last digit
+setup: debian-packages $(test_stamp) ## Install all Debian packages, and .venv with the packages of the tests
+
+build: $(package_stamp) ## Make .venv/bin/bitsnap and a Python that imports bitsnap
+
+# Packages are downloaded and unpacked while the compiler works.
+demo: $(build_stamp) ## Train a small GPT, kill it, bring it back to the last digit
+	@$(MAKE) --no-print-directory --jobs 2 build demo-packages
 	@$(venv_python) examples/train_gpt/demo.py
 
-test: build ## Everything that a change has to pass
-	@scripts/run_tests.sh all
+test: debian-test-packages $(build_stamp) ## The C++ tests and those of the Python package: what a change has to pass first
+	@$(MAKE) --no-print-directory --jobs 2 build test-packages
+	@scripts/run_tests.sh test
 
-quick: setup ## The C++ unit tests alone, for the time between two edits
+check: debian-packages build test-packages ## The deeper checks: sanitizers, fuzzing, aarch64, the wheel, linters
+	@scripts/run_tests.sh check
+	@$(MAKE) --no-print-directory check-wheel lint
+
+quick: debian-test-packages ## The C++ unit tests alone, for the time between two edits
 	@scripts/run_tests.sh quick
 
-soak: build ## Kill trainers and agents hundreds of times, and save thousands of times; SOAK="--kills 300 --seed 1"
+soak: build test-packages ## Kill trainers and agents hundreds of times, and save thousands of times; SOAK="--kills 300 --seed 1"
 	@PYTHONPATH=tests $(venv_python) -m soak $(SOAK)
 
-lint: build ## Formatting, clang-tidy, ruff, mypy
+lint: debian-packages build test-packages ## Formatting, clang-tidy, ruff, mypy
 	@scripts/lint.sh
 
-format: setup ## Format all sources
+format: debian-packages test-packages ## Format all sources
 	@scripts/format.sh
 
 docs: build $(docs_stamp) ## Write the documentation site to build/site, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(venv_python) -m mkdocs build --strict
 	@echo "build/site/index.html"
 
-bench: setup ## Measure bitsnap and its baselines on real training states; BENCH=--quick for a first look
+bench: debian-packages test-packages ## Measure bitsnap and its baselines on real training states; BENCH=--quick for a first look
 	@scripts/run_bench.sh $(BENCH)
 
-bench-engine: build ## Measure what a save holds a training up, beside torch's ways; BENCH="--gigabytes 1"
+bench-engine: build test-packages ## Measure what a save holds a training up, beside torch's ways; BENCH="--gigabytes 1"
 	@$(venv_python) -m bench.engine_stall $(BENCH)
 	@$(venv_python) -m bench.engine_training
 
-wheel: system-packages ## Make the source distribution, and a wheel that needs no other packages, in build/wheels
+wheel: debian-build-packages ## Make the source distribution, and a wheel that needs no other packages, in build/wheels
 	@scripts/build_wheel.sh $(PYTHON) build/wheel-venv build/wheels
 
-check-wheel: build wheel ## Install that wheel in clean environments and use it there
+check-wheel: build test-packages wheel ## Install that wheel in clean environments and use it there
 	@scripts/check_wheel.sh build/wheels/bitsnap-*.whl $(PYTHON) .venv
 
 clean: ## Remove what was built; .venv and the benchmark's trained states stay
 	[ ! -d build ] || find build -mindepth 1 -maxdepth 1 ! -name corpus -exec rm -rf {} +
 	rm -f $(package_stamp)
 
-$(packages_stamp): $(requirements) | system-packages
-	@scripts/make_venv.sh $(PYTHON) .venv $(requirements)
+$(build_stamp): scripts/requirements-build.txt $(constraints) | debian-build-packages
+	@scripts/make_venv.sh $(PYTHON) .venv $^
 	@touch $@
 
-$(docs_stamp): $(docs_requirements) | $(packages_stamp)
-	@scripts/make_venv.sh $(PYTHON) .venv $(docs_requirements)
+$(demo_stamp): $(demo_requirements) | $(build_stamp)
+	@scripts/make_venv.sh $(PYTHON) .venv $^
+	@touch $@
+
+$(test_stamp): $(test_requirements) | $(build_stamp)
+	@scripts/make_venv.sh $(PYTHON) .venv $^
+	@touch $@
+
+$(docs_stamp): $(docs_requirements) | $(test_stamp)
+	@scripts/make_venv.sh $(PYTHON) .venv $^
 	@touch $@
 
 # The build tree is kept, so that only what changed is compiled again; the compiler is the one of the preset `dev`, so that
 # either build finds the other's objects in ccache.
-$(package_stamp): $(packages_stamp) $(package_sources) | system-packages
+$(package_stamp): $(build_stamp) $(package_sources) | debian-build-packages
 	@echo "building the command and the Python package"
 	@CC=gcc CXX=g++ $(venv_python) -m pip install --quiet --no-deps --no-build-isolation --force-reinstall \
 		--config-settings=build-dir=build/python --config-settings=cmake.define.BITSNAP_WERROR=ON .

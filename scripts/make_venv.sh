@@ -26,9 +26,9 @@ done
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 echo "installing the Python packages into $venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${arguments[@]}"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "${arguments[@]}"
 if [ ${#alone[@]} -gt 0 ]; then
   # DeepSpeed compiles nothing now, and builds with the torch that was installed above.
-  DS_BUILD_OPS=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  DS_BUILD_OPS=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --no-build-isolation \
     "${alone[@]}"
 fi

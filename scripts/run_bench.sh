@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 # The constraints also pin torch and numpy, so installed versions stay.
 install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check
-  --constraint scripts/constraints.txt --constraint scripts/requirements-test.txt)
+  --constraint scripts/constraints.txt --constraint scripts/requirements-demo.txt)
 stamp=.venv/.baselines-installed
 if [ ! -e "$stamp" ] || [ scripts/requirements-bench.txt -nt "$stamp" ] || [ scripts/constraints.txt -nt "$stamp" ]; then
   echo "installing the baselines of the benchmark into .venv"

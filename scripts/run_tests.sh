@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# run_tests.sh all     every stage; what `make test` and CI run
-# run_tests.sh quick   the optimised C++ tests only, with a sample of the crash tests
-# run_tests.sh STAGE...   stages by name: dev pytest asan fuzz tsan aarch64
+# run_tests.sh test     the optimised C++ tests and those of the Python package: `make test`
+# run_tests.sh check    sanitizers, fuzz targets and emulated kernels: a part of `make check`
+# run_tests.sh quick    the optimised C++ tests only, with a sample of the crash tests
+# run_tests.sh STAGE...          stages by name: dev pytest asan fuzz tsan aarch64
+# run_tests.sh build STAGE...    what these stages run, without running it
 # The first failing stage ends the run. Each fuzz target runs FUZZ_SECONDS (5) besides its corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,26 +17,6 @@ configure_and_build() {  # PRESET [cmake --build arguments]
   shift
   cmake --preset "$preset" >"build/configure-$preset.log" 2>&1 || { cat "build/configure-$preset.log"; return 1; }
   cmake --build "build/$preset" --parallel "$jobs" "$@"
-}
-
-# Builds what later stages need, at the lowest priority, while the tests of earlier ones wait for disks and processes.
-ahead=
-build_ahead() {  # STAGE...
-  set -m  # in a group of processes of its own, which can be ended as a whole
-  (
-    renice -n 19 "$BASHPID" >/dev/null
-    for stage in "$@"; do "build_$stage" >"build/build-$stage.log" 2>&1; done
-  ) &
-  ahead=$!
-  set +m
-  trap 'kill -- "-$ahead" 2>/dev/null || true' EXIT
-}
-
-# If that build failed, the stage builds again and shows why.
-wait_for_build_ahead() {
-  [ -z "$ahead" ] || wait "$ahead" || true
-  ahead=
-  trap - EXIT
 }
 
 # Sets TMPDIR to a folder in memory for a stage that looks for mistakes in the code and not in the use of the disk: some
@@ -116,12 +98,18 @@ stage_pytest() {
   .venv/bin/python -m pytest --quiet --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
 }
 
-case "${1:-all}" in
-  all) stages=(dev pytest asan fuzz tsan aarch64) ;;
+case "${1:-test}" in
+  test) stages=(dev pytest) ;;
+  check) stages=(asan fuzz tsan aarch64) ;;
   quick)
     mkdir -p build
     configure_and_build dev
     BITSNAP_QUICK_TESTS=1 run_ctest dev --label-exclude 'install|slow'
+    exit 0
+    ;;
+  build)
+    mkdir -p build
+    for stage in "${@:2}"; do "build_$stage"; done
     exit 0
     ;;
   *) stages=("$@") ;;
@@ -133,10 +121,8 @@ times=()
 for stage in "${stages[@]}"; do
   echo "=== $stage"
   stage_began=$SECONDS
-  [[ "$stage" == @(dev|pytest) ]] || wait_for_build_ahead
   # Not in a condition, which would turn `set -e` off within the stage.
   "build_$stage"
-  [ "$stage" != dev ] || [ "${1:-all}" != all ] || build_ahead asan tsan aarch64
   "stage_$stage"
   times+=("$stage $((SECONDS - stage_began)) s")
 done
