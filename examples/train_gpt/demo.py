@@ -297,7 +297,7 @@ class Demo:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=_PROJECT / "demo-run", help="folder for everything it writes")
-    parser.add_argument("--steps", type=int, default=120, help="length of the training (default 120)")
+    parser.add_argument("--steps", type=int, default=60, help="length of the training (default 60)")
     parser.add_argument("--every", type=int, default=10, help="steps between checkpoints (default 10)")
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--storage", choices=STORAGES, default="bitsnap", help="torch: the same with torch.save")
