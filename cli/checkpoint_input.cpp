@@ -11,15 +11,18 @@
 
 #include "cli/file_paths.hpp"
 #include "cli/operating_system.hpp"
+#include "cli/references.hpp"
 #include "cli/run_path.hpp"
 
 namespace bitsnap::cli {
 
 namespace {
 
-// nullopt: a directory. invalid_argument for snapshots and runs.
+// invalid_argument for snapshots, runs, what lies in a run, and what is held by one.
 Result<void> check_input(const std::string& path, std::string_view command) {
+  BITSNAP_TRY(check_holds_itself(path, command));
   BITSNAP_TRY(check_no_run(path));
+  BITSNAP_TRY(check_in_no_run(path));
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return {};
   BITSNAP_ASSIGN(const FileKind kind, detect_file_kind(path));

@@ -22,7 +22,15 @@ constexpr std::string_view kDeleting = ".deleting";
 constexpr std::array<std::string_view, 3> kStepWords = {"step", "iteration", "iter"};
 constexpr std::array<std::string_view, 2> kCheckpointWords = {"checkpoint", "ckpt"};
 constexpr std::array<std::string_view, 1> kEpochWords = {"epoch"};
-constexpr std::array<std::string_view, 5> kUnfinishedEnds = {".tmp", ".temp", ".part", ".partial", ".incomplete"};
+constexpr std::array<std::string_view, 4> kUnfinishedEnds = {".temp", ".part", ".partial", ".incomplete"};
+constexpr std::array<std::string_view, 9> kCopyWords = {"merged", "copy",      "backup", "bak",     "orig",
+                                                        "old",    "converted", "export", "exported"};
+
+std::string lower_case(std::string_view name) {
+  std::string lower(name);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
 
 bool is_letter_or_digit(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
@@ -33,14 +41,36 @@ std::optional<std::uint64_t> number_at(std::string_view name, std::size_t at) {
   return parse_decimal(name.substr(at, end - at));
 }
 
-// The last number that follows one of the words, with separators in between or without.
-std::optional<std::uint64_t> number_after(std::string_view name, std::span<const std::string_view> words) {
+// Whether one of the parts of a name, between what is neither letter nor digit, is one of the words.
+bool has_word(std::string_view name, std::span<const std::string_view> words) {
+  for (std::size_t at = 0; at < name.size(); ++at) {
+    const auto* const begin = name.begin() + static_cast<std::ptrdiff_t>(at);
+    const auto part = static_cast<std::size_t>(std::find_if_not(begin, name.end(), is_letter_or_digit) - begin);
+    if (std::ranges::find(words, name.substr(at, part)) != words.end()) return true;
+    at += part;
+  }
+  return false;
+}
+
+// "3_500" in "checkpoint_3_500.pt".
+bool has_second_number(std::string_view name, std::size_t number) {
+  const std::size_t end = name.find_first_not_of(kDigits, number);
+  return end + 1 < name.size() && name[end] == '_' && kDigits.find(name[end + 1]) != std::string_view::npos;
+}
+
+// The last number that follows one of the words, with separators in between or without. nullopt for `alone`, if a
+// second number follows that one.
+std::optional<std::uint64_t> number_after(std::string_view name, std::span<const std::string_view> words,
+                                          bool alone = false) {
   std::optional<std::uint64_t> last;
   for (std::size_t at = 0; at < name.size(); ++at) {
     for (const std::string_view word : words) {
       if (!name.substr(at).starts_with(word)) continue;
       const std::size_t number = name.find_first_not_of("-_=. ", at + word.size());
-      if (number != std::string_view::npos) {
+      const bool is_negative =
+          number != std::string_view::npos && number > at + word.size() + 1 && name[number - 1] == '-';
+      if (number != std::string_view::npos && !is_negative) {
+        if (alone && has_second_number(name, number)) return std::nullopt;
         if (const auto step = number_at(name, number)) last = step;
       }
       break;
@@ -61,15 +91,18 @@ std::optional<std::uint64_t> number_alone(std::string_view name) {
 
 }  // namespace
 
+bool is_unfinished_name(std::string_view name) {
+  const std::string lower = lower_case(name);
+  constexpr std::array<std::string_view, 1> kTemporary = {"tmp"};
+  return lower.starts_with('.') || has_word(lower, kTemporary) ||
+         std::ranges::any_of(kUnfinishedEnds, [&](std::string_view end) { return lower.ends_with(end); });
+}
+
 std::optional<std::uint64_t> step_of_name(std::string_view name) {
-  std::string lower(name);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (lower.starts_with('.') || lower.starts_with("tmp-")) return std::nullopt;
-  for (const std::string_view end : kUnfinishedEnds) {
-    if (lower.ends_with(end)) return std::nullopt;
-  }
+  const std::string lower = lower_case(name);
+  if (is_unfinished_name(lower) || has_word(lower, kCopyWords)) return std::nullopt;
   if (const auto step = number_after(lower, kStepWords)) return step;
-  if (const auto step = number_after(lower, kCheckpointWords)) return step;
+  if (const auto step = number_after(lower, kCheckpointWords, true)) return step;
   if (const auto step = number_after(lower, kEpochWords)) return step;
   return number_alone(lower);
 }

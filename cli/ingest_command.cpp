@@ -50,7 +50,6 @@ class Ingestion {
                               inputs_.empty.front()));
     }
     for (const RawCheckpoint& input : inputs_.checkpoints) {
-      BITSNAP_TRY(check_no_run(input.path));
       BITSNAP_TRY(check_outside(options_.save.run, input.path));
     }
     BITSNAP_TRY(check_steps());
@@ -97,6 +96,9 @@ class Ingestion {
   Result<void> take_all() {
     for (const RawCheckpoint& left : inputs_.deleting) {
       BITSNAP_TRY(finish(left));
+    }
+    for (const RawSkipped& skipped : inputs_.skipped) {
+      events_.skipped(skipped.path, skipped.step, skipped.reason);
     }
     for (const RawCheckpoint& gone : inputs_.gone) {
       events_.skipped(gone.path, gone.step, "it is not there, and the run has its step");

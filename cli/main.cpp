@@ -1,6 +1,7 @@
 // The command `bitsnap`: parses the command line, runs one sub-command, and turns its result into an exit status.
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -116,6 +117,31 @@ bool asks_for_json(int argc, const char* const* argv) {
   return false;
 }
 
+// Whether it begins with a scheme, as in s3://bucket/run.
+bool is_url(std::string_view text) {
+  const std::size_t end = text.find("://");
+  return end != std::string_view::npos && end >= 2 && std::isalpha(static_cast<unsigned char>(text.front())) != 0 &&
+         std::ranges::all_of(text.substr(0, end),
+                             [](unsigned char c) { return std::isalnum(c) != 0 || c == '+' || c == '-' || c == '.'; });
+}
+
+// The system takes a URL for the path of local folders, so each would seem to work. Labels are no paths.
+Result<void> check_no_url(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_name() == "--label" || option->get_name() == "--remove" || option->get_name() == "NAME") continue;
+    for (const std::string& value : option->results()) {
+      if (!is_url(value)) continue;
+      return fail(
+          ErrorKind::invalid_argument,
+          fmt::format("{}: is a URL, expected a path of this machine; copy the files, or mount the storage, and "
+                      "name that path",
+                      value));
+    }
+  }
+  for (const CLI::App* used : app.get_subcommands()) BITSNAP_TRY(check_no_url(*used));
+  return {};
+}
+
 // Letters to insert, delete or replace.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -188,6 +214,9 @@ class Program {
     }
     if (const auto applied = apply_cpu_level(common_.cpu_level); !applied) {
       return report(applied.error(), common_);
+    }
+    if (const auto local = check_no_url(app_); !local) {
+      return report(local.error(), common_);
     }
     if (common_.max_cost) set_max_cost(*common_.max_cost);
     if (show_version_) {
@@ -348,5 +377,6 @@ int run_program(int argc, const char* const* argv) {
 int main(int argc, char** argv) {
   bitsnap::cli::open_standard_streams();
   bitsnap::cli::catch_interrupts();
+  bitsnap::cli::ignore_file_size_signal();
   return bitsnap::cli::run_program(argc, argv);
 }

@@ -26,6 +26,10 @@ void open_standard_streams() noexcept;
 // temporary files; the second one ends it at once. An ignored signal stays ignored (nohup).
 void catch_interrupts() noexcept;
 
+// Lets a write over the limit of file sizes (ulimit -f) fail, instead of ending the process with SIGXFSZ. External
+// commands inherit that.
+void ignore_file_size_signal() noexcept;
+
 // The signal that asked the command to stop, or 0. Any thread may ask.
 [[nodiscard]] int interrupt_signal() noexcept;
 
@@ -54,6 +58,10 @@ struct FileFacts {
 
 // Follows no symbolic link at the end of the path. nullopt if nothing is there.
 [[nodiscard]] Result<std::optional<FileFacts>> read_facts(const std::string& path);
+
+// Renames a file or folder within one file system. Fails, and changes nothing, if `to` exists, or if the file system
+// cannot rename a file without replacing another one.
+[[nodiscard]] Result<void> rename_no_replace(const std::string& from, const std::string& to);
 
 // Makes everything that was written to the file system of this directory durable.
 [[nodiscard]] Result<void> sync_file_system(const std::string& path);

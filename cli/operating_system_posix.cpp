@@ -120,6 +120,8 @@ void catch_interrupts() noexcept {
   }
 }
 
+void ignore_file_size_signal() noexcept { ::signal(SIGXFSZ, SIG_IGN); }
+
 int interrupt_signal() noexcept { return g_signal; }
 
 void lower_priority() noexcept {
@@ -149,6 +151,20 @@ Result<std::optional<FileFacts>> read_facts(const std::string& path) {
   facts.inode = info.st_ino;
   facts.links = info.st_nlink;
   return facts;
+}
+
+Result<void> rename_no_replace(const std::string& from, const std::string& to) {
+  int failed = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
+  // The file system has no such rename. A hard link, too, replaces nothing; nor does a rename of a folder.
+  if (failed == EINVAL || failed == ENOSYS) {
+    BITSNAP_ASSIGN(const auto facts, read_facts(from));
+    if (facts && facts->kind == NodeKind::directory) {
+      failed = ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+    } else {
+      failed = ::link(from.c_str(), to.c_str()) == 0 && ::unlink(from.c_str()) == 0 ? 0 : errno;
+    }
+  }
+  return failed == 0 ? Result<void>() : fail_with_errno(failed, from, "cannot be renamed to " + to);
 }
 
 Result<void> sync_file_system(const std::string& path) {

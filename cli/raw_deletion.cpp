@@ -1,5 +1,7 @@
 #include "cli/raw_deletion.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -13,6 +15,7 @@
 #include "cli/operating_system.hpp"
 #include "cli/raw_comparison.hpp"
 #include "cli/raw_tree.hpp"
+#include "cli/references.hpp"
 #include "cli/run_path.hpp"
 #include "src/base/try.hpp"
 
@@ -21,6 +24,9 @@ namespace bitsnap::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kChanged = "it changed while it was compared";
 
 RawDeletion stays(std::string reason) { return {.is_deleted = false, .reason = std::move(reason), .bytes = 0}; }
 
@@ -30,11 +36,14 @@ Error copy_error(const Store& store, std::uint64_t step, Error error) {
       fmt::format("the raw checkpoint stays, because {} does not verify", checkpoint_name(store.path(), step)));
 }
 
-Result<void> rename_raw(const std::string& from, const std::string& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  if (!error) return {};
-  return fail(ErrorKind::io, fmt::format("{}: cannot be renamed to {}: {}", from, to, error.message()));
+// Gives a changed checkpoint its name back, unless the training has written a newer one there.
+Result<RawDeletion> give_back(const std::string& hidden, const std::string& path, const std::string& reason) {
+  if (auto renamed = rename_no_replace(hidden, path); !renamed) {
+    BITSNAP_ASSIGN(const auto newer, read_facts(path));
+    if (!newer) return tl::unexpected(std::move(renamed).error());
+    return stays(fmt::format("{}, and was written anew meanwhile; the one before is {}", reason, hidden));
+  }
+  return stays(reason);
 }
 
 // Removes links, and not what they lead to.
@@ -63,11 +72,27 @@ Result<void> verify_step(const Store& store, std::uint64_t step, unsigned thread
               fmt::format("{}: {}", damages.front().where, damages.front().error.message()));
 }
 
+// Whether equal times of change before a comparison and after the rename that followed it prove that nothing changed.
+// They do not for a single file, because the rename changes its time; nor for what changed shortly before, because some
+// file systems count time in steps. `elapsed`: since before the first time was read.
+bool is_proved_unchanged(const std::vector<RawEntry>& renamed, Clock::duration elapsed) {
+  if (renamed.front().facts.kind != NodeKind::directory) return false;
+  constexpr std::chrono::seconds kCoarsestTime(2);
+  // By the clock of the file system, which may be that of another machine.
+  const std::int64_t start =
+      renamed.front().facts.changed_ns - std::chrono::nanoseconds(elapsed + kCoarsestTime).count();
+  return std::ranges::all_of(renamed.begin() + 1, renamed.end(),
+                             [&](const RawEntry& each) { return each.facts.changed_ns < start; });
+}
+
 }  // namespace
 
 Result<RawDeletion> delete_verified(const Store& store, const std::string& path, std::uint64_t step, unsigned threads) {
+  const auto start = Clock::now();
   BITSNAP_ASSIGN(const auto tree, list_raw(path));
   if (tree.front().facts.kind == NodeKind::symbolic_link) return stays("it is a symbolic link");
+  BITSNAP_ASSIGN(const auto held, find_held_elsewhere(path));
+  if (held) return stays("it " + *held);
   const std::string hidden = deleting_path(path);
   BITSNAP_ASSIGN(const auto earlier, read_facts(hidden));
   if (earlier) return stays(fmt::format("{} is left of an earlier deletion", hidden));
@@ -76,11 +101,17 @@ Result<RawDeletion> delete_verified(const Store& store, const std::string& path,
   if (!difference->empty()) return stays(*difference);
   // A crash of the machine must not undo the commit after the files are gone.
   BITSNAP_TRY(sync_file_system(store.path()));
-  BITSNAP_TRY(rename_raw(path, hidden));
+  BITSNAP_TRY(rename_no_replace(path, hidden));
   const auto now = list_raw(hidden);
-  if (!now || !equal_but_renamed(tree, *now)) {
-    BITSNAP_TRY(rename_raw(hidden, path));
-    return stays("it changed while it was compared");
+  if (!now || !equal_but_renamed(tree, *now)) return give_back(hidden, path, kChanged);
+  if (!is_proved_unchanged(*now, Clock::now() - start)) {
+    auto again = compare_copy(store, hidden, *now, step, RawMatch::everything, threads);
+    if (!again) {
+      BITSNAP_TRY(give_back(hidden, path, kChanged));
+      return tl::unexpected(copy_error(store, step, std::move(again).error()));
+    }
+    const auto last = list_raw(hidden);
+    if (!again->empty() || !last || *last != *now) return give_back(hidden, path, kChanged);
   }
   BITSNAP_TRY(remove_raw(hidden));
   return RawDeletion{.is_deleted = true, .reason = {}, .bytes = bytes_of(tree)};
@@ -88,6 +119,8 @@ Result<RawDeletion> delete_verified(const Store& store, const std::string& path,
 
 Result<RawDeletion> finish_deletion(const Store& store, const std::string& path, std::uint64_t step, unsigned threads) {
   BITSNAP_ASSIGN(const auto tree, list_raw(path));
+  BITSNAP_ASSIGN(const auto held, find_held_elsewhere(path));
+  if (held) return stays("it " + *held);
   if (auto verified = verify_step(store, step, threads); !verified) {
     return tl::unexpected(copy_error(store, step, std::move(verified).error()));
   }
@@ -95,6 +128,8 @@ Result<RawDeletion> finish_deletion(const Store& store, const std::string& path,
   if (!difference) return tl::unexpected(copy_error(store, step, std::move(difference).error()));
   if (!difference->empty()) return stays(*difference);
   BITSNAP_TRY(sync_file_system(store.path()));
+  BITSNAP_ASSIGN(const auto now, list_raw(path));
+  if (now != tree) return stays(kChanged);
   BITSNAP_TRY(remove_raw(path));
   return RawDeletion{.is_deleted = true, .reason = {}, .bytes = bytes_of(tree)};
 }

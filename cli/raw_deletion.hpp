@@ -1,7 +1,8 @@
 // Deletes a raw checkpoint once its copy in a run is proved to be equal.
 //
 // A deletion renames the checkpoint to `.NAME.deleting` first, so that nobody takes a half-deleted folder for a
-// checkpoint. A process that is killed meanwhile leaves that folder, and a later call removes it.
+// checkpoint. After the rename, what the training may have changed meanwhile is compared again. What changed gets its
+// name back, but replaces nothing. A process that is killed meanwhile leaves that folder, and a later call removes it.
 #pragma once
 
 #include <cstdint>

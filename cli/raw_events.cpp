@@ -29,8 +29,8 @@ Result<void> RawEvents::saved(const Store& store, const SavedCheckpoint& saved) 
   return common_.quiet ? Result<void>() : print_saved(store, run_, saved, common_);
 }
 
-void RawEvents::skipped(const std::string& path, std::uint64_t step, const std::string& reason) const {
-  print("skipped", path, step, reason, fmt::format("{} : skipped, {}\n", printable(path), reason));
+void RawEvents::skipped(const std::string& path, std::optional<std::uint64_t> step, const std::string& reason) const {
+  print("skipped", path, step, reason, fmt::format("{} : skipped, {}\n", printable(path), printable(reason)));
 }
 
 void RawEvents::deletion(const std::string& path, std::uint64_t step, const RawDeletion& deletion) const {

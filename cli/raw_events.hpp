@@ -31,7 +31,7 @@ class RawEvents {
   RawEvents(std::string run, const CommonOptions& common) : run_(std::move(run)), common_(common) {}
 
   [[nodiscard]] Result<void> saved(const Store& store, const SavedCheckpoint& saved) const;
-  void skipped(const std::string& path, std::uint64_t step, const std::string& reason) const;
+  void skipped(const std::string& path, std::optional<std::uint64_t> step, const std::string& reason) const;
   // Deleted, or why it stays.
   void deletion(const std::string& path, std::uint64_t step, const RawDeletion& deletion) const;
   // A remark that ends nothing.

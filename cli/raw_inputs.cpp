@@ -13,6 +13,7 @@
 #include "cli/checkpoint_names.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/operating_system.hpp"
+#include "cli/references.hpp"
 #include "cli/run_path.hpp"
 #include "src/base/try.hpp"
 
@@ -30,7 +31,8 @@ void sort_inputs(RawInputs& inputs) {
   }
 }
 
-void append(std::vector<RawCheckpoint>& to, std::vector<RawCheckpoint>&& from) {
+template <typename T>
+void append(std::vector<T>& to, std::vector<T>&& from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
@@ -68,6 +70,21 @@ Result<void> add_path(const std::string& path, RawInputs& inputs) {
   if (children.checkpoints.empty() && children.deleting.empty()) inputs.empty.push_back(path);
   append(inputs.checkpoints, std::move(children.checkpoints));
   append(inputs.deleting, std::move(children.deleting));
+  append(inputs.skipped, std::move(children.skipped));
+  return {};
+}
+
+Result<void> skip_held_elsewhere(RawInputs& inputs) {
+  std::vector<RawCheckpoint> checkpoints;
+  for (RawCheckpoint& each : inputs.checkpoints) {
+    BITSNAP_ASSIGN(auto held, find_held_elsewhere(each.path));
+    if (held) {
+      inputs.skipped.push_back({std::move(each.path), each.step, "it " + *std::move(held)});
+    } else {
+      checkpoints.push_back(std::move(each));
+    }
+  }
+  inputs.checkpoints = std::move(checkpoints);
   return {};
 }
 
@@ -84,11 +101,19 @@ Result<RawInputs> list_checkpoints(const std::string& directory) {
       continue;
     }
     const auto step = step_of_name(name);
-    if (!step || is_store(path)) continue;
     // What vanished since is no checkpoint.
     const auto facts = read_facts(path);
     if (!facts || !*facts) continue;
-    if ((*facts)->kind == NodeKind::file || (*facts)->kind == NodeKind::directory) {
+    const NodeKind kind = (*facts)->kind;
+    if (!step) {
+      if (kind == NodeKind::directory && !is_unfinished_name(name) && !is_store(path)) {
+        inputs.skipped.push_back({path, step, "its name has no step"});
+      }
+    } else if (kind == NodeKind::symbolic_link) {
+      inputs.skipped.push_back({path, step, "it is a symbolic link"});
+    } else if (is_store(path)) {
+      inputs.skipped.push_back({path, step, "it is a run"});
+    } else if (kind == NodeKind::file || kind == NodeKind::directory) {
       inputs.checkpoints.push_back({path, *step});
     }
   }
@@ -103,9 +128,12 @@ Result<RawInputs> list_checkpoints(const std::string& directory) {
 Result<RawInputs> find_raw_inputs(const std::vector<std::string>& paths) {
   RawInputs inputs;
   for (const std::string& path : paths) {
+    BITSNAP_TRY(check_no_run(path));
+    BITSNAP_TRY(check_in_no_run(path));
     BITSNAP_TRY(add_path(without_slash(path), inputs));
   }
   sort_inputs(inputs);
+  BITSNAP_TRY(skip_held_elsewhere(inputs));
   const auto& found = inputs.checkpoints;
   const auto same = std::ranges::adjacent_find(found, {}, &RawCheckpoint::step);
   if (same != found.end()) {

@@ -13,6 +13,7 @@
 #include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
 #include "cli/operating_system.hpp"
+#include "cli/references.hpp"
 
 namespace bitsnap::cli {
 
@@ -61,14 +62,65 @@ Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std
   return checkpoint;
 }
 
+// The word in the metadata of a checkpoint that says in which save it was made; empty if it has none.
+std::string word_of(const Snapshot& snapshot) {
+  for (const auto& [key, value] : snapshot.metadata()) {
+    if (key != "bitsnap.path") continue;
+    const Json content = Json::parse(value, nullptr, false);
+    if (content.is_object() && content.contains("save") && content["save"].is_string()) {
+      return content["save"].get<std::string>();
+    }
+  }
+  return {};
+}
+
+// The run that a reference names is where it says, or, if the reference is a link, where what it links to says.
+Result<RunPath> follow(const Reference& reference) {
+  if (reference.saves.empty()) {
+    return fail(ErrorKind::corrupt, fmt::format("{}: {}", reference.path, describe(reference)));
+  }
+  if (reference.version > 0) {
+    return fail(ErrorKind::unsupported,
+                fmt::format("{}: has version {}; this program reads version 0", reference.path, reference.version));
+  }
+  std::error_code error;
+  if (const fs::path real = fs::canonical(reference.path, error); !error && !is_store(reference.run)) {
+    BITSNAP_ASSIGN(const auto linked, read_reference(real.string()));
+    if (linked && linked->run != reference.run && is_store(linked->run)) return follow(*linked);
+  }
+  if (!is_store(reference.run)) {
+    return fail(ErrorKind::not_found,
+                fmt::format("{}: {}, but no run is there; copy or move a checkpoint together with its run",
+                            reference.path, describe(reference)));
+  }
+  BITSNAP_ASSIGN(const auto store, open_to_read(reference.run));
+  if (store->run_id() != reference.run_id) {
+    return fail(ErrorKind::not_found,
+                fmt::format("{}: {}, but another run is there: expected the id {}, found {}", reference.path,
+                            describe(reference), reference.run_id, store->run_id()));
+  }
+  BITSNAP_ASSIGN(const auto steps, store->steps());
+  for (const ReferencedSave& save : reference.saves) {
+    if (!std::ranges::binary_search(steps, save.step)) continue;
+    const auto snapshot = store->snapshot(save.step);  // damage is for the command to find
+    if (!snapshot || save.word.empty() || word_of(**snapshot) == save.word) return RunPath{reference.run, save.step};
+  }
+  return fail(ErrorKind::not_found,
+              fmt::format("{}: {}, which has no such checkpoint any more", reference.path, describe(reference)));
+}
+
 }  // namespace
 
 Result<std::optional<RunPath>> find_run(const std::string& text) {
-  if (is_there_but_no_directory(text)) {
-    return std::nullopt;
-  }
   if (is_store(text)) {
     return RunPath{text, std::nullopt};
+  }
+  BITSNAP_ASSIGN(const auto reference, read_reference(text));
+  if (reference) {
+    return follow(*reference);
+  }
+  if (is_there_but_no_directory(text)) {
+    return std::nullopt;
   }
   // Both the path of a run and a label may contain an '@'.
   for (std::size_t at = text.rfind('@'); at != std::string::npos && at > 0; at = text.rfind('@', at - 1)) {
@@ -113,6 +165,13 @@ Result<void> check_no_run(const std::string& text) {
 }
 
 Result<void> check_whole_run(const std::string& text) {
+  if (!is_store(text)) {
+    BITSNAP_ASSIGN(const auto reference, read_reference(text));
+    if (reference) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: {}, but this command needs the run itself", text, describe(*reference)));
+    }
+  }
   const auto run = find_run(text);
   if (!run || !*run || !(*run)->step) {
     return {};
@@ -194,6 +253,18 @@ Error explain_busy(const std::string& run, Error error, std::string_view advice)
   }
   const std::string_view holder = message.substr(start + 2, end - start - 2);
   return Error(ErrorKind::busy, fmt::format("{}: {} is writing to it; {}", run, holder, advice));
+}
+
+Result<void> check_in_no_run(const std::string& path) {
+  for (fs::path folder = resolve_path(path); folder.has_relative_path(); folder = folder.parent_path()) {
+    if (is_store(folder.string())) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: lies in the run {}, whose files are no checkpoints of a training; `bitsnap extract "
+                              "{}@STEP` writes one of its checkpoints",
+                              path, folder.string(), folder.string()));
+    }
+  }
+  return {};
 }
 
 Result<void> check_outside(const std::string& run, const std::string& path) {

@@ -22,7 +22,8 @@ struct RunPath {
 };
 
 // For arguments that may also be files: returns nullopt if `text` names no run. A path that exists under the whole name
-// wins over RUN@STEP. not_found if no checkpoint has the label.
+// wins over RUN@STEP. A reference, or a folder with one, names the checkpoint to which it leads. not_found if no
+// checkpoint has the label, or if a reference leads to none.
 [[nodiscard]] Result<std::optional<RunPath>> find_run(const std::string& text);
 
 // For arguments that can only mean RUN or RUN@STEP, whether it exists or not.
@@ -64,6 +65,9 @@ struct OpenCheckpoint {
 // Turns an error about the lock of a run into a message with the writer's process and an advice. Other errors stay as
 // they are.
 [[nodiscard]] Error explain_busy(const std::string& run, Error error, std::string_view advice);
+
+// Fails with invalid_argument if `path` is a run or lies in one: what is there belongs to the run.
+[[nodiscard]] Result<void> check_in_no_run(const std::string& path);
 
 // Fails with invalid_argument if the file `path` lies in the directory of the run, where writers remove files that
 // belong to no checkpoint.

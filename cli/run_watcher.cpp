@@ -16,6 +16,7 @@
 #include "cli/cut_files.hpp"
 #include "cli/operating_system.hpp"
 #include "cli/raw_comparison.hpp"
+#include "cli/references.hpp"
 #include "cli/run_path.hpp"
 #include "src/base/try.hpp"
 
@@ -55,6 +56,7 @@ Result<void> RunWatcher::run() {
   BITSNAP_TRY(check_many(options_.save));
   BITSNAP_TRY(check_whole_run(options_.save.run));
   BITSNAP_TRY(check_outside(options_.save.run, options_.directory));
+  BITSNAP_TRY(check_in_no_run(options_.directory));
   std::error_code error;
   if (!std::filesystem::is_directory(options_.directory, error)) {
     return fail(ErrorKind::not_found, fmt::format("{}: there is no such directory", options_.directory));
@@ -90,6 +92,7 @@ Result<void> RunWatcher::poll() {
     if (std::ranges::none_of(found->checkpoints, is_there)) watched.tree.clear();
   }
   const TrainingMarkers markers = read_markers(options_.directory, found->checkpoints);
+  for (const RawSkipped& skipped : found->skipped) skip_once(skipped.path, skipped.step, skipped.reason);
   refuse_duplicates(found->checkpoints);
   for (const RawCheckpoint& checkpoint : found->checkpoints) {
     if (interrupt_signal() != 0) return fail(ErrorKind::cancelled, "interrupted");
@@ -128,6 +131,13 @@ bool RunWatcher::observe(const RawCheckpoint& checkpoint, Watched& watched) {
     return false;
   }
   if (*tree != watched.tree) {
+    auto held = find_held_elsewhere(checkpoint.path);
+    if (!held) {
+      watched.tree.clear();
+      warn_once(checkpoint.path, checkpoint.step, held.error());
+      return false;
+    }
+    watched.held = std::move(*held);
     watched.tree = std::move(*tree);
     watched.since = Clock::now();
     watched.phase = Phase::observed;
@@ -149,6 +159,11 @@ Result<void> RunWatcher::visit(const RawCheckpoint& checkpoint, const TrainingMa
   if (is_settled(checkpoint, watched)) return {};
   const auto now = Clock::now();
   if (!observe(checkpoint, watched)) return {};
+  if (watched.held) {
+    skip_once(checkpoint.path, checkpoint.step, "it " + *watched.held);
+    settle(watched, Phase::refused);
+    return {};
+  }
   const auto judgement =
       judge(markers, checkpoint, watched.tree, std::max<Clock::duration>(now - watched.since, Clock::duration::zero()),
             options_.settle);
@@ -306,6 +321,10 @@ Result<void> RunWatcher::delete_one(const RawCheckpoint& raw, bool is_left, bool
 
 void RunWatcher::note_once(const std::string& path, std::optional<std::uint64_t> step, const std::string& text) {
   if (noted_.insert(fmt::format("{}\n{}", path, text)).second) events_.note(path, step, text);
+}
+
+void RunWatcher::skip_once(const std::string& path, std::optional<std::uint64_t> step, const std::string& reason) {
+  if (noted_.insert(fmt::format("{}\n{}", path, reason)).second) events_.skipped(path, step, reason);
 }
 
 void RunWatcher::warn_once(const std::string& path, std::optional<std::uint64_t> step, const Error& error) {

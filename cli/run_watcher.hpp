@@ -54,6 +54,7 @@ class RunWatcher {
     std::vector<RawEntry> tree;        // while it is observed
     Clock::time_point since;           // the tree has been the same since then
     std::optional<FileFacts> settled;  // of the checkpoint itself when it left the first phase
+    std::optional<std::string> held;   // why it is none to save: a run holds it
     bool was_saved = false;            // by this process
     bool was_judged_for_deletion = false;
     unsigned failures = 0;
@@ -78,6 +79,7 @@ class RunWatcher {
   [[nodiscard]] bool has(std::uint64_t step) const;
   [[nodiscard]] bool is_above_run(std::uint64_t step) const { return steps_.empty() || step > steps_.back(); }
   void note_once(const std::string& path, std::optional<std::uint64_t> step, const std::string& text);
+  void skip_once(const std::string& path, std::optional<std::uint64_t> step, const std::string& reason);
   void warn_once(const std::string& path, std::optional<std::uint64_t> step, const Error& error);
 
   const WatchOptions& options_;

@@ -27,6 +27,17 @@ namespace {
 constexpr std::array<std::string_view, 6> kOtherTypes = {"F4",      "F6_E2M3",     "F6_E3M2",
                                                          "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
 
+// torch counts pairs of 4-bit elements, safetensors the elements.
+bool is_pair_of_f4(const TensorInfo& info) { return info.dtype_name == "F4_E2M1_X2" && !info.shape.empty(); }
+
+TensorInfo as_in_safetensors(TensorInfo info) {
+  if (is_pair_of_f4(info)) {
+    info.dtype_name = "F4";
+    info.shape.back() *= 2;
+  }
+  return info;
+}
+
 // A tensor begins at a multiple of its element's size if larger elements come first, as safetensors' own writer does.
 // Empty tensors lie where others begin, and a reader takes them first.
 std::vector<std::size_t> aligned_order(const State& state) {
@@ -43,6 +54,7 @@ Result<void> check_types(const State& state) {
   for (const TensorSource& tensor : state.tensors) {
     const TensorInfo& info = tensor.info;
     if (info.dtype != DType::opaque || std::ranges::find(kOtherTypes, info.dtype_name) != kOtherTypes.end()) continue;
+    if (is_pair_of_f4(info)) continue;
     return fail(ErrorKind::unsupported, fmt::format("tensor {}: safetensors has no dtype {}",
                                                     container::quote_name(info.name), info.dtype_name));
   }
@@ -66,7 +78,7 @@ Result<std::uint64_t> write_file(const State& state, std::span<const std::size_t
 SafetensorsHeader header_of(const State& state, std::span<const std::size_t> order) {
   SafetensorsHeader header;
   header.metadata = state.metadata;
-  for (const std::size_t tensor : order) header.tensors.push_back(state.tensors[tensor].info);
+  for (const std::size_t tensor : order) header.tensors.push_back(as_in_safetensors(state.tensors[tensor].info));
   return header;
 }
 

@@ -224,7 +224,13 @@ void push_storage(PickleWriter& out, std::string_view storage_class, std::string
 
 }  // namespace
 
-Result<void> push_tensor(PickleWriter& out, const TensorInfo& info, std::string_view storage_key) {
+Result<void> push_tensor(PickleWriter& out, const TensorInfo& given, std::string_view storage_key) {
+  TensorInfo info = given;
+  // safetensors counts 4-bit elements, torch pairs of them.
+  if (info.dtype_name == "F4" && !info.shape.empty() && info.shape.back() % 2 == 0) {
+    info.dtype_name = "F4_E2M1_X2";
+    info.shape.back() /= 2;
+  }
   const std::string_view torch_name = torch_dtype_name(info.dtype_name);
   if (torch_name.empty()) {
     return fail(ErrorKind::unsupported,

@@ -65,18 +65,19 @@ def set_time(path: Path, seconds: float) -> None:
 
 @pytest.mark.parametrize("layout", ["transformers", "renamed", "megatron", "deepspeed", "dcp"])
 def test_complete_checkpoints_are_taken_in_order(tmp_path: Path, layout: str) -> None:
+    folder = tmp_path / "checkpoints"
     for step in (9, 10, 110):
-        write_checkpoint(tmp_path, layout, step)
-    (tmp_path / "tmp-checkpoint-120").mkdir()
-    (tmp_path / ".step-130").mkdir()
-    (tmp_path / "events.log").write_bytes(b"log")
-    target = tmp_path / "run"
-    assert [(event["event"], event["step"]) for event in once(tmp_path, target)] == [
+        write_checkpoint(folder, layout, step)
+    (folder / "tmp-checkpoint-120").mkdir()
+    (folder / ".step-130").mkdir()
+    (folder / "events.log").write_bytes(b"log")
+    target = folder / "run"
+    assert [(event["event"], event["step"]) for event in once(folder, target)] == [
         ("saved", step) for step in (9, 10, 110)
     ]
     for step in (9, 10, 110):
         assert extracted(target, step, tmp_path) == files_of(layout, step)
-    assert once(tmp_path, target) == []
+    assert once(folder, target) == []
 
 
 @pytest.mark.parametrize(
