@@ -1,4 +1,5 @@
 // `bitsnap bench`: bitsnap's codecs and baselines side by side, on the user's own tensors.
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -43,7 +44,7 @@ namespace {
 struct BenchOptions {
   std::string file;
   std::vector<std::string> bases;
-  std::uint64_t limit_mb = 64;
+  std::optional<std::uint64_t> limit_mb;
   BenchLimits limits;
 };
 
@@ -53,6 +54,17 @@ struct BenchReport {
   std::string processor;
   unsigned threads = 0;
 };
+
+// Each coder codes the whole sample once, and the slowest ones need about a second for 3 MB together. So less time
+// means a smaller sample, unless the user chose one.
+std::uint64_t sample_bytes(const BenchOptions& options) {
+  constexpr double kMegabyte = 1e6;
+  constexpr double kMegabytes = 64;
+  constexpr double kSeconds = 30;  // that are enough for that sample
+  if (options.limit_mb) return *options.limit_mb * std::uint64_t{1'000'000};
+  return static_cast<std::uint64_t>(kMegabyte *
+                                    std::max(1.0, kMegabytes * std::min(1.0, options.limits.seconds / kSeconds)));
+}
 
 // From /proc/cpuinfo; empty on other systems.
 std::string processor_name() {
@@ -154,8 +166,7 @@ Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
   if (!options.bases.empty()) {
     BITSNAP_ASSIGN(base, open_tensors(options.bases.front(), open));
   }
-  constexpr std::uint64_t kMegabyte = 1'000'000;
-  BITSNAP_ASSIGN(auto sample, load_sample(file, base ? &*base : nullptr, options.limit_mb * kMegabyte));
+  BITSNAP_ASSIGN(auto sample, load_sample(file, base ? &*base : nullptr, sample_bytes(options)));
   if (sample.chunks.empty()) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: has no bytes to measure on", options.file));
   }
@@ -200,10 +211,10 @@ Command add_bench(CLI::App& program, const CommonOptions& common) {
   add_base_option(*app, options->bases,
                   "Also code against this earlier file; repeat to name files or folders with bases of either file")
       ->type_name("FILE");
-  app->add_option("--limit-mb", options->limit_mb, "Size of the sample, which is spread evenly over the file, in MB")
+  app->add_option("--limit-mb", options->limit_mb,
+                  "Size of the sample, which is spread evenly over the file, in MB [64, or less for a short --seconds]")
       ->type_name("MB")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""))
-      ->capture_default_str();
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""));
   app->add_option("--seconds", options->limits.seconds,
                   "Time for all rounds; slow coders get fewer rounds, but at least one measurement")
       ->type_name("S")

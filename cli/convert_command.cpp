@@ -16,6 +16,7 @@
 #include <bitsnap/convert.hpp>
 #include <bitsnap/store.hpp>
 #include <bitsnap/text.hpp>
+#include <bitsnap/value.hpp>
 #include <bitsnap/writer.hpp>
 
 #include "cli/command.hpp"
@@ -80,6 +81,34 @@ Result<Target> find_target(const ConvertOptions& options) {
               fmt::format("{}: its name does not tell the format; --to does", options.output));
 }
 
+// The places in a tree of what is neither a tensor nor something that holds others.
+void name_values(const Value& value, const std::string& place, std::vector<std::string>& names) {
+  const auto name_all = [&](const ValueList& items) {
+    for (std::size_t i = 0; i < items.size(); ++i) name_values(items[i], fmt::format("{}[{}]", place, i), names);
+  };
+  const Value::Variant& held = value.get();
+  if (std::holds_alternative<ValueTensor>(held)) return;
+  if (const auto* list = std::get_if<ValueList>(&held)) return name_all(*list);
+  if (const auto* tuple = std::get_if<ValueTuple>(&held)) return name_all(tuple->items);
+  if (const auto* dict = std::get_if<ValueDict>(&held)) {
+    for (const auto& [key, each] : dict->entries) {
+      const auto* text = std::get_if<std::string>(&key.get());
+      const std::string name = text != nullptr ? *text : serialize_value(key).value_or("key");
+      name_values(each, place.empty() ? name : fmt::format("{}.{}", place, name), names);
+    }
+    return;
+  }
+  const auto* typed = std::get_if<ValueTyped>(&held);
+  if (typed != nullptr && typed->type == "collections.OrderedDict") {
+    // Its metadata are the versions of torch's modules.
+    const auto* with_metadata = std::get_if<ValueTuple>(&typed->content.front().get());
+    if (with_metadata == nullptr) return name_values(typed->content.front(), place, names);
+    if (!with_metadata->items.empty()) name_values(with_metadata->items.front(), place, names);
+    return;
+  }
+  names.push_back(place.empty() ? "the value itself" : fmt::format("value {}", place));
+}
+
 // Fails if something would be lost, unless that is what the user wants.
 Result<void> check_complete(const ConvertOptions& options, Target target, TrainingState& training,
                             const CommonOptions& common) {
@@ -90,12 +119,19 @@ Result<void> check_complete(const ConvertOptions& options, Target target, Traini
     }
   }
   if (options.tensors_only) {
+    if (training.state.tree) name_values(*training.state.tree, "", lost);
     // The header of a safetensors file holds the values, too.
     if (training.state.tree) training.state.safetensors_header.reset();
     training.state.tree.reset();
     if (common.quiet) return {};
-    for (const std::string& what : lost)
-      print_warning(fmt::format("{}: left out: {}", options.input, what), "unsupported");
+    constexpr std::size_t kMostNamed = 20;
+    for (std::size_t i = 0; i < std::min(lost.size(), kMostNamed); ++i) {
+      print_warning(fmt::format("{}: left out: {}", options.input, printable(lost[i])), "unsupported");
+    }
+    if (lost.size() > kMostNamed) {
+      print_warning(fmt::format("{}: left out: {} more", options.input, format_count(lost.size() - kMostNamed)),
+                    "unsupported");
+    }
     return {};
   }
   if (lost.empty()) return {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string_view>
 #include <vector>
 
@@ -46,7 +47,7 @@ struct PickleNode {
 };
 
 struct PickleGraph {
-  std::vector<PickleNode> nodes;
+  std::deque<PickleNode> nodes;  // which grows without a second copy
   NodeId root = 0;
   std::uint64_t bytes = 0;  // of the pickle, with STOP; another pickle may follow in the text
 
@@ -61,9 +62,9 @@ struct PickleGraph {
 
 // Reads the pickle at the start of `text`. corrupt for an unknown opcode, for a stack that is empty or holds a value of
 // another kind than the opcode needs, and for an undefined memo; truncated if the text ends before STOP;
-// resource_exhausted if there are more than `limits.tree_nodes` values, or more than 65,536 and one for every two bytes
-// of the text, times `limits.max_cost`. Time and memory are proportional to the text,
-// except for memo numbers above the size of the text, which take a search each.
+// resource_exhausted if there are more than `limits.tree_nodes` values, or more than 65,536 and one for every three
+// bytes of the text, times `limits.max_cost`. Time and memory are proportional to the text, except for memo numbers
+// above the size of the text, which take a search each.
 [[nodiscard]] Result<PickleGraph> read_pickle(std::string_view text, const DecodeLimits& limits);
 
 }  // namespace bitsnap::interop

@@ -11,9 +11,10 @@ namespace bitsnap::interop {
 
 namespace {
 
-// A pickler writes at least two bytes for each value that is not shared; a hostile pickle may use one.
+// torch's picklers write at least three bytes for each value that is not shared; a hostile pickle may use one, and a
+// value takes 64 bytes of memory.
 constexpr std::uint64_t kFreePickleValues = 65'536;
-constexpr std::uint64_t kTextBytesPerValue = 2;
+constexpr std::uint64_t kTextBytesPerValue = 3;
 
 }  // namespace
 

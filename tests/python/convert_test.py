@@ -246,6 +246,30 @@ def test_values_go_through_safetensors(tmp_path: Path) -> None:
     assert_same(load_plain(tmp_path / "b.pt"), state)
 
 
+def test_pairs_of_4_bit_floats_are_what_safetensors_calls_f4(tmp_path: Path) -> None:
+    raw = torch.arange(256, dtype=torch.uint8).reshape(16, 16)
+    torch.save({"t": raw.view(torch.float4_e2m1fn_x2), "s": raw.view(torch.float8_e8m0fnu)}, tmp_path / "a.pt")
+    run("convert", tmp_path / "a.pt", tmp_path / "a.safetensors")
+    loaded = safetensors.torch.load_file(tmp_path / "a.safetensors")
+    assert loaded["t"].dtype is torch.float4_e2m1fn_x2
+    assert torch.equal(loaded["t"].view(torch.uint8), raw)
+    safetensors.torch.save_file({"t": raw.view(torch.float4_e2m1fn_x2)}, tmp_path / "b.safetensors")
+    run("convert", tmp_path / "b.safetensors", tmp_path / "b.pt")
+    back = torch.load(tmp_path / "b.pt", weights_only=True)["t"]
+    assert back.dtype is torch.float4_e2m1fn_x2
+    assert torch.equal(back.view(torch.uint8), raw)
+
+
+def test_what_tensors_only_leaves_out_of_one_file_is_named(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(3), "epoch": 3, "o": {"lr": 0.5, "m": [torch.ones(2), "x"]}}, tmp_path / "a.pt")
+    message = refused(tmp_path / "a.pt", tmp_path / "b.pt", "--tensors-only", status=0)
+    assert [line.split("left out: ")[1].split(" [")[0] for line in message.splitlines() if "left out" in line] == [
+        "value epoch",
+        "value o.lr",
+        "value o.m[1]",
+    ]
+
+
 def test_files_of_a_folder_become_one_state(tmp_path: Path) -> None:
     state = _trained()
     folder = tmp_path / "checkpoint-2"
