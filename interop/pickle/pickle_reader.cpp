@@ -19,7 +19,7 @@ namespace {
 class PickleMachine {
  public:
   PickleMachine(std::string_view text, const DecodeLimits& limits) : text_(text), stack_(text.size(), limits) {
-    small_integers_.fill(kNoNode);
+    small_integers_.resize(UINT16_MAX + std::size_t{1}, kNoNode);
   }
 
   Result<PickleGraph> run();
@@ -58,7 +58,7 @@ class PickleMachine {
   NodeId true_ = kNoNode;
   NodeId false_ = kNoNode;
   NodeId empty_tuple_ = kNoNode;
-  std::array<NodeId, 256> small_integers_;
+  std::vector<NodeId> small_integers_;  // up to 65,535, by value
 };
 
 Result<bool> PickleMachine::push_text(PickleKind kind, Result<std::string_view> text) {
@@ -127,7 +127,7 @@ Result<bool> PickleMachine::push_number(char opcode) {
     }
     case 'M': {
       BITSNAP_ASSIGN(const auto value, text_.take_number<std::uint16_t>());
-      return push_integer(value);
+      return push_shared(small_integers_[value], PickleKind::integer, value);
     }
     case 'G': return push_text(PickleKind::real, text_.take(8));
     case '\x8a': return push_long(text_.take_sized<std::uint8_t>());

@@ -62,7 +62,7 @@ struct PickleGraph {
 
 // Reads the pickle at the start of `text`. corrupt for an unknown opcode, for a stack that is empty or holds a value of
 // another kind than the opcode needs, and for an undefined memo; truncated if the text ends before STOP;
-// resource_exhausted if there are more than `limits.tree_nodes` values, or more than 65,536 and one for every three
+// resource_exhausted if there are more than `limits.tree_nodes` values, or more than 65,536 and one for every four
 // bytes of the text, times `limits.max_cost`. Time and memory are proportional to the text, except for memo numbers
 // above the size of the text, which take a search each.
 [[nodiscard]] Result<PickleGraph> read_pickle(std::string_view text, const DecodeLimits& limits);

@@ -11,10 +11,10 @@ namespace bitsnap::interop {
 
 namespace {
 
-// torch's picklers write at least three bytes for each value that is not shared; a hostile pickle may use one, and a
-// value takes 64 bytes of memory.
+// Python's picklers write at least four bytes for nearly each value that is not shared; a hostile pickle may use one,
+// and a value takes 64 bytes of memory.
 constexpr std::uint64_t kFreePickleValues = 65'536;
-constexpr std::uint64_t kTextBytesPerValue = 3;
+constexpr std::uint64_t kTextBytesPerValue = 4;
 
 }  // namespace
 

@@ -182,12 +182,16 @@ TEST(PickleReader, TakesLinearTimeForHostilePickles) {
   constexpr std::size_t kMany = 1'000'000;
   std::string nested(kMany, ']');
   nested += std::string(kMany - 1, 'a') + ".";
-  EXPECT_TRUE(read_pickle(nested, {}).has_value());
+  // Two bytes for each value: more values than the default limit allows.
+  EXPECT_EQ(refusal_of_pickle(nested), ErrorKind::resource_exhausted);
+  DecodeLimits twice;
+  twice.max_cost = 2;
+  EXPECT_TRUE(read_pickle(nested, twice).has_value());
   EXPECT_EQ(refusal_of_pickle("K\x01" + std::string(kMany, '\x85') + "."), ErrorKind::resource_exhausted);
   // Each tuple holds the one before twice.
   std::string bomb = "K\x01";
   for (std::size_t i = 0; i < kMany; ++i) bomb += "2\x86";
-  EXPECT_TRUE(read_pickle(bomb + ".", {}).has_value());
+  EXPECT_TRUE(read_pickle(bomb + ".", twice).has_value());
   EXPECT_EQ(read_pickle(std::string(kMany, 'N') + std::string(kMany, ')') + ".", {}).value().nodes.size(), 2U);
   EXPECT_TRUE(read_pickle("N" + std::string(kMany, '(') + "N.", {}).has_value());
   EXPECT_TRUE(read_pickle("]" + std::string(kMany, '\x94') + ".", {}).has_value());

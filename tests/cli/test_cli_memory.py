@@ -6,6 +6,7 @@ import struct
 import subprocess
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -83,3 +84,15 @@ def test_a_four_gibibyte_tensor_needs_little_memory(tmp_path: Path) -> None:
     print(f"anonymous memory: {compressing >> 20} MiB compressing, {decompressing >> 20} MiB decompressing")
     assert 0 < compressing < LIMIT
     assert 0 < decompressing < LIMIT
+
+
+def test_a_nested_pickle_takes_memory_in_proportion_to_its_size(tmp_path: Path) -> None:
+    levels = 8_000_000
+    pickled = b"\x80\x02" + b"]" * levels + b"a" * (levels - 1) + b"."
+    with zipfile.ZipFile(tmp_path / "x.pt", "w") as file:
+        file.writestr("a/data.pkl", pickled)
+        file.writestr("a/version", "3\n")
+    with subprocess.Popen([executable(), "inspect", tmp_path / "x.pt"], stderr=subprocess.PIPE) as process:
+        memory = AnonymousMemory(process.pid)
+        process.communicate()
+        assert memory.stop() <= (64 << 20) + 20 * len(pickled)
