@@ -69,6 +69,7 @@ from bitsnap.errors import (
     PlainBytesWarning as PlainBytesWarning,
     ResourceExhaustedError as ResourceExhaustedError,
     RestoreWarning as RestoreWarning,
+    RetentionWarning as RetentionWarning,
     TruncatedError as TruncatedError,
     UnsupportedError as UnsupportedError,
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from bitsnap import _path_checkpoints as paths
+from bitsnap._durable_files import write_durably
 from bitsnap._pickled_values import Opaque
-from bitsnap._references import write_durably
+from bitsnap._plain_names import plain_path
 from bitsnap.errors import CorruptError, NotFoundError
 from bitsnap.state import load
 from bitsnap.store import Store
@@ -43,23 +45,30 @@ def state_of(path: Path, opaque: Opaque) -> Any:
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(_LARGEST_FILE))
-        shard, name = content["shard"], content["name"]
-        if type(shard) is not int or type(name) is not str or shard < 0:
-            raise ValueError("a value has the wrong type")
-    except (ValueError, KeyError, TypeError) as error:
+        shard, name = content["shard"], plain_path(content["name"], path)
+        if type(shard) is not int or not 0 <= shard < 1 << 32:
+            raise ValueError(f"{shard!r} is no number of a shard")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptError(f"{path} is damaged: {error}") from None
-    folder = path.parents[name.count("/")]
+    if not path.absolute().as_posix().endswith(f"/{name}"):
+        raise CorruptError(f"{path} is damaged, or renamed: it is the file {name} of its tag")
+    folder = path.absolute().parents[name.count("/")]
     place = paths.place_of(folder / paths.FOLDER_REFERENCE)
     with Store(place.run, read_only=True) as store:
         return load(store.snapshot(place.step, shard), keys=[(name,)], opaque=opaque)[name]
 
 
 def files_of(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != paths.FOLDER_REFERENCE]
+    """The files and links of a tag, without its reference."""
+    found = sorted(path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    return [path for path in found if path.name != paths.FOLDER_REFERENCE]
 
 
 def latest_of(save_dir: Path) -> str:
+    """The tag that the file `latest` names."""
+    path = save_dir / LATEST
     try:
-        return (save_dir / LATEST).read_text().strip()
+        with path.open("rb") as file:
+            return plain_path(os.fsdecode(file.read(_LARGEST_FILE).strip()), path)
     except FileNotFoundError:
         raise NotFoundError(f"{save_dir / LATEST}: there is no such file; say which tag") from None

@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from bitsnap import _path_checkpoints as paths
 from bitsnap._bitsnap import Settings
 from bitsnap._dcp_checkpoint import OpenCheckpoint
+from bitsnap._durable_files import unlink
 from bitsnap._options import PathLike
 from bitsnap._pickled_values import Opaque
 from bitsnap._references import may_be_reference
@@ -95,7 +96,7 @@ class ShardedCheckpoints:
         if path.is_dir() and not path.is_symlink():
             self._stock_remove(filepath)
         elif self._strategy.is_global_zero:
-            paths.unlink(path)
+            unlink(path)
             run = paths.run_of(path)
             if run.is_dir():
                 with self._store(run, create=False) as store:

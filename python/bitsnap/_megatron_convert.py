@@ -15,13 +15,13 @@ import torch
 
 from bitsnap import _megatron_versions as versions
 from bitsnap._boxes import named_part
+from bitsnap._durable_files import write_durably
 from bitsnap._lazy import LazyTensor
 from bitsnap._megatron_folders import CONFIG, KEY, is_ours, new_place, place_of
 from bitsnap._megatron_saves import commit
 from bitsnap._megatron_shards import OpenCheckpoint, Options, Shard, adam_numbers, role_of
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import Role
-from bitsnap._references import write_durably
 from bitsnap._torch_dist import Part, StoredTensor, TorchDistFolder, write_torch_dist
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.store import Store

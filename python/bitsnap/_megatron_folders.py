@@ -13,9 +13,19 @@ from typing import NamedTuple
 from bitsnap._bitsnap import is_store
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, native_path
-from bitsnap._references import Place, Saved, absolute, open_run, refer as write_reference, reference_of
+from bitsnap._references import (
+    Found,
+    Place,
+    Saved,
+    absolute,
+    find_references,
+    open_run,
+    refer as write_reference,
+    reference_of,
+    warn_of_unknown,
+)
 from bitsnap.agents import stop_agent
-from bitsnap.errors import BusyError, CorruptError, UnsupportedError
+from bitsnap.errors import BusyError
 from bitsnap.store import Store
 
 # The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
@@ -102,12 +112,18 @@ def new_place(folder: PathLike) -> NewPlace:
 
 
 def _prune(parent: Path, saved: int) -> None:
-    """Removes the steps without a complete folder. Steps with labels stay, and those that are saved now."""
+    """Removes the steps to which no folder refers. Steps with labels stay, and those that are saved now."""
+    found = find_references(parent, _REFERENCE) if parent.is_dir() else Found([])
     for run in _runs(parent).values():
         with Store(run, shared=True, create=False, timeout=_AGENT_SECONDS) as store:
-            kept = {saved, *store.labels().values(), *(place.step for place in pending if place.run == run)}
+            referred = (save.step for each in found.references if each.run_id == store.run_id for save in each.saves)
+            waiting = (place.step for place in pending if place.run == run)
+            kept = {saved, *store.labels().values(), *waiting, *referred}
             steps = store.steps()
-            gone = [step for step in steps if step not in kept and not _refers(parent, run, step)]
+            gone = [step for step in steps if step not in kept]
+            if gone and found.unknown:
+                warn_of_unknown(run, found.unknown)
+                return
             if gone and len(gone) < len(steps):
                 _remove(store, gone)
         if gone and len(gone) == len(steps):
@@ -121,27 +137,6 @@ def _remove(store: Store, steps: list[int]) -> None:
         # The agent of a single rank holds the store alone. It commits what it has, and the next save starts another.
         stop_agent(store.path)
         store.remove(steps)
-
-
-def _refers(parent: Path, run: Path, step: int) -> bool:
-    """Whether a complete folder refers to the step, or may do so: its reference cannot be read."""
-    # The run of a folder that no iteration names lies in it, also if folders of iterations do.
-    for folder in (parent, *_folders(parent, step)):
-        if (folder / CONFIG).is_file() and is_ours(folder):
-            try:
-                found = reference_of(_reference_at(folder))
-            except (CorruptError, UnsupportedError):
-                return True
-            if found.saves[0].step == step and found.run == run:
-                return True
-    return False
-
-
-def _folders(parent: Path, step: int) -> list[Path]:
-    usual = parent / f"iter_{step:07d}"
-    if usual.is_dir():
-        return [usual]
-    return [path for path in parent.iterdir() if path.is_dir() and checkpoint_id_of(path).step == step]
 
 
 def _runs(parent: Path) -> dict[int, Path]:

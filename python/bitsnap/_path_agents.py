@@ -14,11 +14,12 @@ from typing import Any
 
 from bitsnap import _path_checkpoints as paths
 from bitsnap._bitsnap import Settings, is_store
+from bitsnap._durable_files import unlink, write_durably
 from bitsnap._engine_saves import Save
 from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
 from bitsnap._options import PathLike, native_path
 from bitsnap._pickled_values import Opaque
-from bitsnap._references import Saved, absolute, may_be_reference, refer, write_durably
+from bitsnap._references import Saved, absolute, may_be_reference, refer
 from bitsnap.agents import stop_agent
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import BitsnapError, BusyError, NotFoundError
@@ -159,14 +160,14 @@ class _Run:
     def remove(self, path: Path) -> None:
         if self.uncommitted() > 0 and not path.is_symlink() and may_be_reference(path):
             self._removed[path] = path.read_bytes()
-        paths.unlink(path)
+        unlink(path)
         self.unneeded += 1
 
     def _settle(self) -> None:
         """Brings back what was removed if all that was saved since has failed, until a newer one is committed."""
         if self.uncommitted() == 0:
             for path in self._removed:
-                paths.unlink(path)
+                unlink(path)
             self._removed.clear()
         elif all(save.stage in ("failed", "skipped") for save in self._newer):
             for path, content in self._removed.items():

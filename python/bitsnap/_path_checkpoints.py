@@ -7,17 +7,17 @@ ends, each path leads to its old checkpoint or to its new one. Only one process 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._committed import wait_committed
+from bitsnap._durable_files import unlink
 from bitsnap._options import PathLike, native_path
 from bitsnap._pickled_values import Opaque
 from bitsnap._references import (
@@ -25,13 +25,16 @@ from bitsnap._references import (
     Reference,
     Saved,
     absolute,
+    find_references,
+    look_at,
     may_be_reference,
     open_run,
     refer,
     reference_of,
-    sync_folder,
+    warn_of_unknown,
 )
 from bitsnap._store_files import Files
+from bitsnap._store_labels import is_label
 from bitsnap.agents import agent_status
 from bitsnap.errors import (
     BitsnapError,
@@ -148,11 +151,12 @@ def begin(
     name = os.path.relpath(path, parent)
     label = os.path.relpath(path.parent if path.name == FOLDER_REFERENCE else path, parent)
     label = f"./{label}" if label.isdecimal() else label  # which would be a step
+    label = label if is_label(label) else ""
     taken = [*store.steps(), *(save.step for save in pending)]
     saved = Saved(max(step, max(taken, default=-1) + 1), secrets.token_hex(8))
     content = {"reference": name, "label": label, "save": saved.word, "step": step}
     found = None if path.is_symlink() else _read(path)
-    if _is_taken(store, label):
+    if label and _is_taken(store, label):
         warnings.warn(f"{store.path}: the label {label!r} of another step stays there", stacklevel=3)
         label = ""
     is_known = found is not None and found.run_id == store.run_id
@@ -195,13 +199,6 @@ def remove(path: PathLike, *, timeout: float = 600.0) -> None:
         forget(store, keep_newest=False)
 
 
-def unlink(path: Path) -> None:
-    """Deletes a file, if it exists, also if the machine crashes then."""
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-        sync_folder(path.parent)
-
-
 def forget(store: Store, pending: Collection[Saved] = (), *, keep_newest: bool = True) -> None:
     """Removes the steps that were saved to paths and to which no path leads any more.
 
@@ -220,33 +217,29 @@ def label(store: Store) -> None:
     labelled = set(store.labels().values())
     for step in store.steps():
         origin = None if step in labelled else _origin_of(store, step)
-        if origin is not None and not _is_taken(store, origin.label):
+        if origin is not None and origin.label and not _is_taken(store, origin.label):
             store.label(step, origin.label)
 
 
 def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
-    try:
-        referred, _ = _referred(store, _files_beside(store.path))
-    except OSError:  # what cannot be read now may lead to any step
+    steps = store.steps()
+    found = find_references(store.path.parent, FOLDER_REFERENCE)
+    referred = _steps_of(store, found.references) | {save.step for save in pending}
+    # What a snapshot says is read only of steps that may go: there may be thousands.
+    origins = {step: origin for step in steps if step not in referred and (origin := _origin_of(store, step))}
+    if origins and found.unknown:
+        warn_of_unknown(store.path, found.unknown)
         return []
-    referred |= {save.step for save in pending}
     labels = store.labels()
-    found = []
-    for step in store.steps():
-        # What a snapshot says is read only of steps that may go: there may be thousands.
-        origin = None if step in referred else _origin_of(store, step)
-        if origin is None:
-            continue
+    gone = []
+    for step, origin in origins.items():
         # Which may lie deeper than the files beside the run.
-        try:
-            own, is_unreadable = _referred(store, [store.path.parent / origin.reference])
-        except OSError:
-            continue
-        if step in own or is_unreadable:
+        own = look_at(store.path.parent / origin.reference, must_be_reference=True)
+        if own.unknown or step in _steps_of(store, own.references):
             continue
         if all(label == origin.label for label, labelled in labels.items() if labelled == step):
-            found.append(step)
-    return found
+            gone.append(step)
+    return gone
 
 
 def snapshot_of(reference: PathLike) -> Snapshot:
@@ -336,24 +329,15 @@ def _origin_of(store: Store, step: int) -> _Origin | None:
     try:
         content = json.loads(text)
         return _Origin(str(content["reference"]), str(content["label"]), str(content["save"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def _referred(store: Store, files: Iterable[Path]) -> tuple[set[int], bool]:
-    """The steps to which references among the files lead, and whether there are references that cannot be read."""
-    steps, has_unreadable = set(), False
+def _steps_of(store: Store, references: Iterable[Reference]) -> set[int]:
+    """The steps to which references lead."""
+    steps: set[int] = set()
     committed = set(store.steps())
-    for path in files:
-        if not may_be_reference(path):
-            continue
-        try:
-            found = reference_of(path)
-        except (CorruptError, UnsupportedError):
-            has_unreadable = True
-            continue
-        except NotFoundError:
-            continue
+    for found in references:
         if found.run_id == store.run_id:
             # Those after the first that is committed have been replaced.
             for save in found.saves:
@@ -361,27 +345,9 @@ def _referred(store: Store, files: Iterable[Path]) -> tuple[set[int], bool]:
                 # The step may be that of another save, if this one was not committed.
                 if save.step in committed and (len(found.saves) == 1 or _is_of(store, save)):
                     break
-    return steps, has_unreadable
+    return steps
 
 
 def _is_of(store: Store, save: Saved) -> bool:
     origin = _origin_of(store, save.step)
     return origin is not None and origin.word == save.word
-
-
-def _files_beside(run: Path) -> Iterator[Path]:
-    """Files that may be references: checkpoints may have been copied or renamed.
-
-    Those in the directory of the run and in its folders, and the references of folders in these.
-    """
-    for path in run.parent.iterdir():
-        if path == run:
-            continue
-        if not path.is_dir():
-            yield path
-            continue
-        try:
-            for each in path.iterdir():
-                yield each / FOLDER_REFERENCE if each.is_dir() else each
-        except FileNotFoundError:  # another process deletes the folder
-            continue

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import os
 import stat
+import warnings
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from bitsnap._bitsnap import is_store
+from bitsnap._durable_files import is_temporary, write_durably
 from bitsnap._options import PathLike, local_path, native_path
-from bitsnap.errors import CorruptError, NotFoundError, UnsupportedError
+from bitsnap.errors import CorruptError, NotFoundError, RetentionWarning, UnsupportedError
 from bitsnap.store import Store
 
 _VERSION = 0
 _LARGEST_REFERENCE = 1 << 16
 _BEGINNING = b'{"version": '
+_warned: set[tuple[Path, Path]] = set()
 
 
 class Place(NamedTuple):
@@ -84,6 +87,98 @@ def _opened(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
+class Found(NamedTuple):
+    """The references below a folder, and a file that may be one and cannot be read, so that it may lead to any step."""
+
+    references: list[Reference]
+    unknown: Path | None = None
+
+
+# Folders below that of the run are searched this deep: checkpoints may have been copied or moved.
+_DEEPEST = 4
+
+
+def find_references(folder: Path, folder_reference: str) -> Found:
+    """The references in a folder and in those below, but not in runs. Links to folders are followed.
+
+    Args:
+        folder_reference: the name of the reference of a checkpoint that is a folder.
+    """
+    found: list[Reference] = []
+    unknown: Path | None = None
+    seen: set[tuple[int, int]] = set()
+    folders = [(folder, 0)]
+    while folders:
+        parent, depth = folders.pop()
+        try:
+            info = parent.stat()
+            if (info.st_dev, info.st_ino) in seen:
+                continue
+            seen.add((info.st_dev, info.st_ino))
+            entries = sorted(parent.iterdir())
+        except FileNotFoundError:  # another process deletes the folder
+            continue
+        except OSError:
+            unknown = unknown or parent
+            continue
+        for path in entries:
+            if _is_folder(path):
+                if depth < _DEEPEST and not is_store(native_path(path)):
+                    folders.append((path, depth + 1))
+                continue
+            each = look_at(path, must_be_reference=path.name == folder_reference, home=folder)
+            found += each.references
+            unknown = unknown or each.unknown
+    return Found(found, unknown)
+
+
+def look_at(path: Path, *, must_be_reference: bool, home: Path | None = None) -> Found:
+    """What a file is: a reference, one that cannot be read, or neither.
+
+    Args:
+        must_be_reference: a file that has lost its beginning, as after a crash, is a reference that cannot be read.
+        home: a link that leads nowhere within this folder leads to what was deleted; one that leads out of it may lead
+            to a disk that is away.
+    """
+    if is_temporary(path.name):
+        return Found([])
+    try:
+        with _opened(path) as file:
+            start = file.read(len(_BEGINNING))
+        if start == _BEGINNING:
+            return Found([reference_of(path)])
+        is_lost = _BEGINNING.startswith(start.strip(b"\0"))
+        return Found([], path if must_be_reference and is_lost else None)
+    except (FileNotFoundError, NotADirectoryError, NotFoundError):
+        leads_out = path.is_symlink() and (home is None or not _target_of(path).is_relative_to(os.path.realpath(home)))
+        return Found([], path if leads_out and not path.exists() else None)
+    except (OSError, CorruptError, UnsupportedError):
+        return Found([], path)
+
+
+def warn_of_unknown(run: Path, unknown: Path) -> None:
+    """Says once why nothing is removed from a run."""
+    if (run, unknown) not in _warned:
+        _warned.add((run, unknown))
+        warnings.warn(
+            f"{unknown} cannot be read, and may refer to any checkpoint of {run}: none is removed until it can be read "
+            "or is deleted",
+            RetentionWarning,
+            stacklevel=5,
+        )
+
+
+def _target_of(link: Path) -> Path:
+    return Path(os.path.realpath(link))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def reference_of(path: Path) -> Reference:
     """What the file says.
 
@@ -103,7 +198,7 @@ def reference_of(path: Path) -> Reference:
             raise ValueError("a value has the wrong type")
     except FileNotFoundError:
         raise NotFoundError(f"{path}: there is no such file, so this is no checkpoint of bitsnap") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptError(f"{path}: the reference to a run is damaged: {error}") from None
     if version > _VERSION:
         raise UnsupportedError(f"{path} has version {version}; this version of bitsnap reads version {_VERSION}")
@@ -131,22 +226,3 @@ def open_run(path: Path, reference: Reference) -> Store:
         store.close()
         raise NotFoundError(f"{path} refers to the run {run_id}, but {run} is the run {found}")
     return store
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Makes or replaces a file. After a crash, it has the old content or the new one."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,12 +8,20 @@ from typing import Any, SupportsIndex
 from bitsnap import _bitsnap
 from bitsnap._arguments import invalid, number_of, text_of
 
+_LONGEST_LABEL = 255  # bytes
+
 
 def label_of(value: Any, name: str) -> str:
     text = text_of(value, name)
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise invalid(name, f"must not have surrogates, which UTF-8 cannot hold, got {text!r}")
     return text
+
+
+def is_label(text: str) -> bool:
+    """Whether a checkpoint may have this label; see StoreLabels.label()."""
+    has_others = any(ord(each) < 0x20 or 0x7F <= ord(each) < 0xA0 or 0xD800 <= ord(each) <= 0xDFFF for each in text)
+    return bool(text) and not has_others and len(text.encode()) <= _LONGEST_LABEL
 
 
 def labels_of(value: Any, name: str) -> list[str]:

@@ -29,9 +29,9 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 
+from bitsnap._durable_files import write_durably
 from bitsnap._megatron_folders import CONFIG, STOCK_COMMON, STOCK_INDEX
 from bitsnap._pickled_values import Opaque, may_pickle
-from bitsnap._references import write_durably
 from bitsnap._text import parse_json
 from bitsnap.errors import CorruptError, NotFoundError, TruncatedError, UnsupportedError
 

@@ -90,6 +90,10 @@ class RestoreWarning(UserWarning):
     """A state was restored from a different source than the first choice."""
 
 
+class RetentionWarning(UserWarning):
+    """Old checkpoints stay in a run, because something beside it cannot be read and may refer to them."""
+
+
 # By the names of the kinds, in the order of the command's exit codes. The extension raises these.
 KINDS: dict[str, type[BitsnapError]] = {
     "invalid_argument": InvalidArgumentError,

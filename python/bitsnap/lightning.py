@@ -26,6 +26,7 @@ import torch
 
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
+from bitsnap._durable_files import writing
 from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._lightning_shards import ShardedCheckpoints, given_only
 from bitsnap._options import PathLike, is_url
@@ -244,9 +245,8 @@ def export(path: PathLike, target: PathLike, *, opaque: Opaque = "refuse") -> No
     state = load(path, opaque=opaque)
     if may_be_reference(written):
         raise InvalidArgumentError(f"{written} is a checkpoint of bitsnap; export it to another path")
-    temporary = written.with_name(f"{written.name}.tmp")
-    torch.save(state, temporary)
-    temporary.replace(written)
+    with writing(written) as file:
+        torch.save(state, file)
 
 
 def install() -> None:

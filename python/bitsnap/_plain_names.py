@@ -1,0 +1,35 @@
+"""Names that a checkpoint gives to files: each is checked here before it becomes a part of a path."""
+
+from __future__ import annotations
+
+import os
+
+from bitsnap._options import PathLike
+from bitsnap.errors import CorruptError
+
+_LONGEST_NAME = 255  # bytes, of Linux's file systems
+
+
+def plain_name(name: object, path: PathLike) -> str:
+    """The name, which is that of a file in a folder and leads nowhere else.
+
+    Args:
+        name: what the checkpoint says.
+        path: of the checkpoint, for the error.
+
+    Raises:
+        CorruptError: it is no such name.
+    """
+    is_plain = isinstance(name, str) and name not in ("", ".", "..") and "/" not in name and "\0" not in name
+    if not isinstance(name, str) or not is_plain or len(os.fsencode(name)) > _LONGEST_NAME:
+        raise CorruptError(f"{os.fspath(path)}: expected the name of a file in the checkpoint's folder, found {name!r}")
+    return name
+
+
+def plain_path(name: object, path: PathLike) -> str:
+    """A relative path of such names with `/` between them. Raises as plain_name() does."""
+    if not isinstance(name, str):
+        plain_name(name, path)
+    for part in str(name).split("/"):
+        plain_name(part, path)
+    return str(name)
