@@ -6,6 +6,8 @@ of the folder, by their names. One process calls what saves.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -24,8 +26,16 @@ from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._options import PathLike, native_path
 from bitsnap._path_agents import AgentSaves
 from bitsnap._pickled_values import Opaque, may_pickle
+from bitsnap._plain_names import plain_name
 from bitsnap._references import absolute
-from bitsnap.errors import BackgroundSaveWarning, BitsnapError, ExistsError, NotFoundError, RestoreWarning
+from bitsnap.errors import (
+    BackgroundSaveWarning,
+    BitsnapError,
+    CorruptError,
+    ExistsError,
+    NotFoundError,
+    RestoreWarning,
+)
 from bitsnap.settings import settings_of
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
@@ -201,8 +211,19 @@ def staged(write: Callable[[str], object]) -> dict[str, Any]:
         return {path.name: torch.load(path, weights_only=False) for path in Path(folder).iterdir()}
 
 
-def write_files(files: Mapping[str, Any], folder: PathLike) -> None:
-    """Writes what staged() returned, for a framework's function that reads it."""
+def write_files(files: Mapping[str, Any], folder: PathLike, expected: re.Pattern[str], checkpoint: PathLike) -> None:
+    """Writes what staged() returned, for a framework's function that reads it.
+
+    Args:
+        expected: the names of the files that the framework itself writes.
+        checkpoint: where the files come from, for errors.
+
+    Raises:
+        CorruptError: the checkpoint names another file. Then nothing is written.
+    """
+    for name in files:
+        if expected.fullmatch(plain_name(name, checkpoint)) is None:
+            raise CorruptError(f"{os.fspath(checkpoint)}: it has a file {name!r}, which the framework does not write")
     for name, value in files.items():
         torch.save(value, Path(folder) / name)
 
@@ -214,9 +235,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
     Raises:
         ExistsError: it exists.
     """
-    if folder.exists():
+    if os.path.lexists(folder):
         raise ExistsError(f"{folder} exists: give the path of a folder to make")
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+    if not folder.absolute().parent.is_dir():
+        raise NotFoundError(f"{folder.absolute().parent}: there is no such directory; make it, or name another folder")
+    made = Path(tempfile.mkdtemp(prefix=".bitsnap-", dir=folder.absolute().parent))
+    made.chmod(0o777 & ~_umask())
     try:
         yield made
         made.rename(folder)
@@ -225,6 +249,21 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise
 
 
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
 def copy_others(source: Path, target: Path) -> None:
-    """Copies all but the reference of a checkpoint's folder."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(REFERENCE), dirs_exist_ok=True)
+    """Copies all but the reference of a checkpoint's folder. Links stay links; what is no file is left out."""
+
+    def others(folder: str, names: list[str]) -> list[str]:
+        paths = {name: Path(folder) / name for name in names}
+        return [
+            name
+            for name, path in paths.items()
+            if name == REFERENCE or not (path.is_symlink() or path.is_file() or path.is_dir())
+        ]
+
+    shutil.copytree(source, target, symlinks=True, ignore=others, dirs_exist_ok=True)

@@ -48,6 +48,10 @@ from bitsnap.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["BitsnapAccelerator", "Options", "export", "use"]
 
+# The names of the small files that Accelerate writes with torch.
+_FILES = re.compile(
+    r"(scheduler|sampler)(_[0-9]+)?\.bin|dl_state_dict(_[0-9]+)?\.bin|scaler\.pt|random_states_[0-9]+\.pkl"
+)
 _NUMBER = re.compile(r"([0-9]+)[^0-9]*$")
 _UNSUPPORTED = {
     DistributedType.FSDP: "save with bitsnap.torch.Checkpointer or bitsnap.dcp",
@@ -195,7 +199,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         self._custom_objects = []  # Accelerate has none left to load
         with tempfile.TemporaryDirectory() as folder:
             files = part("files")
-            write_files(files, folder)
+            write_files(files, folder, _FILES, input_dir)
             for path in Path(input_dir).glob(f"{RNG_STATE_NAME}_*.pkl"):  # of other processes
                 if path.name not in files:
                     (Path(folder) / path.name).symlink_to(path.absolute())
@@ -245,7 +249,7 @@ def export(checkpoint: PathLike, folder: PathLike, *, opaque: Opaque = "refuse")
     snapshot = snapshot_of(source)
     with new_folder(target) as made:
         copy_others(source, made)
-        write_files(part_of(snapshot, "files", opaque), made)
+        write_files(part_of(snapshot, "files", opaque), made, _FILES, source)
         number = 0
         while (model := part_of(snapshot, _numbered("model", number), opaque)) is not None:
             weights = clean_state_dict_for_safetensors(model)

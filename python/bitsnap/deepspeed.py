@@ -31,13 +31,14 @@ from bitsnap import _path_checkpoints as paths
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
 from bitsnap._deepspeed_files import LATEST, files_of, is_ours, latest_of, state_of, write_files
+from bitsnap._durable_files import write_durably
 from bitsnap._engine_saves import Save
 from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, Role, local_path
 from bitsnap._path_agents import tidy
 from bitsnap._pickled_values import Opaque, may_pickle
-from bitsnap._references import refer, write_durably
+from bitsnap._references import refer
 from bitsnap._registry import register_value
 from bitsnap._together import Together
 from bitsnap.checkpointer import Checkpointer
@@ -375,14 +376,16 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaq
     source, folder = tags / tag, made / tag
     if not (source / paths.FOLDER_REFERENCE).is_file():
         raise NotFoundError(f"{source}: there is no checkpoint of bitsnap")
-    if folder.exists():
+    if os.path.lexists(folder):
         raise ExistsError(f"{folder} exists already")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{tag}-", dir=folder.parent) as temporary:
+    with tempfile.TemporaryDirectory(prefix=".bitsnap-", dir=folder.parent) as temporary:
         for path in files_of(source):
             copy = Path(temporary) / "tag" / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            if is_ours(path):
+            if path.is_symlink():  # stays a link, whatever it leads to
+                copy.symlink_to(path.readlink())
+            elif is_ours(path):
                 torch.save(state_of(path, opaque), copy)
             else:
                 shutil.copy2(path, copy)

@@ -19,6 +19,7 @@ Trainings with FSDP, DeepSpeed, SageMaker or XLA save as they do without bitsnap
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ from bitsnap.errors import InvalidArgumentError
 
 _OPTIMIZER_NAME = "optimizer.pt"
 _WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME)
+# The names of the small files that the Trainer writes with torch.
+_FILES = re.compile(r"scheduler\.pt|scaler\.pt|rng_state(_[0-9]+)?\.pth")
 # Of Transformers: in a folder that a save at SIGTERM has not finished.
 _SENTINEL = "checkpoint-is-incomplete.txt"
 
@@ -270,7 +273,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
             yield folder
             return
         with tempfile.TemporaryDirectory() as made:
-            write_files(files, made)
+            write_files(files, made, _FILES, folder)
             for path in Path(folder).glob("rng_state_*.pth"):  # of other processes
                 if path.name not in files:
                     (Path(made) / path.name).symlink_to(path.absolute())
@@ -327,7 +330,7 @@ def export(
     snapshot = snapshot_of(source)
     with new_folder(target) as made:
         copy_others(source, made)
-        write_files(part_of(snapshot, "files", opaque) or {}, made)
+        write_files(part_of(snapshot, "files", opaque) or {}, made, _FILES, source)
         optimizer = part_of(snapshot, "optimizer", opaque)
         if optimizer is not None:
             torch.save(numbered(optimizer), made / _OPTIMIZER_NAME)

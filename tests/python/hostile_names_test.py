@@ -1,0 +1,102 @@
+"""Names of files in a checkpoint lead nowhere else: no file of the user is written, and no other file is read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bitsnap
+from bitsnap import _path_checkpoints as paths
+
+torch = pytest.importorskip("torch")
+accelerate = pytest.importorskip("accelerate")
+pytest.importorskip("transformers")
+import bitsnap.accelerate  # noqa: E402
+import bitsnap.transformers  # noqa: E402
+
+HOSTILE = ["{victim}", "../../victim", "..", "config.json", "model.safetensors", "bitsnap.json", "sitecustomize.py", ""]
+LINEAR = {"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}
+
+
+def checkpoint(folder: Path, files: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True)
+    paths.save(folder / "bitsnap.json", 1, {"files": files, "objects": [], "model": LINEAR})
+    return folder
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    made = tmp_path / "victim"
+    made.write_text("precious")
+    return made
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_exports_write_no_file_that_the_framework_does_not(tmp_path: Path, victim: Path, name: str) -> None:
+    hostile = checkpoint(tmp_path / "a" / "checkpoint-1", {name.format(victim=victim): "code"})
+    (tmp_path / "b").mkdir()
+    for module in (bitsnap.transformers, bitsnap.accelerate):
+        with pytest.raises(bitsnap.CorruptError, match="checkpoint-1"):
+            module.export(hostile, tmp_path / "b" / "c")
+        assert list((tmp_path / "b").iterdir()) == []
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_loading_writes_no_file_that_the_framework_does_not(tmp_path: Path, victim: Path, name: str) -> None:
+    hostile = checkpoint(tmp_path / "a" / "checkpoint-1", {name.format(victim=victim): "code"})
+    accelerator = bitsnap.accelerate.use(accelerate.Accelerator(cpu=True))
+    accelerator.prepare(torch.nn.Linear(2, 2))
+    with pytest.raises(bitsnap.CorruptError, match="checkpoint-1"):
+        accelerator.load_state(str(hostile))
+    assert victim.read_text() == "precious"
+
+
+def test_exports_keep_links_and_leave_out_pipes(tmp_path: Path, victim: Path) -> None:
+    folder = checkpoint(tmp_path / "checkpoint-1", {})
+    (folder / "link").symlink_to(victim)
+    os.mkfifo(folder / "pipe")
+    (folder / "notes.txt").write_text("notes")
+    for number, module in enumerate((bitsnap.transformers, bitsnap.accelerate)):
+        target = tmp_path / str(number)
+        module.export(folder, target)
+        assert (target / "link").readlink() == victim
+        assert (target / "notes.txt").read_text() == "notes"
+        assert not (target / "pipe").exists()
+        mask = os.umask(0)
+        os.umask(mask)
+        assert target.stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+def test_exports_into_a_folder_that_is_not_there_say_so(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "checkpoint-1", {})
+    for module in (bitsnap.transformers, bitsnap.accelerate):
+        with pytest.raises(bitsnap.NotFoundError, match="missing: there is no such directory"):
+            module.export(folder, tmp_path / "missing" / "target")
+
+
+def state_file(name: object, shard: object = 0) -> str:
+    return json.dumps({"bitsnap": "the state is in the run that bitsnap.json names", "shard": shard, "name": name})
+
+
+def test_files_of_deepspeed_lead_to_their_own_tag_only(tmp_path: Path, victim: Path) -> None:
+    deepspeed_files = pytest.importorskip("bitsnap._deepspeed_files")
+    tag = tmp_path / "ck" / "global_step1"
+    tag.mkdir(parents=True)
+    paths.save(tag / "bitsnap.json", 1, {"state.pt": {"w": torch.ones(3)}})
+    path = tag / "state.pt"
+    path.write_text(state_file("state.pt"))
+    assert deepspeed_files.state_of(path, "refuse")["w"].sum() == 3
+    contents = [state_file(name) for name in ("/" * 50, "../" * 20 + "x", "a/b/c/d/e/f/g/h", "", 5, None, "other.pt")]
+    for content in (*contents, state_file("state.pt", 10**30), '{"bitsnap": ' + "[" * 4000, "{}"):
+        path.write_text(content)
+        with pytest.raises(bitsnap.CorruptError, match=r"state\.pt"):
+            deepspeed_files.state_of(path, "refuse")
+    for latest in ("../evil", "..", ".", "a/../../x", str(victim), "", "a\0b", "x" * 300):
+        (tmp_path / "ck" / "latest").write_text(latest)
+        with pytest.raises(bitsnap.CorruptError, match="latest"):
+            deepspeed_files.latest_of(tmp_path / "ck")
