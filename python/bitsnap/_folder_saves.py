@@ -22,12 +22,13 @@ import torch
 from bitsnap import _path_checkpoints as paths
 from bitsnap._arguments import LARGEST_COUNT, milliseconds_of, number_of
 from bitsnap._bitsnap import Settings, is_store
+from bitsnap._framework_files import has_states, is_saved_over, is_stub
 from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._options import PathLike, native_path
 from bitsnap._path_agents import AgentSaves
 from bitsnap._pickled_values import Opaque, may_pickle
 from bitsnap._plain_names import plain_name
-from bitsnap._references import absolute
+from bitsnap._references import absolute, reference_of
 from bitsnap.errors import (
     BackgroundSaveWarning,
     BitsnapError,
@@ -152,13 +153,19 @@ class FolderSaves:
 
 
 def is_ours(folder: PathLike) -> bool:
-    """Whether the folder has a reference to a run, and the framework has not saved another checkpoint over it since."""
-    reference = Path(folder) / REFERENCE
+    """Whether the folder has a reference to a run, and the framework has not saved another checkpoint over it since.
+
+    Raises:
+        InvalidArgumentError: it cannot be told which of the two was saved last.
+        NotFoundError: the reference is gone, and the folder has no state of the framework's.
+        CorruptError, UnsupportedError: the reference cannot be read.
+    """
+    reference = absolute(folder) / REFERENCE
     if not reference.is_file():
+        if reference.parent.is_dir() and not has_states(reference.parent):
+            paths.check_is_not_lost(reference)
         return False
-    since = reference.stat().st_mtime_ns
-    stock = [path for path in (Path(folder) / name for name in _STOCK) if path.is_file()]
-    return not any(path.stat().st_mtime_ns > since for path in stock)
+    return not is_saved_over(reference.parent, reference_of(reference).files)
 
 
 def snapshot_of(folder: PathLike) -> Snapshot:
@@ -263,7 +270,7 @@ def copy_others(source: Path, target: Path) -> None:
         return [
             name
             for name, path in paths.items()
-            if name == REFERENCE or not (path.is_symlink() or path.is_file() or path.is_dir())
+            if name == REFERENCE or is_stub(path) or not (path.is_symlink() or path.is_file() or path.is_dir())
         ]
 
     shutil.copytree(source, target, symlinks=True, ignore=others, dirs_exist_ok=True)

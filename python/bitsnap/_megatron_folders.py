@@ -6,11 +6,13 @@ metadata.json, so a folder with both of them is a complete checkpoint. Only one 
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 from bitsnap._bitsnap import is_store
+from bitsnap._framework_files import digests_of, undecided
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, native_path
 from bitsnap._references import (
@@ -36,6 +38,7 @@ CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint
 # Of torch_dist.
 STOCK_INDEX = ".metadata"
 STOCK_COMMON = "common.pt"
+_STOCK = re.compile(r"\.metadata|common\.pt|.*\.distcp")
 _RUN = "bitsnap"
 # How long an agent may hold the store, before it is stopped.
 _AGENT_SECONDS = 2.0
@@ -54,11 +57,23 @@ class NewPlace(NamedTuple):
 
 
 def is_ours(folder: PathLike) -> bool:
-    """Whether the folder refers to a run, and torch_dist has not saved another checkpoint over it since."""
-    reference, stock = Path(folder) / _REFERENCE, Path(folder) / STOCK_INDEX
+    """Whether the folder refers to a run, and torch_dist has not saved another checkpoint over it since.
+
+    Raises:
+        InvalidArgumentError: it cannot be told which of the two was saved last.
+        CorruptError, UnsupportedError: the reference cannot be read.
+    """
+    reference = _reference_at(folder)
     if not reference.is_file():
         return False
-    return not stock.is_file() or reference.stat().st_mtime_ns >= stock.stat().st_mtime_ns
+    if not (reference.parent / STOCK_INDEX).is_file():
+        return True
+    recorded = reference_of(reference).files
+    digests = digests_of(reference.parent, _STOCK)
+    changed = [name for name, digest in digests.items() if recorded.get(name) != digest]
+    if changed and STOCK_INDEX not in changed:
+        raise undecided(reference.parent, changed)
+    return not changed
 
 
 def place_of(folder: PathLike) -> Place:
@@ -83,11 +98,13 @@ def refer(folder: PathLike, place: Place) -> None:
     """Writes the reference of a folder, and removes what torch_dist had saved there before."""
     path = Path(folder) / _REFERENCE
     with Store(place.run, read_only=True) as store:
-        write_reference(path, place.run, store.run_id, (Saved(place.step, ""),))
-    for name in (STOCK_INDEX, STOCK_COMMON):
+        run_id = store.run_id
+    saves, stock = (Saved(place.step, ""),), digests_of(path.parent, _STOCK)
+    write_reference(path, place.run, run_id, saves, stock)
+    for name in stock:
         (path.parent / name).unlink(missing_ok=True)
-    for stale in path.parent.glob("*.distcp"):
-        stale.unlink(missing_ok=True)
+    if stock:  # equal files that come later are those of another save
+        write_reference(path, place.run, run_id, saves)
 
 
 def new_place(folder: PathLike) -> NewPlace:
@@ -112,11 +129,12 @@ def new_place(folder: PathLike) -> NewPlace:
 
 
 def _prune(parent: Path, saved: int) -> None:
-    """Removes the steps to which no folder refers. Steps with labels stay, and those that are saved now."""
-    found = find_references(parent, _REFERENCE) if parent.is_dir() else Found([])
+    """Removes the steps to which no complete folder refers. Steps with labels stay, and those that are saved now."""
+    found = find_references(parent, _REFERENCE) if parent.is_dir() else Found({})
+    complete = [each for path, each in found.references.items() if (path.parent / CONFIG).is_file()]
     for run in _runs(parent).values():
         with Store(run, shared=True, create=False, timeout=_AGENT_SECONDS) as store:
-            referred = (save.step for each in found.references if each.run_id == store.run_id for save in each.saves)
+            referred = (save.step for each in complete if each.run_id == store.run_id for save in each.saves)
             waiting = (place.step for place in pending if place.run == run)
             kept = {saved, *store.labels().values(), *waiting, *referred}
             steps = store.steps()

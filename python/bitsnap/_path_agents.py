@@ -139,7 +139,7 @@ class _Run:
             raise save.error
         if not save.staged():
             raise BusyError(f"{path}: the state was not copied, because no memory was free")
-        refer(path, new.run, run_id, (new.saved, *new.earlier))
+        refer(path, new.run, run_id, (new.saved, *new.earlier), paths.files_beside(path))
         self._pending[new.saved] = save
         self._newer.append(save)
         self._newest = [new.saved]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._committed import wait_committed
 from bitsnap._durable_files import unlink
+from bitsnap._framework_files import digests_of
 from bitsnap._options import PathLike, native_path
 from bitsnap._pickled_values import Opaque
 from bitsnap._references import (
@@ -180,8 +181,35 @@ def _is_taken(store: Store, label: str) -> bool:
 
 def finish(store: Store, new: NewSave) -> None:
     """Lets the path lead to the step, which is committed, and removes what it led to before."""
-    refer(new.reference, new.run, store.run_id, (new.saved,))
+    refer(new.reference, new.run, store.run_id, (new.saved,), files_beside(new.reference))
     forget(store)
+
+
+def files_beside(reference: Path) -> dict[str, str]:
+    """What refer() says of the framework's files beside the reference of a folder."""
+    return digests_of(reference.parent) if reference.name == FOLDER_REFERENCE else {}
+
+
+def check_is_not_lost(reference: PathLike) -> None:
+    """Checks that a path without a reference had none.
+
+    Raises:
+        NotFoundError: a run beside it has a checkpoint that was saved to the path.
+    """
+    path = absolute(reference)
+    for parent in (path.parent.parent, path.parent.parent.parent):
+        run = parent / RUN
+        if not is_store(native_path(run)):
+            continue
+        with Store(run, read_only=True) as store:
+            name = os.path.relpath(path, store.path.parent)
+            for step in reversed(store.steps()):
+                origin = _origin_of(store, step)
+                if origin is not None and origin.reference == name:
+                    raise NotFoundError(
+                        f"{path} is not there: it referred to the rest of the checkpoint, which is step {step} of "
+                        f"{run}. Bring it back; `bitsnap extract {run}@{step}` also gives what the step holds"
+                    )
 
 
 def remove(path: PathLike, *, timeout: float = 600.0) -> None:
@@ -224,7 +252,7 @@ def label(store: Store) -> None:
 def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
     steps = store.steps()
     found = find_references(store.path.parent, FOLDER_REFERENCE)
-    referred = _steps_of(store, found.references) | {save.step for save in pending}
+    referred = _steps_of(store, found.references.values()) | {save.step for save in pending}
     # What a snapshot says is read only of steps that may go: there may be thousands.
     origins = {step: origin for step in steps if step not in referred and (origin := _origin_of(store, step))}
     if origins and found.unknown:
@@ -234,8 +262,8 @@ def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
     gone = []
     for step, origin in origins.items():
         # Which may lie deeper than the files beside the run.
-        own = look_at(store.path.parent / origin.reference, must_be_reference=True)
-        if own.unknown or step in _steps_of(store, own.references):
+        own = look_at(store.path.parent / origin.reference, FOLDER_REFERENCE)
+        if own.unknown or step in _steps_of(store, own.references.values()):
             continue
         if all(label == origin.label for label, labelled in labels.items() if labelled == step):
             gone.append(step)

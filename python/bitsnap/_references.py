@@ -10,6 +10,7 @@ import json
 import os
 import stat
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -22,6 +23,7 @@ from bitsnap.store import Store
 _VERSION = 0
 _LARGEST_REFERENCE = 1 << 16
 _BEGINNING = b'{"version": '
+_RUN_RECORD = b'{"store":'  # of a store, whose record has the name that references of folders have
 _warned: set[tuple[Path, Path]] = set()
 
 
@@ -43,18 +45,22 @@ class Saved(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What a reference says: the run, and the saves to read, of which the first that is committed counts."""
+    """What a reference says: the run, and the saves to read, of which the first that is committed counts.
+
+    `files`: digests of the framework's files that lay beside the reference when it was written, by their names.
+    """
 
     run: Path
     run_id: str
     saves: tuple[Saved, ...]
+    files: Mapping[str, str] = {}
 
 
 def absolute(path: PathLike) -> Path:
     return Path(os.path.abspath(local_path(path)))  # noqa: PTH100  resolve() would follow links
 
 
-def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...]) -> None:
+def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...], files: Mapping[str, str] | None = None) -> None:
     """Writes a reference. After a crash, it is the old one or the new one."""
     content: dict[str, object] = {
         "version": _VERSION,
@@ -65,6 +71,8 @@ def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...]) -> None:
     if saves[0].word:
         content["save"] = saves[0].word
         content["earlier"] = saves[1:]
+    if files:
+        content["files"] = files
     write_durably(path, json.dumps(content).encode())
 
 
@@ -88,9 +96,9 @@ def _opened(path: Path) -> BinaryIO:
 
 
 class Found(NamedTuple):
-    """The references below a folder, and a file that may be one and cannot be read, so that it may lead to any step."""
+    """References by their paths, and a file that may be one and cannot be read, so that it may lead to any step."""
 
-    references: list[Reference]
+    references: dict[Path, Reference]
     unknown: Path | None = None
 
 
@@ -104,7 +112,7 @@ def find_references(folder: Path, folder_reference: str) -> Found:
     Args:
         folder_reference: the name of the reference of a checkpoint that is a folder.
     """
-    found: list[Reference] = []
+    found: dict[Path, Reference] = {}
     unknown: Path | None = None
     seen: set[tuple[int, int]] = set()
     folders = [(folder, 0)]
@@ -126,34 +134,35 @@ def find_references(folder: Path, folder_reference: str) -> Found:
                 if depth < _DEEPEST and not is_store(native_path(path)):
                     folders.append((path, depth + 1))
                 continue
-            each = look_at(path, must_be_reference=path.name == folder_reference, home=folder)
-            found += each.references
+            each = look_at(path, folder_reference, home=folder)
+            found |= each.references
             unknown = unknown or each.unknown
     return Found(found, unknown)
 
 
-def look_at(path: Path, *, must_be_reference: bool, home: Path | None = None) -> Found:
+def look_at(path: Path, folder_reference: str, *, home: Path | None = None) -> Found:
     """What a file is: a reference, one that cannot be read, or neither.
 
     Args:
-        must_be_reference: a file that has lost its beginning, as after a crash, is a reference that cannot be read.
         home: a link that leads nowhere within this folder leads to what was deleted; one that leads out of it may lead
-            to a disk that is away.
+            to a disk that is away. None: the path is that of a reference, which a crash may have emptied or cut.
     """
     if is_temporary(path.name):
-        return Found([])
+        return Found({})
     try:
         with _opened(path) as file:
             start = file.read(len(_BEGINNING))
         if start == _BEGINNING:
-            return Found([reference_of(path)])
-        is_lost = _BEGINNING.startswith(start.strip(b"\0"))
-        return Found([], path if must_be_reference and is_lost else None)
+            return Found({path: reference_of(path)})
+        if path.name == folder_reference:
+            return Found({}, None if start.startswith(_RUN_RECORD) else path)
+        is_lost = home is None and _BEGINNING.startswith(start.strip(b"\0"))
+        return Found({}, path if is_lost else None)
     except (FileNotFoundError, NotADirectoryError, NotFoundError):
         leads_out = path.is_symlink() and (home is None or not _target_of(path).is_relative_to(os.path.realpath(home)))
-        return Found([], path if leads_out and not path.exists() else None)
+        return Found({}, path if leads_out and not path.exists() else None)
     except (OSError, CorruptError, UnsupportedError):
-        return Found([], path)
+        return Found({}, path)
 
 
 def warn_of_unknown(run: Path, unknown: Path) -> None:
@@ -194,7 +203,9 @@ def reference_of(path: Path) -> Reference:
         run = Path(os.path.normpath(path.parent / content["run"]))
         earlier = [Saved(*each) for each in content.get("earlier", ())]
         saves = (Saved(content["step"], content.get("save", "")), *earlier)
-        if (type(version), type(run_id)) != (int, str) or not all(map(_is_valid, saves)):
+        files = dict(content.get("files", {}))
+        are_digests = all(isinstance(each, str) for each in files.values())
+        if (type(version), type(run_id)) != (int, str) or not all(map(_is_valid, saves)) or not are_digests:
             raise ValueError("a value has the wrong type")
     except FileNotFoundError:
         raise NotFoundError(f"{path}: there is no such file, so this is no checkpoint of bitsnap") from None
@@ -202,7 +213,7 @@ def reference_of(path: Path) -> Reference:
         raise CorruptError(f"{path}: the reference to a run is damaged: {error}") from None
     if version > _VERSION:
         raise UnsupportedError(f"{path} has version {version}; this version of bitsnap reads version {_VERSION}")
-    return Reference(run, run_id, saves)
+    return Reference(run, run_id, saves, files)
 
 
 def _is_valid(save: Saved) -> bool:
@@ -215,7 +226,7 @@ def open_run(path: Path, reference: Reference) -> Store:
     Raises:
         NotFoundError: there is no run where it says, or another one.
     """
-    run, run_id, _ = reference
+    run, run_id = reference.run, reference.run_id
     if not is_store(native_path(run)):
         raise NotFoundError(
             f"{path}: the run is not there: expected a store at {run}. Copy or move a checkpoint together with its run"

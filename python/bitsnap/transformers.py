@@ -39,6 +39,7 @@ from transformers.trainer import (
 )
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
 
+from bitsnap._durable_files import write_durably
 from bitsnap._folder_saves import (
     FolderOptions,
     FolderSaves,
@@ -51,6 +52,7 @@ from bitsnap._folder_saves import (
     staged,
     write_files,
 )
+from bitsnap._framework_files import stub
 from bitsnap._optimizer_states import named, names_of, numbered, restore_optimizer
 from bitsnap._options import PathLike, local_path
 from bitsnap._pickled_values import Opaque
@@ -173,6 +175,10 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if self._saves_model() and not self.checkpoint_options.weights:
             state["model"] = self.model.state_dict()
         self._save_to_run(output_dir, state)
+        for name in (_OPTIMIZER_NAME, SCHEDULER_NAME):  # without them, a Trainer without bitsnap starts these anew
+            path = Path(output_dir) / name
+            if not path.exists():
+                write_durably(path, stub())
 
     def _save_to_run(self, output_dir: str, state: dict[str, Any]) -> None:
         if self._saves is None:

@@ -232,8 +232,13 @@ def test_steps_without_a_complete_folder_are_removed_but_not_labelled_ones(tmp_p
         store.label(2, "good")
     for step in (1, 2):
         (tmp_path / f"iter_{step:07d}" / "bitsnap.json").unlink()
-    (tmp_path / "iter_0000004" / "bitsnap.json").write_text("damaged: may refer to the step")
-    saved(tmp_path / "iter_0000005")
+    reference = tmp_path / "iter_0000004" / "bitsnap.json"
+    whole = reference.read_text()
+    reference.write_text("damaged: may refer to any step")
+    with pytest.warns(bitsnap.RetentionWarning, match="iter_0000004/bitsnap.json cannot be read"):
+        saved(tmp_path / "iter_0000005")
+    assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [1, 2, 4, 5]
+    reference.write_text(whole)
     new_place(tmp_path / "iter_0000006")
     assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [2, 4, 5]
 

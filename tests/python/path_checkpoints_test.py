@@ -370,15 +370,56 @@ def test_while_a_save_is_pending_its_path_leads_to_the_one_before(tmp_path: Path
         assert store.steps() == [2]
 
 
-def test_a_folder_that_a_framework_saved_over_is_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [-3600, 0, 3600])
+def test_a_folder_that_a_framework_saved_over_is_its_own_whatever_the_times_say(tmp_path: Path, seconds: int) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for name in ("model.safetensors", "optimizer.pt"):
+        (folder / name).write_text("earlier, of the framework")
+    saved(folder / FOLDER_REFERENCE, 1)
+
+    def is_ours_at_any_time() -> bool:
+        time = (folder / FOLDER_REFERENCE).stat().st_mtime + seconds
+        for path in folder.glob("[mo]*"):
+            os.utime(path, (time, time))
+        return is_ours(folder)
+
+    assert is_ours_at_any_time()
+    (folder / "optimizer.pt").write_text("later, of the framework")
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"a: optimizer\.pt changed after bitsnap saved"):
+        is_ours_at_any_time()
+    (folder / "model.safetensors").write_text("later, of the framework")
+    assert not is_ours_at_any_time()
+    (folder / "optimizer.pt").unlink()
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"model\.safetensors changed"):
+        is_ours_at_any_time()
+    (folder / "model.safetensors").unlink()
+    assert is_ours_at_any_time()
+
+
+def test_a_large_file_that_changed_anywhere_is_noticed_if_all_of_it_did(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    model = folder / "model-00001-of-00002.safetensors"
+    generator = np.random.default_rng(1)
+    model.write_bytes(generator.bytes(80 << 20))
+    saved(folder / FOLDER_REFERENCE, 1)
+    assert is_ours(folder)
+    model.write_bytes(generator.bytes(80 << 20))
+    with pytest.raises(bitsnap.InvalidArgumentError, match="model-00001-of-00002"):
+        is_ours(folder)
+
+
+def test_a_reference_that_was_deleted_beside_its_run_is_missed(tmp_path: Path) -> None:
     saved(tmp_path / "a" / FOLDER_REFERENCE, 1)
-    assert is_ours(tmp_path / "a")
-    stock = tmp_path / "a" / "optimizer.pt"
-    stock.touch()
-    for seconds, expected in ((-1, True), (1, False)):
-        time = (tmp_path / "a" / FOLDER_REFERENCE).stat().st_mtime + seconds
-        os.utime(stock, (time, time))
-        assert is_ours(tmp_path / "a") == expected
+    saved(tmp_path / "b" / FOLDER_REFERENCE, 2)
+    (tmp_path / "a" / FOLDER_REFERENCE).unlink()
+    with pytest.raises(bitsnap.NotFoundError, match=r"a/bitsnap\.json is not there: .* is step 1 of"):
+        is_ours(tmp_path / "a")
+    (tmp_path / "c").mkdir()
+    assert not is_ours(tmp_path / "c")
+    (tmp_path / "a" / "optimizer.pt").write_text("of a training without bitsnap")
+    assert not is_ours(tmp_path / "a")
 
 
 def test_an_optimizer_state_of_another_kind_stays_as_it_is() -> None:

@@ -35,6 +35,13 @@ def steps(folder: Path) -> list[int]:
         return store.steps()
 
 
+def test_a_trainer_without_bitsnap_does_not_start_the_optimizer_anew(call: Calls, tmp_path: Path) -> None:
+    call("train", folder=str(tmp_path), options={}, last=2)
+    error = call("error_without_bitsnap", folder=str(tmp_path))
+    assert "bitsnap.transformers.use(trainer)" in error
+    assert "the optimizer would start anew" in error
+
+
 def test_a_killed_training_resumes_from_the_last_complete_checkpoint(
     stock: tuple[Path, dict[str, Any]], killed: tuple[Path, dict[str, Any]]
 ) -> None:
@@ -49,6 +56,8 @@ def test_a_killed_training_resumes_from_the_last_complete_checkpoint(
         "bitsnap.json",
         "config.json",
         "generation_config.json",
+        "optimizer.pt",  # these two only say that bitsnap is needed
+        "scheduler.pt",
         "trainer_state.json",
         "training_args.bin",
     ]

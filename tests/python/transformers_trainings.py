@@ -139,6 +139,15 @@ def train(
     }
 
 
+def error_without_bitsnap(folder: str) -> str:
+    """What a Trainer without bitsnap says when it resumes."""
+    try:
+        train(folder, resume=True)
+    except Exception as error:
+        return str(error)
+    return ""
+
+
 def rotate_while_uncommitted(folder: str) -> list[str]:
     """The checkpoints that Transformers keeps of 2 (the best), 4, and 6, which an agent has not committed yet."""
 

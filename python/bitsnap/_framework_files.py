@@ -1,0 +1,100 @@
+"""The files of a framework's own checkpoint beside a reference, which say whose checkpoint a folder holds.
+
+Frameworks may save over a folder of ours, and we over theirs. Times do not tell which came last: copies change them.
+A reference has digests of the framework's files that lay beside it when it was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from bitsnap.errors import InvalidArgumentError
+
+# What Transformers and Accelerate write without bitsnap: optimizers and schedulers, and models.
+_STATES = re.compile(r"(optimizer|scheduler)(_[0-9]+)?\.(pt|bin)")
+_MODELS = re.compile(r"(model|pytorch_model|adapter_model)([_.-].*)?\.(safetensors|bin)")
+_EITHER = re.compile(f"{_STATES.pattern}|{_MODELS.pattern}")
+# As many evenly spaced pieces of a file are hashed, or all of it if it is smaller.
+_PIECES = 64
+_PIECE_BYTES = 1 << 20
+# A stub is a pickle that names what does not exist, so that torch.load() fails and says this.
+_STUB = b"cbitsnap.transformers.use(trainer)\nloads this checkpoint. Without it, the optimizer would start anew\n."
+
+
+def stub() -> bytes:
+    """The content of a file that a framework would otherwise miss without a word."""
+    return _STUB
+
+
+def is_stub(path: Path) -> bool:
+    if not path.is_file():  # to open a pipe would wait for its other end
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_STUB) + 1) == _STUB
+    except OSError:
+        return False
+
+
+def digests_of(folder: Path, names: re.Pattern[str] = _EITHER) -> dict[str, str]:
+    """Digests of the framework's files in a folder, by their names: of those that `names` matches."""
+    return {path.name: _digest(path) for path in _files(folder, names)}
+
+
+def is_saved_over(folder: Path, recorded: Mapping[str, str]) -> bool:
+    """Whether a framework has saved its own checkpoint over the folder since its reference was written.
+
+    Args:
+        recorded: what digests_of() was then.
+
+    Raises:
+        InvalidArgumentError: it cannot be told.
+    """
+    # What lies there is compared, and not what has gone: files are deleted to save space.
+    digests = digests_of(folder)
+    changed = [name for name, digest in digests.items() if recorded.get(name) != digest]
+    has_new_model = any(_MODELS.fullmatch(name) for name in changed)
+    has_model = any(_MODELS.fullmatch(name) for name in digests)
+    if any(_STATES.fullmatch(name) for name in changed) and (has_new_model or not has_model):
+        return True
+    if changed:
+        raise undecided(folder, changed)
+    return False
+
+
+def undecided(folder: Path, changed: Iterable[str]) -> InvalidArgumentError:
+    """The error of a folder that may have files of two different steps."""
+    return InvalidArgumentError(
+        f"{folder}: {', '.join(sorted(changed))} changed after bitsnap saved the checkpoint, and the rest did not, so "
+        "they may be of two different steps. Delete bitsnap.json there to load the framework's files, or these files "
+        "to load what bitsnap saved"
+    )
+
+
+def has_states(folder: Path) -> bool:
+    """Whether the framework's own optimizer or scheduler is in the folder."""
+    return bool(_files(folder, _STATES))
+
+
+def _files(folder: Path, names: re.Pattern[str]) -> list[Path]:
+    paths = sorted(path for path in folder.iterdir() if names.fullmatch(path.name)) if folder.is_dir() else []
+    return [path for path in paths if path.is_file() and not is_stub(path)]
+
+
+def _digest(path: Path) -> str:
+    """Of a file's size and of up to 64 MiB of its bytes, in pieces of 1 MiB that are spread evenly."""
+    found = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        found.update(size.to_bytes(8, "little"))
+        last = max(0, size - _PIECE_BYTES)
+        is_whole = size <= _PIECES * _PIECE_BYTES
+        places = range(0, size, _PIECE_BYTES) if is_whole else (last * each // (_PIECES - 1) for each in range(_PIECES))
+        for place in places:
+            file.seek(place)
+            found.update(file.read(_PIECE_BYTES))
+    return found.hexdigest()
