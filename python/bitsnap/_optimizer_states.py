@@ -59,10 +59,10 @@ def numbered(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
-    """Loads a state, and gives it the dtypes in which it was saved.
+    """Loads a state, and gives it the values and dtypes in which it was saved.
 
-    ``Optimizer.load_state_dict()`` converts the moments to the dtype of their parameter, so that float32 moments of
-    bfloat16 parameters would lose bits.
+    ``Optimizer.load_state_dict()`` converts tensors, also those in lists and dicts, to the dtype of their parameter, so
+    that float32 moments of bfloat16 parameters would lose bits.
     """
     state = numbered(saved)
     optimizer.load_state_dict(state)
@@ -73,9 +73,22 @@ def restore_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
     for number, parameter in zip(numbers, parameters, strict=True):
         slots = optimizer.state.get(parameter, {})
         for key, value in state["state"].get(number, {}).items():
-            loaded = slots.get(key)
-            if isinstance(value, torch.Tensor) and isinstance(loaded, torch.Tensor) and value.dtype != loaded.dtype:
-                slots[key] = value.to(loaded.device, copy=True)
+            if key in slots:
+                slots[key] = _as_saved(value, slots[key])
+
+
+def _as_saved(value: Any, loaded: Any) -> Any:
+    """A value of a state with the dtypes in which it was saved, on the devices on which an optimizer has it."""
+    if isinstance(value, torch.Tensor) and isinstance(loaded, torch.Tensor):
+        return loaded if value.dtype == loaded.dtype else value.to(loaded.device, copy=True)
+    if type(value) is not type(loaded):
+        return loaded  # the optimizer has made something else of it
+    if isinstance(value, dict):
+        return {key: _as_saved(value[key], item) if key in value else item for key, item in loaded.items()}
+    if isinstance(value, list | tuple) and len(value) == len(loaded):
+        items = [_as_saved(item, own) for item, own in zip(value, loaded, strict=True)]
+        return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)
+    return loaded if isinstance(value, list | tuple) else value
 
 
 def _has_parameters(state: Mapping[str, Any]) -> bool:
