@@ -3,31 +3,28 @@ states of optimizers have the names of the model, without those of wrappers."""
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
 from typing import Any
 
-import numpy as np
 import torch
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.optim import Optimizer
 
+from bitsnap._model_states import fills_in_place, load_back
 from bitsnap._overlay import overlaid, tensors_in
 from bitsnap._parts import Part, part_of
 from bitsnap._places import Path, place_of
-from bitsnap._training_tensors import EXTRA, name_of
+from bitsnap._random_states import random_state, set_random_state
+from bitsnap._training_optimizers import OptimizerState, empty_slot, state_of, take_state, without_step_hooks
+from bitsnap._training_presence import Given, compared, given_in
+from bitsnap._training_tensors import EXTRA, name_of, parameter_of
+from bitsnap._wrapped_models import WRAPPERS, groups_of_replicas, without_wrappers
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 
-# Modules that wrap others hold them by these names.
-_WRAPPERS = frozenset(("_orig_mod", "_checkpoint_wrapped_module"))
 _EXTRA_STATE = "_extra_state"
 
 
@@ -43,10 +40,11 @@ class Training:
         rng: bool,
         extra: MutableMapping[str, Any] | None,
     ) -> None:
+        self._has_several_models = isinstance(model, Mapping)
         if isinstance(model, Mapping):
             for name, each in model.items():
                 _check_module(each, f"model[{name!r}]")
-                if name in _WRAPPERS:  # which the names of tensors leave out
+                if name in WRAPPERS:  # which the names of tensors leave out
                     raise InvalidArgumentError(f"model: {name!r} is the name of a wrapper: choose another one")
             try:
                 model = torch.nn.ModuleDict(dict(model))
@@ -75,7 +73,12 @@ class Training:
         self._names: dict[int, str] = {}  # of the parameters, by their identity
         self._clean_names: dict[str, str] = {}  # of the entries of the model's state_dict(), by their keys
         self._replicas: dict[str, Any] = {}  # the groups that hold the same parameter, by its name
-        self._packed_extra: dict[str, Any] = {}  # as the last look at the tensors found them
+        # As the last look at the tensors found them.
+        self._packed_extra: dict[str, Any] = {}
+        self._live_models: list[tuple[torch.nn.Module, dict[str, str], dict[str, Any]]] = []  # with names by key
+        self._model_values: dict[str, Any] = {}  # what their states have besides tensors to fill
+        self._live: list[OptimizerState] = []
+        self._one_sided: Set[str] = frozenset()  # the arguments that a restore leaves alone
         self._look()
 
     @property
@@ -89,7 +92,7 @@ class Training:
         `agreed`: the places of the replicas of which one process saves those of all; None if the processes do not save
         together.
         """
-        parts, extra_states = self._tensors(agreed, False)
+        parts = self._tensors(agreed, False)
         of_extra = {place: part for place, part in parts.items() if _is_extra(place)} if self._extra else {}
         state = nested(
             {
@@ -98,12 +101,12 @@ class Training:
                 if (part.is_first_replica or part.is_saved) and place not in of_extra
             }
         )
+        extra_states = {name: value for name, value in self._model_values.items() if _is_extra_state(name)}
         state["model"].update(extra_states)
-        for name, slots in self._other_slots():
-            state["optimizer"]["state"].setdefault(name, {}).update(slots)
-        state["optimizer"]["param_groups"] = [
-            {**group, "params": names} for group, names in zip(self._groups(), self._group_names(), strict=True)
-        ]
+        for live in self._live:
+            for name, slots in live.values.items():
+                state["optimizer"]["state"].setdefault(name, {}).update(slots)
+        state["optimizer"]["param_groups"] = [group for live in self._live for group in live.groups]
         state["training"] = {
             "optimizer": [type(each).__name__ for each in self._optimizers],
             "scheduler": [each.state_dict() for each in self._schedulers],
@@ -113,8 +116,15 @@ class Training:
                 {place[2:]: part.value_or_nothing for place, part in of_extra.items()},
             ),
         }
+        # Under names of their own, so that names of tensors tell which are filled.
+        others = {name: value for name, value in self._model_values.items() if name not in extra_states}
+        if others:
+            state["training"]["model"] = others
+        state["training"]["optimizer_slots"] = [live.slots for live in self._live]
+        if any(live.rest for live in self._live):
+            state["training"]["optimizer_rest"] = [live.rest for live in self._live]
         state["rank"] = {
-            "rng": _random_state() if self._rng else None,
+            "rng": random_state() if self._rng else None,
             "dataloader": None if self._dataloader is None else self._dataloader.state_dict(),
         }
         return state
@@ -124,29 +134,85 @@ class Training:
 
         What may be a replica counts as one.
         """
-        return self._tensors(set(), True)[0]
+        return self._tensors(set(), True)
 
-    def _tensors(self, agreed: Set[Path] | None, all_replicas: bool) -> tuple[dict[Path, Part], dict[str, Any]]:
-        """The parts, and the extra states of modules."""
+    def with_slots(self, found: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[Path, Part]:
+        """The parts as parts() found them, and those of the optimizer states that parameters do not have yet.
+
+        `found`: the dtypes and shapes of the tensors of a checkpoint, by name.
+        """
+        parameters = {
+            name: (live, group, parameter)
+            for optimizer, live in zip(self._optimizers, self._live, strict=True)
+            for group in optimizer.param_groups
+            for name, parameter in ((self._name_of(each), each) for each in group["params"])
+            if parameter.requires_grad
+        }
+        for full, (dtype, shape) in found.items():
+            name = parameter_of(full)
+            slot = full.rpartition(".")[2]
+            if name not in parameters:
+                continue
+            live, group, parameter = parameters[name]
+            if slot not in live.tensors.get(name, {}):
+                made = empty_slot(group, parameter, slot, dtype, shape)
+                if made is not None:
+                    live.tensors.setdefault(name, {})[slot] = made
+        parts = self._parts_of_live(set(), True)
+        return {place: part for place, part in parts.items() if not self.is_left(name_of(place))}
+
+    def is_left(self, name: str) -> bool:
+        """Whether a tensor of the training or of the checkpoint stays out of a restore, with its argument."""
+        if name.startswith(name_of(EXTRA) + "."):
+            return "extra" in self._one_sided
+        return "optimizer" in self._one_sided and bool(parameter_of(name))
+
+    def check_presence(self, values: Mapping[str, Any], names_of_extra: Set[str], optional: Set[str]) -> list[str]:
+        """Compares what the training was given with what the checkpoint has, as compared() does."""
+        extra = {name.split(".")[len(EXTRA)] for name in names_of_extra}
+        saved = given_in(values, extra)
+        own = Given(
+            len(self._optimizers),
+            len(self._schedulers),
+            self._dataloader is not None,
+            [*(self._extra or {})],
+            self._rng,
+        )
+        self._one_sided, notes = compared(own, saved, optional)
+        return notes
+
+    def _tensors(self, agreed: Set[Path] | None, all_replicas: bool) -> dict[Path, Part]:
+        """The parts as they are now."""
         self._look()
+        for _ in self._group_names():  # all parameters have names
+            pass
+        self._live_models = []
+        for prefix, module in self._roots():
+            live = module.state_dict()
+            self._live_models.append((module, {key: self._clean(prefix + key) for key in live}, live))
+        self._live = [state_of(optimizer, self._names) for optimizer in self._optimizers]
+        self._packed_extra = {name: _packed(value) for name, value in (self._extra or {}).items()}
+        return self._parts_of_live(agreed, all_replicas)
+
+    def _parts_of_live(self, agreed: Set[Path] | None, all_replicas: bool) -> dict[Path, Part]:
         parts: dict[Path, Part] = {}
-        extra_states = {}
+        self._model_values = {}
 
         def add(place: Path, tensor: torch.Tensor, group: Any) -> None:
             is_agreed = all_replicas or (agreed is not None and place in agreed)
             parts[place] = part_of(tensor, place, group if is_agreed else None, shares_replicas=agreed is not None)
 
-        for key, value in self._model.state_dict().items():
-            name = self._clean(key)
-            if _is_extra_state(name):
-                extra_states[name] = value
-            elif isinstance(value, torch.Tensor):
-                add(("model", name), value, self._replicas.get(name))
-        for name, parameter in self._parameters():
-            for key, value in self._state_of(parameter).items():
-                if isinstance(value, torch.Tensor):
+        for _, keys, live_model in self._live_models:
+            for key, value in live_model.items():
+                name = keys[key]
+                if not _is_extra_state(name) and _is_filled(value, name):
+                    add(("model", name), value, self._replicas.get(name))
+                else:
+                    self._model_values[name] = value
+        for live in self._live:
+            for name in (name for group in live.groups for name in group["params"]):
+                for key, value in live.tensors.get(name, {}).items():
                     add(("optimizer", "state", name, key), value, self._replicas.get(name))
-        self._packed_extra = {name: _packed(value) for name, value in (self._extra or {}).items()}
         names: set[str] = set()
         for path, value in tensors_in(self._packed_extra, EXTRA):
             if isinstance(value, DTensor):
@@ -156,7 +222,7 @@ class Training:
                     )
                 names.add(name_of(path))
                 add(path, value, None)
-        return parts, extra_states
+        return parts
 
     def whole_parts(self, names: Set[str]) -> dict[Path, Part]:
         """Tensors of `extra` that this process holds whole, of those with these names: as parts() found them."""
@@ -176,7 +242,15 @@ class Training:
         list(self._group_names())  # all parameters have names
         for optimizer in self._optimizers:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            if all(parameter in optimizer.state for parameter in parameters if parameter.requires_grad):
+            # Others get theirs as the checkpoint has them; of DTensors, it does not tell how they are divided.
+            lacking = [
+                parameter
+                for parameter in parameters
+                if parameter.requires_grad
+                and parameter not in optimizer.state
+                and (isinstance(parameter, DTensor) or self._name_of(parameter) in self._replicas)
+            ]
+            if not lacking:
                 continue
             # torch makes the states of optimizers that have none, if there are no gradients.
             present, optimizer.state = optimizer.state, defaultdict(dict)
@@ -184,7 +258,8 @@ class Training:
             for parameter in parameters:
                 parameter.grad = None
             try:
-                get_optimizer_state_dict(self._model, optimizer)
+                with without_step_hooks(optimizer):
+                    get_optimizer_state_dict(self._model, optimizer)
             except (TypeError, RuntimeError) as error:
                 raise UnsupportedError(
                     f"optimizer: {type(optimizer).__name__} makes no state for its parameters before its first step: "
@@ -199,28 +274,45 @@ class Training:
                     present[parameter] = made[parameter]
 
     def forget_state(self, names: Iterable[str]) -> None:
-        """Removes the optimizer states of parameters: they had none when the checkpoint was saved."""
-        forgotten = set(names)
-        for name, parameter in self._parameters():
-            if name in forgotten:
-                for optimizer in self._optimizers:
-                    optimizer.state.pop(parameter, None)
+        """Leaves out the optimizer states of parameters: they had none when the checkpoint was saved."""
+        for name in names:
+            for live in self._live:
+                live.tensors.pop(name, None)
 
-    def take_values(self, values: Mapping[str, Any]) -> None:
-        """Takes over what lies among the tensors of the model and the optimizers, but is none to fill."""
-        extra = {name: value for name, value in values.get("model", {}).items() if _is_extra_state(name)}
-        if extra:
-            set_model_state_dict(self._model, extra, options=StateDictOptions(strict=False))
-        slots = values["optimizer"].get("state", {})
-        for name, parameter in self._parameters():
-            if name in slots:
-                self._state_of(parameter).update(slots[name])
-        for group, saved in zip(self._groups(), values["optimizer"]["param_groups"], strict=True):
-            for key, value in saved.items():
-                if isinstance(value, torch.Tensor) and isinstance(group.get(key), torch.Tensor):
-                    group[key].copy_(value)  # which may be on a device
-                elif key != "params":
-                    group[key] = value
+    def take_values(self, values: Mapping[str, Any]) -> list[str]:
+        """Takes over the tensors that have been filled, and what lies among them. Returns notes about what differs.
+
+        Raises:
+            InvalidArgumentError: the model or an optimizer does not give afterwards what it was given.
+        """
+        others = _model_values_of(values)
+        for module, keys, live_model in self._live_models:
+            if not fills_in_place(module, live_model):
+                live_model.update((key, others[name]) for key, name in keys.items() if name in others)
+                load_back(module, live_model)
+        notes: list[str] = []
+        if "optimizer" in self._one_sided:
+            return notes
+        saved = values["optimizer"].get("state", {})
+        groups = [*values["optimizer"]["param_groups"]]
+        rests = values["training"].get("optimizer_rest") or [{}] * len(self._live)
+        orders = values["training"].get("optimizer_slots") or [[]] * len(self._live)
+        for optimizer, live, rest, order in zip(self._optimizers, self._live, rests, orders, strict=True):
+            count = len(optimizer.param_groups)
+            # Frozen ones that have no state keep none.
+            kept = {
+                self._name_of(parameter)
+                for group in optimizer.param_groups
+                for parameter in group["params"]
+                if parameter.requires_grad or self._name_of(parameter) in live.tensors
+            }
+            plain = {name: slots for name, slots in saved.items() if name in kept}
+            state = OptimizerState(live.tensors, plain, rest, groups[:count], order)
+            differing = take_state(optimizer, state, self._names)
+            if differing:
+                notes.append(f"{type(optimizer).__name__} has other values than the checkpoint: {differing[0]}")
+            del groups[:count]
+        return notes
 
     def frozen(self) -> set[str]:
         """The names of the parameters that the training does not change."""
@@ -236,17 +328,25 @@ class Training:
             the parameters that the optimizers have and those of the checkpoint had not, and the reverse; the latter are
             frozen now.
         """
-        new, left = self._check_groups(values["optimizer"]["param_groups"])
+        differing = sorted(self._model_values.keys() ^ _model_values_of(values).keys())
+        if differing:
+            raise InvalidArgumentError(
+                f"state_dict() of the model and the checkpoint do not both have {', '.join(differing[:4])}"
+            )
         training = values["training"]
-        kinds = [type(each).__name__ for each in self._optimizers]
-        if kinds != training["optimizer"]:
-            raise InvalidArgumentError(f"the optimizers are {kinds}, the checkpoint is of {training['optimizer']}")
-        if len(training["scheduler"]) != len(self._schedulers):
+        new: set[str] = set()
+        left: set[str] = set()
+        if "optimizer" not in self._one_sided:
+            new, left = self._check_groups(values["optimizer"]["param_groups"])
+            kinds = [type(each).__name__ for each in self._optimizers]
+            if kinds != training["optimizer"]:
+                raise InvalidArgumentError(f"the optimizers are {kinds}, the checkpoint is of {training['optimizer']}")
+        if "scheduler" not in self._one_sided and len(training["scheduler"]) != len(self._schedulers):
             raise InvalidArgumentError(
                 f"there are {len(self._schedulers)} schedulers, saved {len(training['scheduler'])}"
             )
         found = training.get("extra", {}).keys() | {place[2] for place in places if _is_extra(place)}
-        if self._extra is not None and self._extra.keys() != found:
+        if self._extra is not None and "extra" not in self._one_sided and self._extra.keys() != found:
             raise InvalidArgumentError(f"extra has {sorted(self._extra)}, the checkpoint {sorted(map(str, found))}")
         return new, left
 
@@ -275,9 +375,10 @@ class Training:
 
         `places`: of the tensors that have been filled.
         """
-        for scheduler, saved in zip(self._schedulers, training["scheduler"], strict=True):
-            scheduler.load_state_dict(saved)
-        if self._extra is not None:
+        if "scheduler" not in self._one_sided:
+            for scheduler, saved in zip(self._schedulers, training["scheduler"], strict=True):
+                scheduler.load_state_dict(saved)
+        if self._extra is not None and "extra" not in self._one_sided:
             live = dict(tensors_in(self._packed_extra, EXTRA))
             filled = {place[2:]: live[place] for place in places if _is_extra(place)}
             for name, saved in overlaid(training.get("extra", {}), self._packed_extra, filled).items():
@@ -290,7 +391,7 @@ class Training:
         if self._dataloader is not None and rank["dataloader"] is not None:
             self._dataloader.load_state_dict(rank["dataloader"])
         if self._rng and rank["rng"] is not None:
-            _set_random_state(rank["rng"])
+            set_random_state(rank["rng"])
 
     def kept_by(self, rank: int, saved: int, processes: int) -> list[str]:
         """What a process keeps as it is, if another number of processes saved the checkpoint."""
@@ -301,10 +402,11 @@ class Training:
             kept.append("the state of random generators is not restored")
         return kept
 
-    def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for group in self._groups():
-            for parameter in group["params"]:
-                yield self._name_of(parameter), parameter
+    def _roots(self) -> list[tuple[str, torch.nn.Module]]:
+        """The models, with what begins the names of their tensors."""
+        if not self._has_several_models:
+            return [("", self._model)]
+        return [(f"{name}.", module) for name, module in self._model.named_children()]
 
     def _look(self) -> None:
         """Finds the names of the parameters, which may have been replaced."""
@@ -313,7 +415,7 @@ class Training:
         ]
         # Of tied parameters, the optimizer has the first.
         self._names = {id(parameter): name for name, parameter in reversed(all_names)}
-        groups = _groups_of_replicas(self._model)
+        groups = groups_of_replicas(self._model)
         self._replicas = {name: groups[id(parameter)] for name, parameter in all_names if id(parameter) in groups}
 
     def _name_of(self, parameter: torch.Tensor) -> str:
@@ -333,25 +435,11 @@ class Training:
         for group in self._groups():
             yield [self._name_of(parameter) for parameter in group["params"]]
 
-    def _state_of(self, parameter: torch.Tensor) -> MutableMapping[str, Any]:
-        for optimizer in self._optimizers:
-            if parameter in optimizer.state:
-                state: MutableMapping[str, Any] = optimizer.state[parameter]
-                return state
-        return {}
-
     def _clean(self, key: str) -> str:
         name = self._clean_names.get(key)
         if name is None:
-            name = self._clean_names[key] = _without_wrappers(self._model, key)
+            name = self._clean_names[key] = without_wrappers(self._model, key)
         return name
-
-    def _other_slots(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for name, parameter in self._parameters():
-            slots = self._state_of(parameter)
-            others = {key: value for key, value in slots.items() if not isinstance(value, torch.Tensor)}
-            if others:
-                yield name, others
 
 
 def nested(parts: Mapping[Path, Part]) -> dict[str, Any]:
@@ -377,6 +465,21 @@ def _is_extra_state(name: str) -> bool:
     return name.rpartition(".")[2] == _EXTRA_STATE
 
 
+def _model_values_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model had in its state besides tensors to fill, by name."""
+    extra_states = {name: value for name, value in values.get("model", {}).items() if _is_extra_state(name)}
+    return {**extra_states, **values["training"].get("model", {})}
+
+
+def _is_filled(value: Any, name: str) -> bool:
+    if isinstance(value, UninitializedParameter | UninitializedBuffer):
+        raise UnsupportedError(
+            f"model: {name!r} is a parameter of a lazy module, which has no shape yet: run the model once before"
+        )
+    is_torchs = type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, DTensor)
+    return is_torchs and value.layout == torch.strided and not value.is_quantized
+
+
 def _several(given: Any) -> list[Any]:
     if given is None:
         return []
@@ -395,46 +498,3 @@ def _check_stateful(value: Any, name: str) -> None:
 
 def _packed(value: Any) -> Any:
     return value.state_dict() if hasattr(value, "state_dict") else value
-
-
-def _without_wrappers(model: torch.nn.Module, name: str) -> str:
-    """The name of a parameter or buffer in the model that was wrapped."""
-    module: Any = model
-    components = []
-    for component in name.split("."):
-        is_wrapped = component in _WRAPPERS or (component == "module" and isinstance(module, DistributedDataParallel))
-        if not is_wrapped:
-            components.append(component)
-        module = getattr(module, component, None)
-    return ".".join(components)
-
-
-def _groups_of_replicas(model: torch.nn.Module) -> dict[int, Any]:
-    """The groups of DistributedDataParallel, by the identities of the parameters that it keeps equal."""
-    return {
-        id(parameter): module.process_group
-        for module in model.modules()
-        if isinstance(module, DistributedDataParallel)
-        for name, parameter in module.module.named_parameters()
-        if name not in module.parameters_to_ignore
-    }
-
-
-def _random_state() -> dict[str, Any]:
-    # As a tensor: torch.load() refuses numpy's arrays in what `bitsnap convert` writes.
-    name, words, *rest = np.random.get_state()  # noqa: NPY002  what programs use
-    return {
-        "python": random.getstate(),
-        "numpy": (name, torch.from_numpy(words), *rest),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
-    }
-
-
-def _set_random_state(state: Mapping[str, Any]) -> None:
-    random.setstate(state["python"])
-    name, words, *rest = state["numpy"]
-    np.random.set_state((name, np.asarray(words), *rest))  # noqa: NPY002
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])

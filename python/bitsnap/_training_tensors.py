@@ -11,7 +11,7 @@ from bitsnap._pickled_values import Opaque
 from bitsnap._places import Path, component
 from bitsnap._registry import PackedValue
 from bitsnap._tree import is_container, references
-from bitsnap._typed_values import decode, items_of
+from bitsnap._typed_values import decode, is_mapping, items_of
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
@@ -35,6 +35,8 @@ class Shard:
         self._infos = {info.name: info for info in all_infos if _is_filled(info, dtensors)}
         self.names = set(self._infos)
         tree = snapshot._native.tree(decode)
+        if not is_container(tree) or not is_mapping(tree):
+            tree = {}  # the state of another program
         left_out: set[Path] = set()  # what is a tensor to fill, or holds one
         for path, reference in references(tree):
             if all_infos[reference.index].name in self._infos:
@@ -45,6 +47,15 @@ class Shard:
     def names_of_extra(self) -> set[str]:
         """Of the tensors to fill among the values of the program."""
         return {name for name in self.names if _is_of_extra(name)}
+
+    @property
+    def slots(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The dtypes and whole shapes of the tensors of optimizer states, by name."""
+        return {
+            name: (info.dtype, tuple(info.global_shape or info.shape))
+            for name, info in self._infos.items()
+            if name.startswith(_OPTIMIZER)
+        }
 
     def holds(self, name: str) -> bool:
         """Whether it has elements of a tensor."""
@@ -76,6 +87,24 @@ class AllShards:
             if _is_to_fill(_without_rank(name)) or _without_rank(name) in of_extra
         }
         self.names = {_without_rank(name) for name in self._tensors}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return self.own.values
+
+    @property
+    def names_of_extra(self) -> set[str]:
+        return self.own.names_of_extra
+
+    @property
+    def slots(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The dtypes and whole shapes of the tensors of optimizer states, by name; those of this process first."""
+        found = {name: (each.dtype, tuple(each.shape)) for name, each in self._tensors.items()}
+        return {
+            name: found.get(f"rank-{self.shard}/{name}") or found[name]
+            for name in self.names
+            if name.startswith(_OPTIMIZER) and (name in found or f"rank-{self.shard}/{name}" in found)
+        }
 
     @property
     def differs_between_shards(self) -> bool:

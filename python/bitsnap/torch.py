@@ -95,6 +95,7 @@ class Checkpointer:
         self._training = Training(model, optimizer, scheduler, dataloader, rng, extra)
         self._engine = _engine.Checkpointer(path, **options)
         self._ranks = self._engine._ranks
+        self._optional: frozenset[str] = frozenset()
         self._notes: list[str] = []  # of the last comparison with a checkpoint
         # The replicas that are saved once; None if each process saves for itself.
         self._agreed: set[Path] | None = set() if self._ranks.agree else None
@@ -154,7 +155,7 @@ class Checkpointer:
         """The newest step that can be restored; None if there is none."""
         return self._engine.latest()
 
-    def restore(self, step: SupportsIndex | None = None) -> int | None:
+    def restore(self, step: SupportsIndex | None = None, *, optional: Collection[str] = ()) -> int | None:
         """Restores the training in place: from the agent's memory if the step is there, otherwise from the store.
 
         All processes must call it. If another number of processes saved the step, or tensors were divided otherwise,
@@ -163,18 +164,22 @@ class Checkpointer:
 
         Args:
             step: None for the newest that every process has.
+            optional: those of the arguments "optimizer", "scheduler", "dataloader", "rng" and "extra" that the training
+                may have although the checkpoint has nothing of them, and the reverse. They stay as they are.
 
         Returns:
             the step; None if nothing was saved yet.
 
         Raises:
-            InvalidArgumentError: the model, an optimizer or something else does not fit the checkpoint. The message
-                names the tensor or value.
-            UnsupportedError: an optimizer makes no state before its first step, as LBFGS.
+            InvalidArgumentError: the model, an optimizer or something else does not fit the checkpoint, or was given to
+                only one of them, or does not take back what its state_dict() gave. The message names it.
+            UnsupportedError: with DTensors or DistributedDataParallel, an optimizer makes no state before its first
+                step.
             NotFoundError: there is no such step.
             BusyError: another process did not call this within the `timeout` of the Checkpointer.
             BitsnapError: what bitsnap.Checkpointer.restore() raises. Tensors may have been filled.
         """
+        self._optional = _arguments_of(optional)
         restoring, ranks = self._engine._restoring, self._ranks
         restoring.begin()
         wanted = self._together(lambda: None if step is None else number_of(step, "step"))
@@ -236,7 +241,25 @@ class Checkpointer:
 
     def _parts(self) -> dict[Path, Part]:
         self._training.make_optimizer_state()
-        parts = self._training.parts()
+        return self._held(self._training.parts())
+
+    def _with_slots(self, shard: Shard | AllShards, step: int) -> dict[Path, Part]:
+        """The parts, with those of optimizer states that only the checkpoint has."""
+
+        def compared() -> dict[Path, Part]:
+            values = shard.values
+            if not {"optimizer", "training", "rank"} <= values.keys():
+                raise InvalidArgumentError(
+                    f"step {step} of {self.path} was not saved by bitsnap.torch.Checkpointer: it has "
+                    f"{', '.join(sorted(map(repr, values))) or 'no names'}, expected 'model', 'optimizer', 'training' "
+                    "and 'rank'; bitsnap.Store.load() reads it"
+                )
+            self._notes = self._training.check_presence(values, shard.names_of_extra, self._optional)
+            return self._held(self._training.with_slots(shard.slots))
+
+        return self._together(compared)
+
+    def _held(self, parts: dict[Path, Part]) -> dict[Path, Part]:
         return parts if self._ranks.agree else {place: alone(part) for place, part in parts.items()}
 
     def _restore_step(self, step: int, attempt: str, places: Mapping[Path, Part]) -> Failure | None:
@@ -254,6 +277,7 @@ class Checkpointer:
             if failure is not None:
                 return failure
             assert shard is not None
+            places = self._with_slots(shard, step)
             places = {**places, **self._training.whole_parts(shard.names_of_extra)}
             parts = {name_of(place): part for place, part in places.items()}
             held = {name for name, part in parts.items() if not part.is_saved and shard.holds(name)}
@@ -268,7 +292,7 @@ class Checkpointer:
                     return failure
                 shard = None
         if shard is None:
-            return self._restore_from_all(step, places, dtensors)
+            return self._restore_from_all(step, dtensors)
         return self._restore_alike(step, attempt, places, needed, apart, shard)
 
     def _restore_alike(
@@ -305,7 +329,7 @@ class Checkpointer:
         self._together(lambda: self._take(shard.values, forgotten, shard.values["rank"], places))
         return None
 
-    def _restore_from_all(self, step: int, places: Mapping[Path, Part], dtensors: Set[str]) -> Failure | None:
+    def _restore_from_all(self, step: int, dtensors: Set[str]) -> Failure | None:
         """Reads the parts of this process from all shards."""
         ranks = self._ranks
         shards, failure = ranks.together(
@@ -314,8 +338,9 @@ class Checkpointer:
         if failure is not None:
             return failure
         assert shards is not None
-        values = shards.own.values
-        places = {**places, **self._training.whole_parts(shards.own.names_of_extra)}
+        values = shards.values
+        places = self._with_slots(shards, step)
+        places = {**places, **self._training.whole_parts(shards.names_of_extra)}
         parts = {name_of(place): part for place, part in places.items()}
         # Processes may hold different tensors, as in a pipeline.
         nowhere = set.intersection(*ranks.gather(shards.names - parts.keys()))
@@ -346,8 +371,9 @@ class Checkpointer:
         frozen = self._training.frozen()
         new, left = self._training.check_values(values, places)
         known = {name_of(place) for place in places}
+        found = {name for name in found if not self._training.is_left(name)}
         stateless, aside = check_names(needed, known, found, frozen)
-        self._notes = [
+        self._notes += [
             f"{what}: {_shown(names)}"
             for what, names in (
                 ("frozen parameters, whose optimizer states are in the checkpoint and not restored", aside | left),
@@ -361,7 +387,7 @@ class Checkpointer:
         self, values: Mapping[str, Any], forgotten: set[str], own: Mapping[str, Any] | None, places: Collection[Path]
     ) -> None:
         self._training.forget_state(forgotten)
-        self._training.take_values(values)
+        self._notes += self._training.take_values(values)
         self._training.take_states(values["training"], own, places)
 
     def _others_saved(self, step: int, attempt: str) -> bool:
@@ -382,6 +408,14 @@ class Checkpointer:
         if failure is not None:
             raise failure.error
         return cast("T", done)
+
+
+def _arguments_of(optional: Collection[str]) -> frozenset[str]:
+    known = ("optimizer", "scheduler", "dataloader", "rng", "extra")
+    for name in [optional] if isinstance(optional, str) else optional:
+        if isinstance(optional, str) or name not in known:
+            raise InvalidArgumentError(f"optional must have names of {', '.join(known)}, got {optional!r}")
+    return frozenset(optional)
 
 
 def _shown(names: Set[str]) -> str:

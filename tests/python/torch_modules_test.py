@@ -1,0 +1,257 @@
+"""Modules whose state_dict() is more than their parameters, with bitsnap.torch.Checkpointer: hooks, overridden methods,
+parametrizations, quantized layers. A fresh module continues as if the training had not stopped, or it is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import bitsnap
+import bitsnap.torch
+from python.checkpointer_jobs import Jobs
+from python.same_bits import assert_same
+
+WIDTH = 6
+
+
+class Experts(nn.Module):
+    """A fused weight, which is one weight for each expert in the state: as `split` makes it, and `joined` takes it."""
+
+    def __init__(self, split: Callable[[torch.Tensor], Any], joined: Callable[[Any], torch.Tensor]) -> None:
+        super().__init__()
+        self.fused = nn.Parameter(torch.randn(4, WIDTH, WIDTH))
+
+        def to_names(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+            fused = state.pop(prefix + "fused")
+            state.update({f"{prefix}experts.{i}": split(fused[i]) for i in range(4)})
+
+        def from_names(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+            state[prefix + "fused"] = torch.stack([joined(state.pop(f"{prefix}experts.{i}")) for i in range(4)])
+
+        self.register_state_dict_post_hook(to_names)
+        self.register_load_state_dict_pre_hook(from_names)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = x @ self.fused.sum(0)
+        return result
+
+
+class WithMethods(nn.Linear):
+    """A transposed weight in the state, a number, and a value that is made of the weight when it is loaded."""
+
+    scale = 1.0
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.derived = self.weight.detach().sum()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.scale *= 0.5
+        return super().forward(x) * self.scale
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        destination[prefix + "turned"] = self.weight.detach().t().contiguous()
+        destination[prefix + "bias"] = self.bias.detach()
+        destination[prefix + "scale"] = self.scale
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *_: Any) -> None:
+        with torch.no_grad():
+            self.weight.copy_(state_dict[prefix + "turned"].t())
+            self.bias.copy_(state_dict[prefix + "bias"])
+        self.scale = state_dict[prefix + "scale"]
+        self.derived = self.weight.detach().sum()
+
+
+class WholeModel(nn.Module):
+    """Overrides state_dict() and load_state_dict() themselves, as wrappers of models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.inner(x)
+        return result
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:  # type: ignore[override]
+        return {f"w:{name}": value.detach().double() for name, value in self.inner.state_dict().items()}
+
+    def load_state_dict(self, state: Any) -> Any:  # type: ignore[override]
+        return self.inner.load_state_dict({name[2:]: value.float() for name, value in state.items()})
+
+
+class ExtraTensor(nn.Linear):
+    """Counts in a tensor that only get_extra_state() gives."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.history = torch.zeros(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.history = torch.cat([self.history, self.history[-1:] + 1])
+        return super().forward(x) / len(self.history)
+
+    def get_extra_state(self) -> torch.Tensor:
+        return self.history
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        self.history = state
+
+
+class Lora(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.down, self.up = nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, WIDTH, bias=False)
+        self.register_buffer("mask", torch.ones(WIDTH), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.base(x) + self.up(self.down(x)) * self.mask  # type: ignore[operator]
+        return result
+
+
+def quantized() -> nn.Module:
+    """A layer of 8 bits whose state has a quantized tensor, before a layer that is trained."""
+    with torch.no_grad():
+        layer = nn.Linear(WIDTH, WIDTH)
+        packed = nn.ParameterDict({"trained": torch.randn(WIDTH, WIDTH)})
+
+    class Quantized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.values = packed
+            weight = (layer.weight.detach() * 100).to(torch.int8)
+            self.register_buffer("weight", weight)
+            self.register_buffer("scale", torch.rand(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = x @ (self.weight * self.scale) @ self.values["trained"]  # type: ignore[operator]
+            return result
+
+    return Quantized()
+
+
+def with_post_hook() -> nn.Module:
+    """Keeps a copy of the weight that only a hook after loading makes."""
+    layer = nn.Linear(WIDTH, WIDTH)
+
+    def keep(module: nn.Module, _: Any) -> None:
+        layer.kept = layer.weight.detach().clone()
+
+    layer.register_load_state_dict_post_hook(keep)
+    layer.register_state_dict_pre_hook(lambda *_: None)
+    return layer
+
+
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "views": lambda: Experts(lambda t: t, lambda t: t),
+    "transposed": lambda: Experts(lambda t: t.t().contiguous(), torch.t),
+    "transposed views": lambda: Experts(lambda t: t.t(), torch.t),
+    "float64": lambda: Experts(lambda t: t.double(), lambda t: t.float()),
+    "halves in lists": lambda: Experts(
+        lambda t: [t[:2].clone(), (t[2:].clone(), 7)], lambda p: torch.cat([p[0], p[1][0]])
+    ),
+    "methods of a module": WithMethods,
+    "methods of the model": WholeModel,
+    "an extra state": ExtraTensor,
+    "hooks that change nothing": with_post_hook,
+    "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH)),
+    "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH)),
+    "spectral norm by hooks": lambda: nn.utils.spectral_norm(nn.Linear(WIDTH, WIDTH)),
+    "orthogonal": lambda: nn.utils.parametrizations.orthogonal(nn.Linear(WIDTH, WIDTH)),
+    "low rank": Lora,
+    "batch norm": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)),
+    "quantized": quantized,
+    "recurrent": lambda: Recurrent(),
+}
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.cell(x)[0]
+        return result
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: int) -> list[float]:
+    losses = []
+    for step in range(first, last):
+        torch.manual_seed(step)
+        optimizer.zero_grad()
+        loss = (model(torch.randn(3, WIDTH)) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def made(make: Callable[[], nn.Module], seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = make()
+    return model, torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=0.01)
+
+
+def checkpointer(jobs: Jobs, model: Any, **options: Any) -> bitsnap.torch.Checkpointer:
+    return bitsnap.torch.Checkpointer(jobs.path, model=model, job=bitsnap.JobOptions(name=jobs.job), **options)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+@pytest.mark.parametrize("kind", MODULES)
+def test_a_fresh_module_continues_bit_for_bit(jobs: Jobs, kind: str, several: bool) -> None:
+    model, optimizer = made(MODULES[kind], 0)
+    train(model, optimizer, 0, 3)
+    with checkpointer(jobs, {"a": model} if several else model, optimizer=optimizer) as saving:
+        saving.save(3)
+        saving.wait()
+    losses = train(model, optimizer, 3, 6)
+    again, other = made(MODULES[kind], 9)
+    with checkpointer(jobs, {"a": again} if several else again, optimizer=other) as restoring:
+        assert restoring.restore() == 3
+    assert train(again, other, 3, 6) == losses
+    assert_same(dict(again.state_dict()), dict(model.state_dict()))
+    if kind == "hooks that change nothing":
+        assert hasattr(again, "kept")
+
+
+def test_a_module_that_does_not_take_back_its_state_is_an_error(jobs: Jobs) -> None:
+    def make() -> nn.Module:
+        return Experts(lambda t: t.double(), lambda t: t.float() * 2)
+
+    model, optimizer = made(make, 0)
+    with checkpointer(jobs, model, optimizer=optimizer) as it:
+        it.save(1)
+        it.wait()
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"does not take back .* experts\.0, experts\.1"):
+            it.restore()
+
+
+def test_values_of_a_state_that_only_one_side_has_are_named(jobs: Jobs) -> None:
+    with checkpointer(jobs, nn.Sequential(ExtraTensor())) as it:
+        it.save(1)
+        it.wait()
+    with (
+        checkpointer(jobs, nn.Sequential(nn.Linear(WIDTH, WIDTH))) as it,
+        pytest.raises(bitsnap.InvalidArgumentError, match=r"do not both have 0\._extra_state"),
+    ):
+        it.restore()
+
+
+def test_lazy_modules_are_refused_by_name_until_they_have_a_shape(jobs: Jobs) -> None:
+    model = nn.Sequential(nn.LazyLinear(WIDTH))
+    with checkpointer(jobs, model) as it:
+        with pytest.raises(bitsnap.UnsupportedError, match=r"'0\.weight' is a parameter of a lazy module"):
+            it.save(1)
+        model(torch.ones(2, WIDTH))
+        it.save(1)
+        it.wait()
+        weight = model[0].weight.detach().clone()
+        model[0].weight.data.zero_()
+        assert it.restore() == 1
+        assert torch.equal(model[0].weight, weight)
