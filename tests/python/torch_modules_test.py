@@ -32,8 +32,9 @@ class Experts(nn.Module):
         def from_names(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
             state[prefix + "fused"] = torch.stack([joined(state.pop(f"{prefix}experts.{i}")) for i in range(4)])
 
-        self.register_state_dict_post_hook(to_names)
-        self.register_load_state_dict_pre_hook(from_names)
+        this: Any = self  # whose methods have no types
+        this.register_state_dict_post_hook(to_names)
+        this.register_load_state_dict_pre_hook(from_names)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = x @ self.fused.sum(0)
@@ -77,7 +78,7 @@ class WholeModel(nn.Module):
         result: torch.Tensor = self.inner(x)
         return result
 
-    def state_dict(self, *arguments: Any, **options: Any) -> Any:  # type: ignore[override]
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
         return {f"w:{name}": value.detach().double() for name, value in self.inner.state_dict().items()}
 
     def load_state_dict(self, state: Any) -> Any:  # type: ignore[override]
@@ -110,7 +111,7 @@ class Lora(nn.Module):
         self.register_buffer("mask", torch.ones(WIDTH), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.base(x) + self.up(self.down(x)) * self.mask  # type: ignore[operator]
+        result: torch.Tensor = self.base(x) + self.up(self.down(x)) * self.mask
         return result
 
 
@@ -137,14 +138,15 @@ def quantized() -> nn.Module:
 
 def with_post_hook() -> nn.Module:
     """Keeps a copy of the weight that only a hook after loading makes."""
-    layer = nn.Linear(WIDTH, WIDTH)
+    layer: Any = nn.Linear(WIDTH, WIDTH)
 
     def keep(module: nn.Module, _: Any) -> None:
         layer.kept = layer.weight.detach().clone()
 
     layer.register_load_state_dict_post_hook(keep)
     layer.register_state_dict_pre_hook(lambda *_: None)
-    return layer
+    found: nn.Module = layer
+    return found
 
 
 MODULES: dict[str, Callable[[], nn.Module]] = {
@@ -244,7 +246,7 @@ def test_values_of_a_state_that_only_one_side_has_are_named(jobs: Jobs) -> None:
 
 
 def test_lazy_modules_are_refused_by_name_until_they_have_a_shape(jobs: Jobs) -> None:
-    model = nn.Sequential(nn.LazyLinear(WIDTH))
+    model: Any = nn.Sequential(nn.LazyLinear(WIDTH))
     with checkpointer(jobs, model) as it:
         with pytest.raises(bitsnap.UnsupportedError, match=r"'0\.weight' is a parameter of a lazy module"):
             it.save(1)

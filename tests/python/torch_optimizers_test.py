@@ -65,7 +65,7 @@ class Counted(torch.optim.AdamW):
 
     seen = 0
 
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         self.seen += 1
         self.param_groups[0]["lr"] = 0.01 / self.seen
         return super().step(closure)
@@ -106,9 +106,9 @@ OWN: dict[str, Make] = {
     "Wrapped": lambda them: Wrapped(torch.optim.SGD(them, lr=0.05, momentum=0.9)),
     "Counted": lambda them: Counted(them, lr=0.01),
     "Nested": Nested,
-    "groups": lambda them: torch.optim.AdamW([{"params": them[:1], "lr": torch.tensor(0.1)}, {"params": them[1:]}]),
+    "groups": lambda them: torch.optim.AdamW([{"params": them[:1], "lr": torch.tensor(0.1)}, {"params": them[1:]}]),  # type: ignore[arg-type,unused-ignore]
     "fused": lambda them: torch.optim.AdamW(them, lr=0.01, fused=True),
-    "capturable": lambda them: torch.optim.AdamW(them, lr=0.01, amsgrad=True, foreach=False),
+    "amsgrad": lambda them: torch.optim.AdamW(them, lr=0.01, amsgrad=True, foreach=False),
     "momentum": lambda them: torch.optim.SGD(them, lr=0.1, momentum=0.9),
     "initial values": lambda them: torch.optim.Adagrad(them, lr=0.1, initial_accumulator_value=0.1),
     "line search": lambda them: torch.optim.LBFGS(them, lr=0.1, line_search_fn="strong_wolfe"),
@@ -151,12 +151,12 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: 
         def closure(x: torch.Tensor = x) -> torch.Tensor:
             optimizer.zero_grad()
             loss: torch.Tensor = (model(x) - 1).float().square().mean()
-            loss.backward(create_graph=False)
+            loss.backward(create_graph=False)  # type: ignore[no-untyped-call]
             return loss
 
         loss = closure()
         if isinstance(optimizer, torch.optim.LBFGS):
-            optimizer.step(closure)
+            optimizer.step(closure)  # type: ignore[no-untyped-call]
         else:
             optimizer.step()
         losses.append(loss.item())
@@ -252,7 +252,7 @@ def test_adafactor_with_an_empty_parameter_can_be_restored(jobs: Jobs) -> None:
     optimizer = torch.optim.Adafactor([model[0]])
     optimizer.add_param_group({"params": [model[1]]})
     model[0].sum().backward()
-    optimizer.step()
+    optimizer.step()  # type: ignore[no-untyped-call]
     with bitsnap.torch.Checkpointer(
         jobs.path, model=model, optimizer=optimizer, job=bitsnap.JobOptions(name=jobs.job)
     ) as it:
@@ -295,7 +295,7 @@ def test_an_optimizer_that_gives_no_state_is_refused_by_the_first_save(jobs: Job
     ):
         it.save(1)
     optimizer = torch.optim.SGD(model.parameters())
-    optimizer.state[torch.zeros(3)] = {"a": 1}  # type: ignore[index]
+    optimizer.state[torch.zeros(3)] = {"a": 1}
     with (
         bitsnap.torch.Checkpointer(jobs.path, optimizer=optimizer, **options) as it,
         pytest.raises(bitsnap.UnsupportedError, match=r"tensor of shape \[3\] as a key, which is no parameter"),
