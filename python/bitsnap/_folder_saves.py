@@ -232,7 +232,7 @@ def write_files(files: Mapping[str, Any], folder: PathLike, expected: re.Pattern
         if expected.fullmatch(plain_name(name, checkpoint)) is None:
             raise CorruptError(f"{os.fspath(checkpoint)}: it has a file {name!r}, which the framework does not write")
     for name, value in files.items():
-        torch.save(value, Path(folder) / name)
+        torch.save(value, free(Path(folder) / name))
 
 
 @contextmanager
@@ -254,6 +254,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
+
+
+def free(path: Path) -> Path:
+    """The path, after what was copied there is gone: a link would be written through."""
+    path.unlink(missing_ok=True)
+    return path
 
 
 def _umask() -> int:

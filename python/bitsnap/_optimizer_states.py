@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from bitsnap.errors import InvalidArgumentError
+
 
 def names_of(models: Iterable[tuple[str, torch.nn.Module]]) -> dict[int, str]:
     """The names of the parameters of modules, by their identity. Each module has a prefix."""
@@ -58,13 +60,21 @@ def numbered(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def restore_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
+def restore_optimizer(optimizer: Any, saved: Mapping[str, Any], names: Mapping[int, str] | None = None) -> None:
     """Loads a state, and gives it the values and dtypes in which it was saved.
 
     ``Optimizer.load_state_dict()`` converts tensors, also those in lists and dicts, to the dtype of their parameter, so
     that float32 moments of bfloat16 parameters would lose bits.
+
+    Args:
+        saved: what named() returned.
+        names: those of the optimizer's parameters now, as names_of() gives them. A model may have been changed so that
+            its parameters come in another order.
+
+    Raises:
+        InvalidArgumentError: parameters have other names and another order, or are in other groups.
     """
-    state = numbered(saved)
+    state = numbered(saved if names is None else _reordered(saved, optimizer, names))
     optimizer.load_state_dict(state)
     if not _has_parameters(state):
         return
@@ -75,6 +85,36 @@ def restore_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
         for key, value in state["state"].get(number, {}).items():
             if key in slots:
                 slots[key] = _as_saved(value, slots[key])
+
+
+def _reordered(saved: Mapping[str, Any], optimizer: Any, names: Mapping[int, str]) -> Mapping[str, Any]:
+    """The state with its parameters in the order in which the optimizer has them, by their names."""
+    if not _has_parameters(saved):
+        return saved
+    before = [list(group["params"]) for group in saved["param_groups"]]
+    now = [[names.get(id(each)) for each in group["params"]] for group in optimizer.param_groups]
+    old, new = [name for group in before for name in group], [name for group in now for name in group]
+    if before == now or None in new or not all(isinstance(name, str) for name in old):
+        return saved
+    if set(old) != set(new) or len(old) != len(new):
+        # Renamed parameters keep their places, unless others have moved.
+        moved = [name for place, name in enumerate(new) if name in old and old.index(name) != place]
+        if moved:
+            raise InvalidArgumentError(
+                f"the optimizer's parameter {moved[0]!r} was at another place when it was saved, and others had other "
+                "names: give the parameters the names that they had"
+            )
+        return saved
+    groups = []
+    for present in now:
+        found = [group for group in saved["param_groups"] if set(group["params"]) == set(present)]
+        if not found:
+            raise InvalidArgumentError(
+                f"the optimizer's parameter {present[0]!r} is in a group of {len(present)} parameters, and was in "
+                f"another one when it was saved: its groups had {[len(each) for each in before]} parameters"
+            )
+        groups.append({**found[0], "params": present})
+    return {**saved, "param_groups": groups}
 
 
 def _as_saved(value: Any, loaded: Any) -> Any:

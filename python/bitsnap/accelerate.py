@@ -15,6 +15,7 @@ has a reference to its checkpoint, and the random generators of the processes af
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,6 +33,7 @@ from bitsnap._folder_saves import (
     FolderOptions as Options,
     FolderSaves,
     copy_others,
+    free,
     is_ours,
     new_folder,
     newest_complete,
@@ -83,14 +85,17 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         _check(self)
         project = self.project_configuration
         local_path(output_dir or self.project_dir or "")  # checks it before Accelerate makes a folder
+        if self._saves is not None:
+            self._saves.wait()
         with ExitStack() as patches:
-            # Accelerate deletes the folders of older checkpoints: not that of the newest committed one.
-            if self._saves is not None and not self._saves.wait() and project.total_limit is not None:
-                limit = project.total_limit + self._saves.uncommitted()
-                patches.enter_context(patch.object(project, "total_limit", limit))
+            # Accelerate deletes older folders before it saves, so that a killed save may leave none.
+            patches.enter_context(patch.object(project, "total_limit", None))
             patches.enter_context(patch.object(_module, "save_accelerator_state", self._save))
             patches.enter_context(patch.object(_module, "save_custom_state", lambda *_, **__: None))
-            return super().save_state(output_dir, safe_serialization, **options)
+            saved = super().save_state(output_dir, safe_serialization, **options)
+        if self._saves is not None:  # this process has saved
+            self._rotate(self._saves.uncommitted())
+        return saved
 
     def load_state(self, input_dir: str | None = None, load_kwargs: Any = None, **options: Any) -> None:
         """As Accelerator.load_state(). Without `input_dir`, folders without a complete checkpoint are skipped, with a
@@ -115,8 +120,18 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
     def end_training(self) -> None:
         """As Accelerator.end_training(). Waits until the last checkpoint is committed."""
         if self._saves is not None:
+            if self._saves.wait():
+                self._rotate()
             self._saves.close()
         super().end_training()
+
+    def _rotate(self, uncommitted: int = 0) -> None:
+        """Deletes the oldest folders, as Accelerate does. The newest committed checkpoint stays."""
+        project = self.project_configuration
+        if project.total_limit is not None and project.automatic_checkpoint_naming:
+            kept = max(project.total_limit, 1) + uncommitted
+            for folder in _numbered_folders(Path(self.project_dir) / "checkpoints")[:-kept]:
+                shutil.rmtree(folder)
 
     def _save(
         self,
@@ -136,8 +151,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         if not (self.is_local_main_process if save_on_each_node else self.is_main_process):
             save_accelerator_state(output_dir, [], [], [], [], process_index, step, None, **each_node)
             return Path(output_dir)
-        models = [(f"{number}." if number else "", model) for number, model in enumerate(self._models)]
-        names = names_of(models)
+        names = self._names()
         state: dict[str, Any] = {
             "files": staged(
                 lambda folder: save_accelerator_state(
@@ -158,6 +172,10 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             run = Path(self.project_dir).absolute() / RUN
         self._saves.save(output_dir, self.save_iteration, state, run)
         return Path(output_dir)
+
+    def _names(self) -> dict[int, str]:
+        """The names of all parameters."""
+        return names_of((f"{number}." if number else "", model) for number, model in enumerate(self._models))
 
     def _load(
         self,
@@ -193,7 +211,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         for number, model in enumerate(models):
             model.load_state_dict(part(_numbered("model", number)), **options)
         for number, optimizer in enumerate(optimizers):
-            restore_optimizer(optimizer, part(_numbered("optimizer", number)))
+            restore_optimizer(optimizer, part(_numbered("optimizer", number)), self._names())
         for each, saved in zip(self._custom_objects, objects, strict=True):
             each.load_state_dict(saved)
         self._custom_objects = []  # Accelerate has none left to load
@@ -253,20 +271,25 @@ def export(checkpoint: PathLike, folder: PathLike, *, opaque: Opaque = "refuse")
         number = 0
         while (model := part_of(snapshot, _numbered("model", number), opaque)) is not None:
             weights = clean_state_dict_for_safetensors(model)
-            save_file(weights, made / f"{_numbered(SAFE_MODEL_NAME, number)}.safetensors", metadata={"format": "pt"})
+            path = free(made / f"{_numbered(SAFE_MODEL_NAME, number)}.safetensors")
+            save_file(weights, path, metadata={"format": "pt"})
             number += 1
         number = 0
         while (optimizer := part_of(snapshot, _numbered("optimizer", number), opaque)) is not None:
-            torch.save(numbered(optimizer), made / f"{_numbered(OPTIMIZER_NAME, number)}.bin")
+            torch.save(numbered(optimizer), free(made / f"{_numbered(OPTIMIZER_NAME, number)}.bin"))
             number += 1
         for index, state in enumerate(part_of(snapshot, "objects", opaque)):
-            torch.save(state, made / f"custom_checkpoint_{index}.pkl")
+            torch.save(state, free(made / f"custom_checkpoint_{index}.pkl"))
 
 
 def _newest_complete(parent: Path) -> str | None:
-    numbers = [(int(match[1]), path) for path in parent.iterdir() if (match := _NUMBER.search(path.name))]
-    found = newest_complete([path for _, path in sorted(numbers)], _incomplete_because)
+    found = newest_complete(_numbered_folders(parent), _incomplete_because)
     return None if found is None else str(found)
+
+
+def _numbered_folders(parent: Path) -> list[Path]:
+    numbers = [(int(match[1]), path) for path in parent.iterdir() if (match := _NUMBER.search(path.name))]
+    return [path for _, path in sorted(numbers)]
 
 
 def _incomplete_because(folder: Path) -> str:

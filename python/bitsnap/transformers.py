@@ -44,6 +44,7 @@ from bitsnap._folder_saves import (
     FolderOptions,
     FolderSaves,
     copy_others,
+    free,
     is_ours,
     new_folder,
     newest_complete,
@@ -253,7 +254,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if optimizer is None:
             super()._load_optimizer_and_scheduler(checkpoint)
             return
-        restore_optimizer(self.optimizer, optimizer)
+        restore_optimizer(self.optimizer, optimizer, names_of([("", self.model)]))
         self.lr_scheduler.load_state_dict(self._part(checkpoint, "files")[SCHEDULER_NAME])
 
     def _load_scaler(self, checkpoint: str | None) -> None:
@@ -323,7 +324,7 @@ def export(
         checkpoint: the folder of a checkpoint, such as "out/checkpoint-500".
         folder: what is made. Its parent must exist.
         model: a model of the same class, if model.safetensors was left out and config.json does not name a class of
-            Transformers. Its weights are replaced.
+            Transformers. It says how files are named and divided, and stays as it is.
         opaque: as in Options.
 
     Raises:
@@ -339,7 +340,7 @@ def export(
         write_files(part_of(snapshot, "files", opaque) or {}, made, _FILES, source)
         optimizer = part_of(snapshot, "optimizer", opaque)
         if optimizer is not None:
-            torch.save(numbered(optimizer), made / _OPTIMIZER_NAME)
+            torch.save(numbered(optimizer), free(made / _OPTIMIZER_NAME))
         if not any((made / name).exists() for name in _WEIGHTS):
             weights = part_of(snapshot, "model", opaque)
             if weights is not None:
@@ -350,11 +351,11 @@ def _write_weights(weights: dict[str, torch.Tensor], source: Path, made: Path, m
     if model is None:
         model = _model_of(source)
     if model is None:  # no model of Transformers: as Trainer._save() does
-        save_file(weights, made / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
+        save_file(weights, free(made / SAFE_WEIGHTS_NAME), metadata={"format": "pt"})
         return
-    model.load_state_dict(weights)
     with tempfile.TemporaryDirectory(dir=made) as written:
-        model.save_pretrained(written)
+        # Names, dtypes and what is tied are those of the checkpoint, whatever the class and config.json would make.
+        model.save_pretrained(written, state_dict=weights)
         for path in Path(written).glob("*.safetensors*"):
             path.rename(made / path.name)
 
@@ -371,7 +372,8 @@ def _model_of(folder: Path) -> Any:
             f"{folder}: {CONFIG_NAME} names the class {', '.join(names) or '(none)'}, which transformers does not "
             "have: pass model=, a model of that class"
         )
-    return kind._from_config(config)
+    with torch.device("meta"):
+        return kind._from_config(config)
 
 
 def _incomplete_because(folder: Path) -> str:

@@ -72,6 +72,25 @@ def test_exports_keep_links_and_leave_out_pipes(tmp_path: Path, victim: Path) ->
         assert target.stat().st_mode & 0o777 == 0o777 & ~mask
 
 
+def test_exports_write_through_no_link_of_the_checkpoint(tmp_path: Path, victim: Path) -> None:
+    optimizer = {"state": {}, "param_groups": [{"params": ["weight"], "lr": 0.1}]}
+    for number, module in enumerate((bitsnap.transformers, bitsnap.accelerate)):
+        folder = tmp_path / str(number) / "checkpoint-1"
+        folder.mkdir(parents=True)
+        files = {"scheduler.pt": {}, "rng_state.pth": {}} if number == 0 else {"scheduler.bin": {}, "scaler.pt": {}}
+        state = {"files": files, "objects": [{}], "model": LINEAR, "optimizer": optimizer}
+        paths.save(folder / "bitsnap.json", 1, state)
+        missing = tmp_path / "missing"
+        for name in (*files, "optimizer.pt", "optimizer.bin", "custom_checkpoint_0.pkl"):
+            (folder / name).symlink_to(victim)
+        (folder / "model.safetensors").symlink_to(missing)
+        module.export(folder, tmp_path / f"plain-{number}")
+        assert victim.read_text() == "precious"
+        assert not missing.exists()
+        written = {path.name for path in (tmp_path / f"plain-{number}").iterdir() if not path.is_symlink()}
+        assert written >= {*files, "model.safetensors"}
+
+
 def test_exports_into_a_folder_that_is_not_there_say_so(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "checkpoint-1", {})
     for module in (bitsnap.transformers, bitsnap.accelerate):

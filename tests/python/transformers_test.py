@@ -83,6 +83,13 @@ def test_transformers_resumes_from_an_export_bit_for_bit(
     assert call.status("export", checkpoint=str(killed[0] / "checkpoint-4"), folder=str(tmp_path / "plain"))[0] == 1
 
 
+@pytest.mark.parametrize("kind", ["untied", "mixed"])
+def test_exported_weights_have_the_names_dtypes_and_bits_of_the_checkpoint(
+    call: Calls, tmp_path: Path, kind: str
+) -> None:
+    assert call("export_of_unusual_model", folder=str(tmp_path), kind=kind)
+
+
 def test_a_checkpoint_of_transformers_and_an_earlier_one_of_ours_are_resumed(
     call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -85,9 +85,15 @@ def model() -> GPT2LMHeadModel:
     return GPT2LMHeadModel(config)
 
 
-def trainer_of(folder: str, options: dict[str, Any] | None, last: int = 8, **arguments: Any) -> Recorder:
+def trainer_of(
+    folder: str,
+    options: dict[str, Any] | None,
+    last: int = 8,
+    made: GPT2LMHeadModel | None = None,
+    **arguments: Any,
+) -> Recorder:
     trainer = Recorder(
-        model=model(),
+        model=model() if made is None else made,
         args=TrainingArguments(
             output_dir=folder,
             max_steps=last,
@@ -172,6 +178,31 @@ def rotate_while_uncommitted(folder: str) -> list[str]:
 def train_on_ranks(folder: str, meeting: str, **arguments: Any) -> list[int]:
     """Trains on two processes. Their exit statuses."""
     return on_ranks(meeting, lambda: train(folder, **arguments)["losses"])
+
+
+def export_of_unusual_model(folder: str, kind: str) -> bool:
+    """Whether the exported weights are, byte for byte, those that a Trainer without bitsnap writes.
+
+    `kind`: "untied", although config.json says that the head is the embedding; or "mixed", of two dtypes.
+    """
+
+    def make() -> GPT2LMHeadModel:
+        made = model()
+        if kind == "untied":
+            made.lm_head.weight = torch.nn.Parameter(torch.randn_like(made.lm_head.weight))
+        else:
+            made.to(torch.bfloat16)
+            for layer in made.modules():
+                if isinstance(layer, torch.nn.LayerNorm):
+                    layer.float()
+        return made
+
+    for name, options in (("stock", None), ("ours", {"weights": False})):
+        trainer = trainer_of(f"{folder}/{name}", options, last=2, made=make())
+        trainer.train()
+    export(f"{folder}/ours/checkpoint-2", f"{folder}/plain")
+    files = [Path(folder) / parent / "model.safetensors" for parent in ("stock/checkpoint-2", "plain")]
+    return files[0].read_bytes() == files[1].read_bytes()
 
 
 def compare(first: str, second: str) -> list[str]:
