@@ -287,7 +287,7 @@ def test_waiting_ends_at_an_interrupt(own: Path, tmp_path: Path) -> None:
         with command("rollback", own, "--to", 10, "--wait", 1000) as second:
             time.sleep(0.3)
             second.send_signal(signal.SIGINT)
-            _, errors = second.communicate(timeout=10)
+            _, errors = second.communicate(timeout=100)
         assert second.returncode == 128 + signal.SIGINT
         assert b"interrupted" in errors
         first.send_signal(signal.SIGCONT)
@@ -300,7 +300,7 @@ def test_a_wait_may_be_a_fraction_of_a_second(own: Path, tmp_path: Path) -> None
         first.send_signal(signal.SIGSTOP)
         start = time.monotonic()
         said = named(run("rollback", own, "--to", 10, "--wait", 0.4, status=BUSY))
-        assert 0.4 <= time.monotonic() - start < 10
+        assert 0.4 <= time.monotonic() - start < 100
         assert f"process {first.pid} is writing to it; waited 0.4 s for it" in said
         first.send_signal(signal.SIGCONT)
         assert first.wait(60) == 0

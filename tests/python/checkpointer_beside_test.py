@@ -187,7 +187,7 @@ def test_waits_end_when_their_time_is_over(jobs: Jobs) -> None:
         save.result(0.05)
     with pytest.raises(bitsnap.BusyError, match="still being copied after 50 ms"):
         checkpointer.wait(0.05)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60  # the copy does not end
     gate.open()
     assert save.wait_persisted()
     checkpointer.close()

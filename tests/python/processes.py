@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 MIB = 1 << 20
 # Starts a script with its arguments.
@@ -82,6 +82,19 @@ class Ticker:
             self.longest_pause = max(self.longest_pause, now - last)
             self.ticks += 1
             last = now
+
+
+def lets_others_go_on(call: Callable[[], Any]) -> bool:
+    """Whether Python threads run during a call. Called again if the machine is too busy to tell."""
+    for _ in range(20):
+        with Ticker() as ticker:
+            start = time.perf_counter()
+            call()
+            took = time.perf_counter() - start
+        # With the GIL held there is no tick, and a pause as long as the call, every time.
+        if ticker.longest_pause < 0.9 * took or took < 0.05:
+            return True
+    return False
 
 
 def in_fork(work: Callable[[], None]) -> int:

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import bitsnap
-from python.processes import MIB, PEAK, STORE_IMPORTS, Start, Ticker, finish_script, in_fork, run_script
+from python.processes import MIB, PEAK, STORE_IMPORTS, Start, finish_script, in_fork, lets_others_go_on, run_script
 from python.run_states import Run, frozen, state_of
 from python.same_bits import assert_same, random_bits
 
@@ -55,7 +55,7 @@ def test_a_store_is_written_by_one_process_at_a_time(tmp_path: Path, start: Star
         bitsnap.Store(tmp_path / "run")
     with pytest.raises(bitsnap.BusyError):
         bitsnap.Store(tmp_path / "run", timeout=0.3)
-    assert 0.3 <= time.monotonic() - begin < 20
+    assert 0.3 <= time.monotonic() - begin < 50  # the holder has it for 60
     with bitsnap.Store(tmp_path / "run", read_only=True) as reader:
         assert reader.steps() == []
     # Whoever is killed holds nothing any more.
@@ -95,7 +95,7 @@ begin = time.monotonic()
 try:
     bitsnap.Store(path, timeout=float("inf"))
 except KeyboardInterrupt:
-    print(time.monotonic() - begin < 20)
+    print(time.monotonic() - begin < 200)
 """
         )
         assert run_script(script, tmp_path / "run") == "True\n"
@@ -406,12 +406,7 @@ def test_other_threads_go_on_while_a_store_works(tmp_path: Path) -> None:
             "prune": lambda: store.prune(keep_last=1, reencode="always"),
         }
         for name, call in calls.items():
-            with Ticker() as ticker:
-                start = time.perf_counter()
-                call()
-                took = time.perf_counter() - start
-            # With the GIL held there would be no tick, and a pause as long as the call.
-            assert ticker.longest_pause < 0.9 * took or took < 0.05, name
+            assert lets_others_go_on(call), name
 
 
 def test_the_newest_state_takes_memory_only_where_that_was_asked_for(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ print(time.time(), flush=True)
 """
     )
     began = float(run_script(script, jobs.path, jobs.job))
-    assert time.time() - began < 5
+    assert time.time() - began < 60
     with jobs() as checkpointer:
         restored = checkpointer.restore()
         assert restored is not None
@@ -260,7 +260,7 @@ def interrupted(name, call):
     try:
         call()
     except KeyboardInterrupt:
-        print(name, time.monotonic() - begin < 5, flush=True)
+        print(name, time.monotonic() - begin < 25, flush=True)
     timer.join()
 for name, call in calls.items():
     interrupted(name, call)

@@ -93,7 +93,7 @@ def test_when_the_time_is_over_the_error_says_what_is_there(jobs: Jobs, tmp_path
                 bitsnap.BusyError, match=r"the newest step of the store is 1, and the agent of job .* does"
             ):
                 bitsnap.wait_committed(jobs.path, 3, 0.5, job=jobs.job)
-            assert time.monotonic() - begin < 5
+            assert time.monotonic() - begin < 25
         with pytest.raises(bitsnap.BusyError, match=r"and the agent of job .* saves to .*/run"):
             bitsnap.wait_committed(tmp_path / "other", 3, 0, job=jobs.job)
 
