@@ -2,6 +2,10 @@
 
 import gc
 import signal
+import subprocess
+import weakref
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -47,3 +51,25 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish() -> None:
     gc.unfreeze()  # so that the end of the process finds no leaks
+
+
+@pytest.fixture(autouse=True)
+def wait_for_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test that started a process and did not wait for its end.
+
+    Python would warn when it collects the Popen, and that may be in a later test, which would be blamed.
+    """
+    made: list[weakref.ref[subprocess.Popen[Any]]] = []
+    start = subprocess.Popen.__init__
+
+    def started(process: subprocess.Popen[Any], *arguments: Any, **options: Any) -> None:
+        start(process, *arguments, **options)
+        made.append(weakref.ref(process))
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", started)
+    yield
+    left = [process for each in made if (process := each()) is not None and process.returncode is None]
+    for process in left:
+        process.kill()
+        process.wait()
+    assert not left, f"the test did not wait for {[process.args for process in left]}"

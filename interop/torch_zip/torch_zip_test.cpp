@@ -133,7 +133,7 @@ TEST(TorchZip, RejectsOtherArchives) {
 TEST(TorchZip, NamesTensorsBelowDeepAndLongKeys) {
   const std::string call = tensor_call(std::string("K\0", 2), "K\x02\x85", "K\x01\x85");
   std::string deep;
-  for (int i = 0; i < 100'000; ++i) deep += "}U\x01k";
+  for (int i = 0; i < 100'000; ++i) deep += "}U\x05layer";
   EXPECT_EQ(describe_contents(contents_of_pickle(deep + call + std::string(100'000, 's') + ".").value()),
             "data/0 F32 [2]");
   const std::string long_key = "}X\x00\x10\x00\x00"s + std::string(4096, 'k');
