@@ -55,7 +55,7 @@ class AgentConnectionsTest : public ::testing::Test {
     mappings_ = shared_mappings();
   }
 
-  // Checks that a trainer of another rank is served within a second.
+  // Checks that a trainer of another rank is served soon.
   void serves_others() {
     const os::Stopwatch stopwatch;
     {
@@ -65,17 +65,17 @@ class AgentConnectionsTest : public ::testing::Test {
       other.send(MessageKind::bye);
       EXPECT_TRUE(other.is_closed());
     }
-    EXPECT_LT(stopwatch.elapsed_seconds(), 1.0);
+    EXPECT_LT(stopwatch.elapsed_seconds(), kSoonSeconds);
   }
 
-  // Waits up to 5 s, because the agent learns of a death or a close a little later.
+  // Waits up to a minute, because the agent learns of a death or a close a little later.
   void expect_nothing_left(std::size_t descriptors = 0, std::size_t mappings = 0) {
     const os::Stopwatch stopwatch;
     const auto is_level = [&] {
       return os::open_descriptor_count() <= descriptors_ + descriptors && shared_mappings() <= mappings_ + mappings;
     };
     // A new arena is mapped shortly before the old one is unmapped, so it is enough to be level once.
-    while (stopwatch.elapsed_seconds() < 5) {
+    while (stopwatch.elapsed_seconds() < 60) {
       if (is_level()) return;
       ::usleep(2000);
     }
@@ -354,7 +354,7 @@ TEST_F(AgentConnectionsTest, KilledTrainersLeaveNoResources) {
     const bool is_welcome = refusal(hello(peer)) == "welcome";
     if (stage == 1) return is_welcome ? 1 : 0;
     bool has_arena = false;  // refused while the last trainer's save is being encoded
-    for (int i = 0; i < 200 && !has_arena; ++i, ::usleep(10'000)) {
+    for (int i = 0; i < 6000 && !has_arena; ++i, ::usleep(10'000)) {
       has_arena = refusal(peer.hand_over_arena(trained_.state())) == "ok";
     }
     if (stage == 2) return has_arena ? 1 : 0;

@@ -16,6 +16,8 @@ namespace bitsnap::engine {
 
 // How long a test waits for what has to come. Nothing takes nearly as long.
 constexpr std::uint64_t kWaitMs = 30'000;
+// What does not wait is done by then, also on a busy machine; what waits for what never comes takes kWaitMs.
+constexpr double kSoonSeconds = 25;
 
 // A job name that is unique over all tests and runs.
 [[nodiscard]] std::string unique_job();

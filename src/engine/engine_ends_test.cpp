@@ -62,7 +62,7 @@ TEST_F(EngineEndsTest, SavesDuringTheEndOfAnAgentGoToTheNextAgent) {
   const auto save = engine->save(2, trained_.state());
   ASSERT_TRUE(save.has_value()) << save.error().message();
   EXPECT_EQ(save->stage, SaveStage::staged);
-  EXPECT_LT(stopwatch.elapsed_seconds(), 0.5);
+  EXPECT_LT(stopwatch.elapsed_seconds(), kSoonSeconds);
   is_held = false;
   agent.reset();
   EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
@@ -118,7 +118,7 @@ TEST_F(EngineEndsTest, SavingCopiesWhileTheAgentIsStopped) {
       stages.push_back(save->stage);
       trained_.step();
     }
-    EXPECT_LT(stopwatch.elapsed_seconds(), 5);
+    EXPECT_LT(stopwatch.elapsed_seconds(), kSoonSeconds);
     EXPECT_EQ(stages, (std::vector{SaveStage::staged, SaveStage::staged, SaveStage::skipped}));
   }
   EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
@@ -230,7 +230,6 @@ TEST_F(EngineEndsTest, AnAgentEndsWhileATrainerKeepsSaving) {
 TEST_F(EngineEndsTest, CallsToAStoppedAgentEndAtTheirTimeout) {
   const std::string program = agent_program_in(directory_.path());
   EngineOptions wanted = options(program);
-  wanted.wait_ms = 1000;
   const auto engine = attach(wanted);
   ASSERT_NE(engine, nullptr);
   const auto first = engine->save(1, trained_.state());
@@ -238,13 +237,13 @@ TEST_F(EngineEndsTest, CallsToAStoppedAgentEndAtTheirTimeout) {
   {
     const StoppedAgent stopped(engine->agent_process());
     const os::Stopwatch stopwatch;
-    EXPECT_EQ(engine->steps().error().kind(), ErrorKind::busy);
-    const auto restored = engine->restore(1);
+    EXPECT_EQ(engine->steps(1000).error().kind(), ErrorKind::busy);
+    const auto restored = engine->restore(1, {}, 1000);
     ASSERT_TRUE(restored.has_value()) << restored.error().message();
     EXPECT_FALSE(restored->from_memory);
     EXPECT_TRUE(restored->memory_error.has_value());
     EXPECT_EQ(agent_report(job_, 200).error().kind(), ErrorKind::busy);
-    EXPECT_LT(stopwatch.elapsed_seconds(), 6);
+    EXPECT_LT(stopwatch.elapsed_seconds(), kSoonSeconds);
   }
   trained_.step();
   const auto second = engine->save(2, trained_.state());

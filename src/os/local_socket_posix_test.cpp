@@ -197,7 +197,7 @@ TEST(LocalSocket, KeepsItsTimeoutAcrossSignals) {
     const auto result = wait(timeout_ms);
     EXPECT_EQ(kind_of(result), ErrorKind::busy);
     EXPECT_GE(watch.elapsed_ns(), static_cast<std::uint64_t>(timeout_ms) * 1'000'000);
-    EXPECT_LT(watch.elapsed_seconds(), 4);
+    EXPECT_LT(watch.elapsed_seconds(), 60);  // without an end if each signal began it anew
   };
   const std::vector<std::byte> full(kMaxMessageBytes);
   while (both.near.send(full, {}, 0)) {

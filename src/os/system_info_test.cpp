@@ -64,10 +64,10 @@ TEST(Clock, NeverRunsBackwardsAndMeasuresASleep) {
 TEST(Deadline, CountsDownToItsEndAndNeverBelowZero) {
   EXPECT_EQ(Deadline(0).left_ms(), 0);
   EXPECT_EQ(Deadline(kNoTimeout).left_ms(), -1);
-  const Deadline soon(20);
+  const Deadline soon(500);
   const int left_ms = soon.left_ms();
   EXPECT_GT(left_ms, 0);
-  EXPECT_LE(left_ms, 20);
+  EXPECT_LE(left_ms, 500);
   std::this_thread::sleep_for(std::chrono::milliseconds(left_ms));
   EXPECT_EQ(soon.left_ms(), 0) << "who waits for what is left is not early";
   for (const std::int64_t far : {std::int64_t{1} << 40, std::numeric_limits<std::int64_t>::max()}) {

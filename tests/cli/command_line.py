@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,17 @@ def run(
     )
     assert done.returncode == status, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     return done
+
+
+def wait_until_caught(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Waits until a process catches a signal, which would end it before."""
+    status = Path(f"/proc/{process.pid}/status")
+    while True:
+        assert process.poll() is None
+        caught = next(int(line.split()[1], 16) for line in status.read_text().splitlines() if "SigCgt" in line)
+        if caught >> (number - 1) & 1:
+            return
+        time.sleep(0.001)
 
 
 def run_json(*arguments: object, status: int = OK) -> Any:

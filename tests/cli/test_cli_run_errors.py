@@ -24,6 +24,7 @@ from cli.command_line import (
     executable,
     run,
     run_json,
+    wait_until_caught,
 )
 from cli.command_runs import add, extracted, make_run, state
 from cli.tensor_file import Tensor, random_bytes, write
@@ -275,7 +276,7 @@ def test_one_of_two_writers_is_busy_unless_it_waits(own: Path, tmp_path: Path) -
         run("prune", own, "--keep-last", 1, "-n")
         first.send_signal(signal.SIGCONT)
         run("add", own, "--step", 101, quick, "--wait", 60)
-        assert first.wait(1) == 0
+        assert first.wait(60) == 0
     assert [entry["step"] for entry in run_json("log", own)] == [10, 20, 30, 100, 101]
     assert extracted(str(own)) == quick.read_bytes()
 
@@ -285,7 +286,7 @@ def test_waiting_ends_at_an_interrupt(own: Path, tmp_path: Path) -> None:
     with writer(own, slow) as first:
         first.send_signal(signal.SIGSTOP)
         with command("rollback", own, "--to", 10, "--wait", 1000) as second:
-            time.sleep(0.3)
+            wait_until_caught(second, signal.SIGINT)
             second.send_signal(signal.SIGINT)
             _, errors = second.communicate(timeout=100)
         assert second.returncode == 128 + signal.SIGINT

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.command_line import INVALID_ARGUMENT, executable, run
+from cli.command_line import INVALID_ARGUMENT, executable, run, wait_until_caught
 from cli.tensor_file import Tensor, weights, write
 
 LONG_NAME = "model.layers." + "very." * 20 + "long.weight"
@@ -144,9 +144,9 @@ def test_an_interrupt_leaves_no_file(tmp_path: Path, command: str, number: signa
 def test_bench_ends_at_an_interrupt(tmp_path: Path) -> None:
     source = write(tmp_path / "in.safetensors", [weights("w", 16_000_000, 1)])
     with subprocess.Popen([executable(), "bench", source], stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        time.sleep(1)
+        wait_until_caught(process, signal.SIGINT)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=10)
+        output, errors = process.communicate(timeout=100)
     assert process.returncode == 128 + signal.SIGINT
     assert output == b""
     assert b"interrupted" in errors

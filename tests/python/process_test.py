@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -211,15 +210,16 @@ import numpy as np, bitsnap
 state = {"w": np.random.default_rng(1).standard_normal(64 << 20, np.float32)}
 bitsnap.save(sys.argv[1], {"old": 1})
 print("saving", flush=True)
-while True:
-    bitsnap.save(sys.argv[1] + "2", state, overwrite=True, progress=lambda done, total: print(done, flush=True))
+def progress(done, total):
+    print(done, flush=True)
+    sys.stdin.read()  # until it is killed
+bitsnap.save(sys.argv[1] + "2", state, overwrite=True, progress=progress)
 """
-    process = subprocess.Popen([sys.executable, "-c", script, tmp_path / "a.bsnap"], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "saving\n"
-    process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    process.wait(60)
-    process.stdout.close()
+    command = [sys.executable, "-c", script, tmp_path / "a.bsnap"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "saving\n"
+        process.stdout.readline()
+        process.kill()
     assert bitsnap.load(tmp_path / "a.bsnap") == {"old": 1}
     assert not (tmp_path / "a.bsnap2").exists()
