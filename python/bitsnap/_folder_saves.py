@@ -162,6 +162,10 @@ def is_ours(folder: PathLike) -> bool:
     """
     reference = absolute(folder) / REFERENCE
     if not reference.is_file():
+        if any(is_stub(reference.parent / name) for name in _STOCK):
+            raise NotFoundError(
+                f"{reference} is not there: it named the run and the step that hold the rest of this checkpoint"
+            )
         if reference.parent.is_dir() and not has_states(reference.parent):
             paths.check_is_not_lost(reference)
         return False

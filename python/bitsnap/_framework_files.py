@@ -18,9 +18,10 @@ from bitsnap.errors import InvalidArgumentError
 _STATES = re.compile(r"(optimizer|scheduler)(_[0-9]+)?\.(pt|bin)")
 _MODELS = re.compile(r"(model|pytorch_model|adapter_model)([_.-].*)?\.(safetensors|bin)")
 _EITHER = re.compile(f"{_STATES.pattern}|{_MODELS.pattern}")
-# As many evenly spaced pieces of a file are hashed, or all of it if it is smaller.
-_PIECES = 64
-_PIECE_BYTES = 1 << 20
+# Larger files are hashed in part: the first bytes of every piece, and the last ones of the file.
+_WHOLE_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 16
+_HASHED_BYTES = 1 << 12
 # A stub is a pickle that names what does not exist, so that torch.load() fails and says this.
 _STUB = b"cbitsnap.transformers.use(trainer)\nloads this checkpoint. Without it, the optimizer would start anew\n."
 
@@ -45,17 +46,22 @@ def digests_of(folder: Path, names: re.Pattern[str] = _EITHER) -> dict[str, str]
     return {path.name: _digest(path) for path in _files(folder, names)}
 
 
-def is_saved_over(folder: Path, recorded: Mapping[str, str]) -> bool:
+def is_saved_over(folder: Path, recorded: Mapping[str, str] | None) -> bool:
     """Whether a framework has saved its own checkpoint over the folder since its reference was written.
 
     Args:
-        recorded: what digests_of() was then.
+        recorded: what digests_of() was then; None if the reference does not say.
 
     Raises:
         InvalidArgumentError: it cannot be told.
     """
     # What lies there is compared, and not what has gone: files are deleted to save space.
     digests = digests_of(folder)
+    if recorded is None:
+        states = [name for name in digests if _STATES.fullmatch(name)]
+        if states:
+            raise undecided(folder, states)
+        return False  # the model lies beside the reference in either case
     changed = [name for name, digest in digests.items() if recorded.get(name) != digest]
     has_new_model = any(_MODELS.fullmatch(name) for name in changed)
     has_model = any(_MODELS.fullmatch(name) for name in digests)
@@ -69,9 +75,9 @@ def is_saved_over(folder: Path, recorded: Mapping[str, str]) -> bool:
 def undecided(folder: Path, changed: Iterable[str]) -> InvalidArgumentError:
     """The error of a folder that may have files of two different steps."""
     return InvalidArgumentError(
-        f"{folder}: {', '.join(sorted(changed))} changed after bitsnap saved the checkpoint, and the rest did not, so "
-        "they may be of two different steps. Delete bitsnap.json there to load the framework's files, or these files "
-        "to load what bitsnap saved"
+        f"{folder}: {', '.join(sorted(changed))} may have changed after bitsnap saved the checkpoint, and the rest did "
+        "not, so they may be of two different steps. Move bitsnap.json away to load the framework's files alone, or "
+        "these files to load what bitsnap saved"
     )
 
 
@@ -86,15 +92,16 @@ def _files(folder: Path, names: re.Pattern[str]) -> list[Path]:
 
 
 def _digest(path: Path) -> str:
-    """Of a file's size and of up to 64 MiB of its bytes, in pieces of 1 MiB that are spread evenly."""
+    """Of a file's size and bytes: of a sixteenth of them, spread evenly, if there are more than 64 MiB."""
     found = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with path.open("rb", buffering=0) as file:
+        descriptor = file.fileno()
+        size = os.fstat(descriptor).st_size
         found.update(size.to_bytes(8, "little"))
-        last = max(0, size - _PIECE_BYTES)
-        is_whole = size <= _PIECES * _PIECE_BYTES
-        places = range(0, size, _PIECE_BYTES) if is_whole else (last * each // (_PIECES - 1) for each in range(_PIECES))
-        for place in places:
-            file.seek(place)
-            found.update(file.read(_PIECE_BYTES))
+        if size <= _WHOLE_BYTES:
+            found.update(file.readall())
+        else:
+            for place in range(0, size, _PIECE_BYTES):
+                found.update(os.pread(descriptor, _HASHED_BYTES, place))
+            found.update(os.pread(descriptor, _HASHED_BYTES, size - _HASHED_BYTES))
     return found.hexdigest()

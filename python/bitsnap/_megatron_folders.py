@@ -27,7 +27,7 @@ from bitsnap._references import (
     warn_of_unknown,
 )
 from bitsnap.agents import stop_agent
-from bitsnap.errors import BusyError
+from bitsnap.errors import BusyError, NotFoundError
 from bitsnap.store import Store
 
 # The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
@@ -65,10 +65,18 @@ def is_ours(folder: PathLike) -> bool:
     """
     reference = _reference_at(folder)
     if not reference.is_file():
+        if _has_lost_its_reference(reference.parent):
+            parent, step = checkpoint_id_of(folder)
+            for run in _runs(parent).values():
+                with Store(run, read_only=True) as store:
+                    if step in store.steps():
+                        raise NotFoundError(
+                            f"{reference} is not there: it referred to the checkpoint, perhaps to step {step} of {run}"
+                        )
         return False
     if not (reference.parent / STOCK_INDEX).is_file():
         return True
-    recorded = reference_of(reference).files
+    recorded = reference_of(reference).files or {}
     digests = digests_of(reference.parent, _STOCK)
     changed = [name for name, digest in digests.items() if recorded.get(name) != digest]
     if changed and STOCK_INDEX not in changed:
@@ -90,6 +98,12 @@ def place_of(folder: PathLike) -> Place:
         return Place(reference.run, reference.saves[0].step)
 
 
+def _has_lost_its_reference(folder: Path) -> bool:
+    """Whether a folder is complete, but refers to no run, and has no checkpoint of torch_dist."""
+    names = (CONFIG, _REFERENCE, STOCK_INDEX)
+    return [(folder / name).is_file() for name in names] == [True, False, False]
+
+
 def _reference_at(folder: PathLike) -> Path:
     return absolute(folder) / _REFERENCE
 
@@ -104,7 +118,7 @@ def refer(folder: PathLike, place: Place) -> None:
     for name in stock:
         (path.parent / name).unlink(missing_ok=True)
     if stock:  # equal files that come later are those of another save
-        write_reference(path, place.run, run_id, saves)
+        write_reference(path, place.run, run_id, saves, {})
 
 
 def new_place(folder: PathLike) -> NewPlace:
@@ -131,6 +145,8 @@ def new_place(folder: PathLike) -> NewPlace:
 def _prune(parent: Path, saved: int) -> None:
     """Removes the steps to which no complete folder refers. Steps with labels stay, and those that are saved now."""
     found = find_references(parent, _REFERENCE) if parent.is_dir() else Found({})
+    lost = next((path for path in parent.iterdir() if _has_lost_its_reference(path)), None) if parent.is_dir() else None
+    unknown = found.unknown or lost
     complete = [each for path, each in found.references.items() if (path.parent / CONFIG).is_file()]
     for run in _runs(parent).values():
         with Store(run, shared=True, create=False, timeout=_AGENT_SECONDS) as store:
@@ -139,8 +155,8 @@ def _prune(parent: Path, saved: int) -> None:
             kept = {saved, *store.labels().values(), *waiting, *referred}
             steps = store.steps()
             gone = [step for step in steps if step not in kept]
-            if gone and found.unknown:
-                warn_of_unknown(run, found.unknown)
+            if gone and unknown:
+                warn_of_unknown(run, unknown)
                 return
             if gone and len(gone) < len(steps):
                 _remove(store, gone)

@@ -185,9 +185,9 @@ def finish(store: Store, new: NewSave) -> None:
     forget(store)
 
 
-def files_beside(reference: Path) -> dict[str, str]:
+def files_beside(reference: Path) -> dict[str, str] | None:
     """What refer() says of the framework's files beside the reference of a folder."""
-    return digests_of(reference.parent) if reference.name == FOLDER_REFERENCE else {}
+    return digests_of(reference.parent) if reference.name == FOLDER_REFERENCE else None
 
 
 def check_is_not_lost(reference: PathLike) -> None:

@@ -47,13 +47,14 @@ class Saved(NamedTuple):
 class Reference(NamedTuple):
     """What a reference says: the run, and the saves to read, of which the first that is committed counts.
 
-    `files`: digests of the framework's files that lay beside the reference when it was written, by their names.
+    `files`: digests of the framework's files that lay beside the reference when it was written, by their names; None if
+    the reference does not say.
     """
 
     run: Path
     run_id: str
     saves: tuple[Saved, ...]
-    files: Mapping[str, str] = {}
+    files: Mapping[str, str] | None = None
 
 
 def absolute(path: PathLike) -> Path:
@@ -71,7 +72,7 @@ def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...], files: M
     if saves[0].word:
         content["save"] = saves[0].word
         content["earlier"] = saves[1:]
-    if files:
+    if files is not None:
         content["files"] = files
     write_durably(path, json.dumps(content).encode())
 
@@ -170,8 +171,8 @@ def warn_of_unknown(run: Path, unknown: Path) -> None:
     if (run, unknown) not in _warned:
         _warned.add((run, unknown))
         warnings.warn(
-            f"{unknown} cannot be read, and may refer to any checkpoint of {run}: none is removed until it can be read "
-            "or is deleted",
+            f"{unknown} cannot be read or followed, and may refer to any checkpoint of {run}: none is removed until "
+            "this is mended, or it is deleted",
             RetentionWarning,
             stacklevel=5,
         )
@@ -203,8 +204,8 @@ def reference_of(path: Path) -> Reference:
         run = Path(os.path.normpath(path.parent / content["run"]))
         earlier = [Saved(*each) for each in content.get("earlier", ())]
         saves = (Saved(content["step"], content.get("save", "")), *earlier)
-        files = dict(content.get("files", {}))
-        are_digests = all(isinstance(each, str) for each in files.values())
+        files = None if content.get("files") is None else dict(content["files"])
+        are_digests = all(isinstance(each, str) for each in (files or {}).values())
         if (type(version), type(run_id)) != (int, str) or not all(map(_is_valid, saves)) or not are_digests:
             raise ValueError("a value has the wrong type")
     except FileNotFoundError:

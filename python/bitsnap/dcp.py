@@ -18,7 +18,6 @@ import hashlib
 import io
 import itertools
 import json
-import os
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +50,7 @@ from bitsnap._dcp_agent import AgentSaves as AgentSaves, AgentWriter as AgentWri
 from bitsnap._dcp_checkpoint import KEY, OpenCheckpoint
 from bitsnap._dcp_shards import Roles, check_given_names, paths_of, results_of, shard_of
 from bitsnap._dcp_staging import StagedCopies
+from bitsnap._durable_files import writing
 from bitsnap._meetings import word_of_start
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, is_url, local_path, native_path
@@ -413,16 +413,8 @@ def to_torch_save(
     reader = StorageReader(checkpoint_id, opaque=opaque, threads=threads)
     planner = _EmptyStateDictLoadPlanner()  # type: ignore[no-untyped-call]
     _load_state_dict(state, storage_reader=reader, planner=planner, no_dist=True)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    with temporary.open("xb") as file:
-        try:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink()
-            raise
+    with writing(target) as file:
+        torch.save(state, file)
 
 
 def _local(checkpoint_id: PathLike | None) -> PathLike | None:

@@ -231,7 +231,7 @@ def test_steps_without_a_complete_folder_are_removed_but_not_labelled_ones(tmp_p
     with bitsnap.Store(tmp_path / "bitsnap") as store:
         store.label(2, "good")
     for step in (1, 2):
-        (tmp_path / f"iter_{step:07d}" / "bitsnap.json").unlink()
+        shutil.rmtree(tmp_path / f"iter_{step:07d}")
     reference = tmp_path / "iter_0000004" / "bitsnap.json"
     whole = reference.read_text()
     reference.write_text("damaged: may refer to any step")
@@ -241,6 +241,16 @@ def test_steps_without_a_complete_folder_are_removed_but_not_labelled_ones(tmp_p
     reference.write_text(whole)
     new_place(tmp_path / "iter_0000006")
     assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [2, 4, 5]
+
+
+def test_a_complete_folder_that_lost_its_reference_is_missed_and_keeps_all_steps(tmp_path: Path) -> None:
+    saved(tmp_path / "iter_0000001")
+    (tmp_path / "iter_0000001" / "bitsnap.json").unlink()
+    with pytest.raises(bitsnap.NotFoundError, match=r"bitsnap\.json is not there: .* step 1 of"):
+        is_ours(tmp_path / "iter_0000001")
+    with pytest.warns(bitsnap.RetentionWarning, match="iter_0000001 cannot be read"):
+        saved(tmp_path / "iter_0000002")
+    assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [1, 2]
 
 
 def test_steps_are_removed_although_the_agent_of_one_rank_holds_the_store(tmp_path: Path) -> None:
@@ -257,7 +267,7 @@ def test_steps_are_removed_although_the_agent_of_one_rank_holds_the_store(tmp_pa
 def test_a_checkpoint_beside_folders_of_iterations_keeps_its_step(tmp_path: Path) -> None:
     saved(tmp_path)  # its run lies in it, where that of the iterations lies, too
     saved(tmp_path / "iter_0000001")
-    (tmp_path / "iter_0000001" / "bitsnap.json").unlink()
+    shutil.rmtree(tmp_path / "iter_0000001")
     saved(tmp_path / "iter_0000002")
     assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [0, 2]
     assert place_of(tmp_path) == Place(tmp_path / "bitsnap", 0)

@@ -14,6 +14,7 @@ import pytest
 import bitsnap
 from bitsnap import _path_checkpoints as paths, _references as references
 from bitsnap._folder_saves import is_ours
+from bitsnap._framework_files import stub
 from bitsnap._optimizer_states import numbered
 from bitsnap._path_checkpoints import FOLDER_REFERENCE, begin, forget, place_of, remove, save, snapshot_of
 from bitsnap._references import refer
@@ -144,7 +145,7 @@ def test_a_reference_that_cannot_be_read_now_keeps_all_steps(tmp_path: Path, mon
 
     with monkeypatch.context() as broken, bitsnap.Store(tmp_path / "bitsnap") as store:
         broken.setattr(references, "_opened", fail)
-        with pytest.warns(bitsnap.RetentionWarning, match=r"2\.ckpt cannot be read, and may refer to any checkpoint"):
+        with pytest.warns(bitsnap.RetentionWarning, match=r"2\.ckpt cannot be read or followed, and may refer to any"):
             forget(store)
         forget(store)  # says it once
     assert steps(tmp_path) == [1, 2]
@@ -386,27 +387,49 @@ def test_a_folder_that_a_framework_saved_over_is_its_own_whatever_the_times_say(
 
     assert is_ours_at_any_time()
     (folder / "optimizer.pt").write_text("later, of the framework")
-    with pytest.raises(bitsnap.InvalidArgumentError, match=r"a: optimizer\.pt changed after bitsnap saved"):
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"a: optimizer\.pt may have changed after bitsnap saved"):
         is_ours_at_any_time()
     (folder / "model.safetensors").write_text("later, of the framework")
     assert not is_ours_at_any_time()
     (folder / "optimizer.pt").unlink()
-    with pytest.raises(bitsnap.InvalidArgumentError, match=r"model\.safetensors changed"):
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"model\.safetensors may have changed"):
         is_ours_at_any_time()
     (folder / "model.safetensors").unlink()
     assert is_ours_at_any_time()
 
 
-def test_a_large_file_that_changed_anywhere_is_noticed_if_all_of_it_did(tmp_path: Path) -> None:
+def test_a_change_of_a_tensor_in_a_large_file_is_noticed(tmp_path: Path) -> None:
     folder = tmp_path / "a"
     folder.mkdir()
     model = folder / "model-00001-of-00002.safetensors"
     generator = np.random.default_rng(1)
-    model.write_bytes(generator.bytes(80 << 20))
+    size = (80 << 20) + 5
+    model.write_bytes(generator.bytes(size))
     saved(folder / FOLDER_REFERENCE, 1)
     assert is_ours(folder)
-    model.write_bytes(generator.bytes(80 << 20))
-    with pytest.raises(bitsnap.InvalidArgumentError, match="model-00001-of-00002"):
+    whole = model.read_bytes()
+    for place in (0, 33 << 20, size - 70_000, size - 1):  # a tensor of 70 kB, or what is at the end
+        with model.open("r+b") as file:
+            file.seek(place)
+            file.write(bytes(each ^ 1 for each in whole[place : place + 70_000]))
+        with pytest.raises(bitsnap.InvalidArgumentError, match="model-00001-of-00002"):
+            is_ours(folder)
+        model.write_bytes(whole)
+    assert is_ours(folder)
+
+
+def test_a_reference_that_does_not_say_what_lay_beside_it_is_believed_without_states_of_the_framework(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "a"
+    saved(folder / FOLDER_REFERENCE, 1)
+    content = json.loads((folder / FOLDER_REFERENCE).read_bytes())
+    assert content.pop("files") == {}
+    (folder / FOLDER_REFERENCE).write_text(json.dumps(content))
+    (folder / "model.safetensors").write_text("the model of the same save")
+    assert is_ours(folder)
+    (folder / "optimizer.pt").write_text("of another save?")
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"optimizer\.pt may have changed"):
         is_ours(folder)
 
 
@@ -418,6 +441,9 @@ def test_a_reference_that_was_deleted_beside_its_run_is_missed(tmp_path: Path) -
         is_ours(tmp_path / "a")
     (tmp_path / "c").mkdir()
     assert not is_ours(tmp_path / "c")
+    (tmp_path / "c" / "optimizer.pt").write_bytes(stub())
+    with pytest.raises(bitsnap.NotFoundError, match=r"c/bitsnap\.json is not there"):
+        is_ours(tmp_path / "c")
     (tmp_path / "a" / "optimizer.pt").write_text("of a training without bitsnap")
     assert not is_ours(tmp_path / "a")
 
