@@ -4,13 +4,17 @@ its ``load_state_dict()`` where that is not certain."""
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from bitsnap.errors import InvalidArgumentError
+from bitsnap._overlay import tensors_in
+from bitsnap._places import place_of
+from bitsnap.errors import InvalidArgumentError, RestoreWarning
 
 _METHODS = (
     "state_dict",
@@ -55,20 +59,30 @@ def fills_in_place(model: torch.nn.Module, state: Mapping[str, Any]) -> bool:
 def load_back(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
     """Loads a state that state_dict() gave and a checkpoint has filled, and checks that the module has taken it.
 
+    A RestoreWarning names other values than tensors that the module gives differently afterwards.
+
     Raises:
-        InvalidArgumentError: state_dict() gives other bits afterwards.
+        InvalidArgumentError: load_state_dict() fails, or state_dict() gives other bits afterwards.
     """
-    expected = {key: _fingerprint(value) for key, value in state.items() if isinstance(value, torch.Tensor)}
+    expected = {path: _fingerprint(value) for path, value in tensors_in(state, ())}
+    numbers = {key: value for key, value in state.items() if isinstance(value, int | float | str | bytes)}
     refused: Exception | None = None
     try:
         model.load_state_dict(state)
-    except RuntimeError as error:  # keys that it makes and does not know: then the tensors may be its own
+    except Exception as error:
+        # Of torch: keys that state_dict() makes and load_state_dict() does not know. Tensors may be the module's own.
         refused = error
+        if not (isinstance(error, RuntimeError) and str(error).startswith("Error(s) in loading state_dict for")):
+            raise InvalidArgumentError(
+                f"the model does not take the checkpoint: load_state_dict() of {type(model).__name__} raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
     found = model.state_dict()
+    tensors = dict(tensors_in(found, ()))
     wrong = [
-        key
-        for key, bits in expected.items()
-        if not isinstance(found.get(key), torch.Tensor) or _fingerprint(found[key]) != bits
+        str(path[0]) if len(path) == 1 else place_of(path, "state_dict()")
+        for path, bits in expected.items()
+        if path not in tensors or _fingerprint(tensors[path]) != bits
     ]
     if wrong:
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
@@ -77,12 +91,35 @@ def load_back(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
             f"{more} of {type(model).__name__} differ from the checkpoint: its hooks or overridden methods must be the "
             f"inverse of each other{f' ({refused})' if refused else ''}"
         ) from refused
+    others = [key for key, value in numbers.items() if value == value and found.get(key) != value]  # NaN is not
+    if others:
+        warnings.warn(
+            f"{type(model).__name__} has other values than the checkpoint: {', '.join(others[:4])}",
+            RestoreWarning,
+            stacklevel=4,
+        )
 
 
 def memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Equal for tensors that are the same elements of the same memory."""
     local = _local(tensor)
+    if not has_plain_memory(local):
+        return (object(),)  # equal to none
     return (local.device, local.dtype, local.data_ptr(), tuple(local.shape), local.stride(), tuple(tensor.shape))
+
+
+def has_plain_memory(value: Any) -> bool:
+    """Whether a value is a tensor, perhaps of a class derived from torch's, whose elements lie in memory of its own."""
+    is_wrapper = is_traceable_wrapper_subclass(value)
+    return (
+        isinstance(value, torch.Tensor) and not is_wrapper and value.layout == torch.strided and not value.is_quantized
+    )
+
+
+def as_plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor of torch's own class, whose functions no derived class changes."""
+    is_torchs = type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, DTensor)
+    return tensor if is_torchs else tensor.as_subclass(torch.Tensor)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -118,11 +155,11 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 def _fingerprint(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Of dtype, shape and bits; it depends on the position of each element. Needs 3 MiB besides."""
     local = _local(tensor)
-    if type(local) is not torch.Tensor or local.layout != torch.strided or local.is_quantized:
+    if not has_plain_memory(local):
         return (type(local), local.dtype, tuple(local.shape))  # whose bits only its own class knows
-    words = local.contiguous().reshape(-1)
+    words = as_plain(local).resolve_conj().resolve_neg().contiguous().reshape(-1)
     wide = words.nbytes % 8 == 0
-    if wide and words.data_ptr() % 8:
+    if wide and (words.data_ptr() % 8 or words.storage_offset() * words.element_size() % 8):
         words = words.clone()
     words = words.view(torch.int64 if wide else _INTEGERS[local.element_size()])
     total = torch.zeros((), dtype=torch.int64, device=local.device)

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.optim import Optimizer
 
-from bitsnap._model_states import fills_in_place, load_back
+from bitsnap._model_states import as_plain, fills_in_place, has_plain_memory, load_back
 from bitsnap._overlay import overlaid, tensors_in
 from bitsnap._parts import Part, part_of
 from bitsnap._places import Path, place_of
@@ -206,7 +206,7 @@ class Training:
             for key, value in live_model.items():
                 name = keys[key]
                 if not _is_extra_state(name) and _is_filled(value, name):
-                    add(("model", name), value, self._replicas.get(name))
+                    add(("model", name), as_plain(value), self._replicas.get(name))
                 else:
                     self._model_values[name] = value
         for live in self._live:
@@ -287,7 +287,8 @@ class Training:
         """
         others = _model_values_of(values)
         for module, keys, live_model in self._live_models:
-            if not fills_in_place(module, live_model):
+            has_others = any(name in self._model_values for name in keys.values())
+            if has_others or not fills_in_place(module, live_model):
                 live_model.update((key, others[name]) for key, name in keys.items() if name in others)
                 load_back(module, live_model)
         notes: list[str] = []
@@ -476,8 +477,7 @@ def _is_filled(value: Any, name: str) -> bool:
         raise UnsupportedError(
             f"model: {name!r} is a parameter of a lazy module, which has no shape yet: run the model once before"
         )
-    is_torchs = type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, DTensor)
-    return is_torchs and value.layout == torch.strided and not value.is_quantized
+    return isinstance(value, DTensor) or has_plain_memory(value)
 
 
 def _several(given: Any) -> list[Any]:

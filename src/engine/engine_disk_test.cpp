@@ -12,6 +12,7 @@
 
 #include "engine/agent_thread_testing.hpp"
 #include "engine/engine_fixture_testing.hpp"
+#include "engine/slot_layout.hpp"
 #include "os/clock.hpp"
 #include "os/file_system_fake.hpp"
 #include "os/file_system_faulty.hpp"

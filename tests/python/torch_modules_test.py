@@ -257,3 +257,86 @@ def test_lazy_modules_are_refused_by_name_until_they_have_a_shape(jobs: Jobs) ->
         model[0].weight.data.zero_()
         assert it.restore() == 1
         assert torch.equal(model[0].weight, weight)
+
+
+class Derived(torch.Tensor):
+    """A class of a user's own, whose elements lie in memory like those of any tensor."""
+
+
+class WithDerived(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.weight = nn.Parameter(self.weight.detach().as_subclass(Derived))
+        self.register_buffer("seen", torch.randn(WIDTH).as_subclass(Derived))
+
+
+class WithQuantized(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.register_buffer("table", torch.quantize_per_tensor(torch.randn(WIDTH), 0.1, 0, torch.qint8))
+
+
+@pytest.mark.parametrize("make", [WithDerived, WithQuantized])
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated", "ignore:.*quantiz.*")
+def test_tensors_of_other_classes_and_kinds_are_restored_also_in_plain_modules(
+    jobs: Jobs, make: Callable[[], nn.Module]
+) -> None:
+    torch.manual_seed(1)
+    model, other = make(), make()
+    options = {"opaque": "pickle"} if make is WithQuantized else {}
+    with checkpointer(jobs, model, **options) as it:
+        it.save(1)
+        it.wait()
+    with checkpointer(jobs, other, **options) as it:
+        assert it.restore() == 1
+    for name, value in model.state_dict().items():
+        found = other.state_dict()[name]
+        assert type(found) is type(value), name
+        plain = [each.dequantize() if each.is_quantized else each.as_subclass(torch.Tensor) for each in (value, found)]
+        assert torch.equal(plain[0], plain[1]), name
+
+
+class Raising(nn.Linear):
+    """Raises when it is loaded, before the modules behind it are."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        this: Any = self
+        this.register_load_state_dict_pre_hook(self._raise)
+
+    @staticmethod
+    def _raise(*_: Any) -> None:
+        raise RuntimeError("this module cannot be loaded")
+
+
+def test_an_error_of_load_state_dict_is_an_error_of_the_restore(jobs: Jobs) -> None:
+    with checkpointer(jobs, nn.Sequential(Raising())) as it:
+        it.save(1)
+        it.wait()
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"RuntimeError: this module cannot be loaded"):
+            it.restore()
+
+
+class Forgetful(nn.Linear):
+    """Gives a tensor in its extra state, and takes none."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.kept = torch.randn(3)
+
+    def get_extra_state(self) -> dict[str, torch.Tensor]:
+        return {"kept": self.kept}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+def test_a_tensor_inside_of_a_value_that_is_not_taken_back_is_an_error(jobs: Jobs) -> None:
+    with checkpointer(jobs, nn.Sequential(Forgetful())) as it:
+        it.save(1)
+        it.wait()
+    with (
+        checkpointer(jobs, nn.Sequential(Forgetful())) as it,
+        pytest.raises(bitsnap.InvalidArgumentError, match=r"does not take back .*_extra_state'\]\['kept'\]"),
+    ):
+        it.restore()
