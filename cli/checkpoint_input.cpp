@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <bitsnap/safetensors.hpp>
+#include <bitsnap/store.hpp>
 #include <bitsnap/text.hpp>
 
 #include "cli/file_paths.hpp"
@@ -20,7 +21,7 @@ namespace {
 
 // invalid_argument for snapshots, runs, what lies in a run, and what is held by one.
 Result<void> check_input(const std::string& path, std::string_view command) {
-  BITSNAP_TRY(check_holds_itself(path, command));
+  if (!is_store(path)) BITSNAP_TRY(check_holds_itself(path, command));
   BITSNAP_TRY(check_no_run(path));
   BITSNAP_TRY(check_in_no_run(path));
   std::error_code error;

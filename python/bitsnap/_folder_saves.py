@@ -189,9 +189,10 @@ def newest_complete(folders: Sequence[Path], incomplete_because: Callable[[Path]
     reasons: list[str] = []
     for folder in reversed(folders):
         reason = incomplete_because(folder)
-        if not reason and is_ours(folder):
+        if not reason:
             try:
-                snapshot_of(folder)
+                if is_ours(folder):
+                    snapshot_of(folder)
             except BitsnapError as error:
                 reason = str(error)
         if not reason:

@@ -27,7 +27,7 @@ from bitsnap._references import (
     warn_of_unknown,
 )
 from bitsnap.agents import stop_agent
-from bitsnap.errors import BusyError, NotFoundError
+from bitsnap.errors import BitsnapError, BusyError, NotFoundError
 from bitsnap.store import Store
 
 # The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
@@ -38,7 +38,7 @@ CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint
 # Of torch_dist.
 STOCK_INDEX = ".metadata"
 STOCK_COMMON = "common.pt"
-_STOCK = re.compile(r"\.metadata|common\.pt|.*\.distcp")
+_STOCK = re.compile(r"\.metadata|common\.pt|__0_0\.distcp")
 _RUN = "bitsnap"
 # How long an agent may hold the store, before it is stopped.
 _AGENT_SECONDS = 2.0
@@ -98,6 +98,17 @@ def place_of(folder: PathLike) -> Place:
         return Place(reference.run, reference.saves[0].step)
 
 
+def _is_of_megatron(store: Store, step: int) -> bool:
+    try:
+        return KEY in store.checkpoint(step).metadata or KEY in store.snapshot(step, 0).metadata
+    except BitsnapError:
+        return False  # nobody knows whose it is
+
+
+def _may_be_checkpoint(path: Path) -> bool:
+    return path.name == _REFERENCE or path.is_dir() or checkpoint_id_of(path).step is not None
+
+
 def _has_lost_its_reference(folder: Path) -> bool:
     """Whether a folder is complete, but refers to no run, and has no checkpoint of torch_dist."""
     names = (CONFIG, _REFERENCE, STOCK_INDEX)
@@ -115,8 +126,8 @@ def refer(folder: PathLike, place: Place) -> None:
         run_id = store.run_id
     saves, stock = (Saved(place.step, ""),), digests_of(path.parent, _STOCK)
     write_reference(path, place.run, run_id, saves, stock)
-    for name in stock:
-        (path.parent / name).unlink(missing_ok=True)
+    for stale in (*map(path.parent.joinpath, stock), *path.parent.glob("*.distcp")):
+        stale.unlink(missing_ok=True)
     if stock:  # equal files that come later are those of another save
         write_reference(path, place.run, run_id, saves, {})
 
@@ -146,7 +157,7 @@ def _prune(parent: Path, saved: int) -> None:
     """Removes the steps to which no complete folder refers. Steps with labels stay, and those that are saved now."""
     found = find_references(parent, _REFERENCE) if parent.is_dir() else Found({})
     lost = next((path for path in parent.iterdir() if _has_lost_its_reference(path)), None) if parent.is_dir() else None
-    unknown = found.unknown or lost
+    unknown = next((path for path in found.unknown if _may_be_checkpoint(path)), lost)
     complete = [each for path, each in found.references.items() if (path.parent / CONFIG).is_file()]
     for run in _runs(parent).values():
         with Store(run, shared=True, create=False, timeout=_AGENT_SECONDS) as store:
@@ -154,8 +165,9 @@ def _prune(parent: Path, saved: int) -> None:
             waiting = (place.step for place in pending if place.run == run)
             kept = {saved, *store.labels().values(), *waiting, *referred}
             steps = store.steps()
-            gone = [step for step in steps if step not in kept]
-            if gone and unknown:
+            # Steps that others have saved to the run are not ours to remove.
+            gone = [step for step in steps if step not in kept and _is_of_megatron(store, step)]
+            if gone and unknown is not None:
                 warn_of_unknown(run, unknown)
                 return
             if gone and len(gone) < len(steps):

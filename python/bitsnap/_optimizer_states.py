@@ -105,15 +105,12 @@ def _reordered(saved: Mapping[str, Any], optimizer: Any, names: Mapping[int, str
                 "names: give the parameters the names that they had"
             )
         return saved
-    groups = []
-    for present in now:
-        found = [group for group in saved["param_groups"] if set(group["params"]) == set(present)]
-        if not found:
-            raise InvalidArgumentError(
-                f"the optimizer's parameter {present[0]!r} is in a group of {len(present)} parameters, and was in "
-                f"another one when it was saved: its groups had {[len(each) for each in before]} parameters"
-            )
-        groups.append({**found[0], "params": present})
+    if [set(group) for group in before] != [set(group) for group in now]:
+        raise InvalidArgumentError(
+            f"the optimizer's groups have other parameters than when it was saved: {[len(each) for each in now]} of "
+            f"them, and {[len(each) for each in before]} then, or in another order"
+        )
+    groups = [{**group, "params": names} for group, names in zip(saved["param_groups"], now, strict=True)]
     return {**saved, "param_groups": groups}
 
 

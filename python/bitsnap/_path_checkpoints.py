@@ -255,8 +255,9 @@ def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
     referred = _steps_of(store, found.references.values()) | {save.step for save in pending}
     # What a snapshot says is read only of steps that may go: there may be thousands.
     origins = {step: origin for step in steps if step not in referred and (origin := _origin_of(store, step))}
-    if origins and found.unknown:
-        warn_of_unknown(store.path, found.unknown)
+    unknown = next((path for path in found.unknown if _may_lead_to(path, store.path.parent, origins.values())), None)
+    if unknown is not None:
+        warn_of_unknown(store.path, unknown)
         return []
     labels = store.labels()
     gone = []
@@ -268,6 +269,16 @@ def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
         if all(label == origin.label for label, labelled in labels.items() if labelled == step):
             gone.append(step)
     return gone
+
+
+def _may_lead_to(path: Path, home: Path, origins: Iterable[_Origin]) -> bool:
+    """Whether what cannot be read may be, or hold, a reference to one of the steps, by its name or its place."""
+    if path.is_dir() or path.name == FOLDER_REFERENCE:
+        return True
+    return any(
+        Path(origin.reference).suffix == path.suffix or (home / origin.reference).is_relative_to(path)
+        for origin in origins
+    )
 
 
 def snapshot_of(reference: PathLike) -> Snapshot:

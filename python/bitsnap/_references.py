@@ -6,8 +6,10 @@ read. Only one process may write to a reference.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import stat
 import warnings
 from collections.abc import Mapping
@@ -23,6 +25,9 @@ from bitsnap.store import Store
 _VERSION = 0
 _LARGEST_REFERENCE = 1 << 16
 _BEGINNING = b'{"version": '
+# How every reference begins; files of others begin with a version, too.
+_REFERENCE_BEGINNING = re.compile(rb'\{"version": \d+, "run": "')
+_LONGEST_BEGINNING = 64
 _RUN_RECORD = b'{"store":'  # of a store, whose record has the name that references of folders have
 _warned: set[tuple[Path, Path]] = set()
 
@@ -97,14 +102,16 @@ def _opened(path: Path) -> BinaryIO:
 
 
 class Found(NamedTuple):
-    """References by their paths, and a file that may be one and cannot be read, so that it may lead to any step."""
+    """References by their paths, and what may be or hold one and cannot be read, so that it may lead to any step."""
 
     references: dict[Path, Reference]
-    unknown: Path | None = None
+    unknown: tuple[Path, ...] = ()
 
 
 # Folders below that of the run are searched this deep: checkpoints may have been copied or moved.
 _DEEPEST = 4
+# A search begins anew if something that was there has gone, as when it is moved: it may be where the search has been.
+_MOST_SEARCHES = 3
 
 
 def find_references(folder: Path, folder_reference: str) -> Found:
@@ -113,8 +120,17 @@ def find_references(folder: Path, folder_reference: str) -> Found:
     Args:
         folder_reference: the name of the reference of a checkpoint that is a folder.
     """
+    found, vanished = _search(folder, folder_reference)
+    for _ in range(_MOST_SEARCHES - 1):
+        if vanished is not None:
+            found, vanished = _search(folder, folder_reference)
+    return found if vanished is None else Found(found.references, (*found.unknown, vanished))
+
+
+def _search(folder: Path, folder_reference: str) -> tuple[Found, Path | None]:
     found: dict[Path, Reference] = {}
-    unknown: Path | None = None
+    unknown: list[Path] = []
+    vanished: Path | None = None
     seen: set[tuple[int, int]] = set()
     folders = [(folder, 0)]
     while folders:
@@ -124,21 +140,31 @@ def find_references(folder: Path, folder_reference: str) -> Found:
             if (info.st_dev, info.st_ino) in seen:
                 continue
             seen.add((info.st_dev, info.st_ino))
-            entries = sorted(parent.iterdir())
-        except FileNotFoundError:  # another process deletes the folder
+            with os.scandir(parent) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            vanished = parent
             continue
         except OSError:
-            unknown = unknown or parent
+            unknown.append(parent)
             continue
-        for path in entries:
-            if _is_folder(path):
+        for entry in entries:
+            path = parent / entry.name
+            if _is_folder(entry):
                 if depth < _DEEPEST and not is_store(native_path(path)):
                     folders.append((path, depth + 1))
-                continue
-            each = look_at(path, folder_reference, home=folder)
-            found |= each.references
-            unknown = unknown or each.unknown
-    return Found(found, unknown)
+            elif entry.is_symlink() or _has_size_of_reference(entry) or entry.name == folder_reference:
+                each = look_at(path, folder_reference, home=folder)
+                found |= each.references
+                unknown += each.unknown
+    return Found(found, tuple(unknown)), vanished
+
+
+def _has_size_of_reference(entry: os.DirEntry[str]) -> bool:
+    try:
+        return len(_BEGINNING) <= entry.stat().st_size <= _LARGEST_REFERENCE
+    except OSError:
+        return True
 
 
 def look_at(path: Path, folder_reference: str, *, home: Path | None = None) -> Found:
@@ -152,18 +178,29 @@ def look_at(path: Path, folder_reference: str, *, home: Path | None = None) -> F
         return Found({})
     try:
         with _opened(path) as file:
-            start = file.read(len(_BEGINNING))
-        if start == _BEGINNING:
+            start = file.read(_LONGEST_BEGINNING)
+        if _REFERENCE_BEGINNING.match(start):
             return Found({path: reference_of(path)})
         if path.name == folder_reference:
-            return Found({}, None if start.startswith(_RUN_RECORD) else path)
-        is_lost = home is None and _BEGINNING.startswith(start.strip(b"\0"))
-        return Found({}, path if is_lost else None)
+            return Found({}, () if start.startswith(_RUN_RECORD) else (path,))
+        is_lost = home is None and (_BEGINNING.startswith(start.strip(b"\0")) or start.startswith(_BEGINNING))
+        return Found({}, (path,) if is_lost else ())
     except (FileNotFoundError, NotADirectoryError, NotFoundError):
-        leads_out = path.is_symlink() and (home is None or not _target_of(path).is_relative_to(os.path.realpath(home)))
-        return Found({}, path if leads_out and not path.exists() else None)
-    except (OSError, CorruptError, UnsupportedError):
-        return Found({}, path)
+        return Found({}, (path,) if _leads_away(path, home) else ())
+    except (CorruptError, UnsupportedError):
+        return Found({}, (path,))
+    except OSError as error:
+        return Found({}, () if error.errno == errno.ELOOP else (path,))
+
+
+def _leads_away(path: Path, home: Path | None) -> bool:
+    """Whether a path is a link to nothing, out of the folder `home`."""
+    try:
+        if not path.is_symlink() or path.exists():
+            return False
+        return home is None or not _target_of(path).is_relative_to(os.path.realpath(home))
+    except OSError:  # it has been replaced or deleted meanwhile
+        return True
 
 
 def warn_of_unknown(run: Path, unknown: Path) -> None:
@@ -182,9 +219,9 @@ def _target_of(link: Path) -> Path:
     return Path(os.path.realpath(link))
 
 
-def _is_folder(path: Path) -> bool:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        return path.is_dir()
+        return entry.is_dir()
     except OSError:
         return False
 

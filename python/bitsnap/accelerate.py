@@ -46,7 +46,7 @@ from bitsnap._optimizer_states import named, names_of, numbered, restore_optimiz
 from bitsnap._options import PathLike, local_path
 from bitsnap._path_checkpoints import RUN
 from bitsnap._pickled_values import Opaque
-from bitsnap.errors import InvalidArgumentError, UnsupportedError
+from bitsnap.errors import BitsnapError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["BitsnapAccelerator", "Options", "export", "use"]
 
@@ -73,6 +73,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
     checkpoint_options = Options()
     _custom_objects: list[Any]
     _saves: FolderSaves | None = None
+    _saved_folders: tuple[Path, ...] = ()  # by this process, the newest last
 
     def save_state(self, output_dir: str | None = None, safe_serialization: bool = True, **options: Any) -> Any:
         """As Accelerator.save_state().
@@ -130,7 +131,11 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         project = self.project_configuration
         if project.total_limit is not None and project.automatic_checkpoint_naming:
             kept = max(project.total_limit, 1) + uncommitted
-            for folder in _numbered_folders(Path(self.project_dir) / "checkpoints")[:-kept]:
+            # A training that was resumed may count from the beginning again.
+            found = _numbered_folders(Path(self.project_dir).absolute() / "checkpoints")
+            earlier = [folder for folder in found if folder not in self._saved_folders]
+            own = [folder for folder in self._saved_folders if folder in found]
+            for folder in [*earlier, *own][:-kept]:
                 shutil.rmtree(folder)
 
     def _save(
@@ -171,6 +176,8 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             # Accelerate counts and deletes what is in the folder `checkpoints`.
             run = Path(self.project_dir).absolute() / RUN
         self._saves.save(output_dir, self.save_iteration, state, run)
+        folder = Path(output_dir).absolute()
+        self._saved_folders = (*(each for each in self._saved_folders if each != folder), folder)
         return Path(output_dir)
 
     def _names(self) -> dict[int, str]:
@@ -289,12 +296,16 @@ def _newest_complete(parent: Path) -> str | None:
 
 def _numbered_folders(parent: Path) -> list[Path]:
     numbers = [(int(match[1]), path) for path in parent.iterdir() if (match := _NUMBER.search(path.name))]
-    return [path for _, path in sorted(numbers)]
+    return [path for _, path in sorted(numbers) if path.is_dir()]
 
 
 def _incomplete_because(folder: Path) -> str:
     # Accelerate writes them last; of the first process, ours are in the run.
-    is_complete = is_ours(folder) or (folder / f"{RNG_STATE_NAME}_0.pkl").exists()
+    try:
+        is_complete = is_ours(folder)
+    except BitsnapError as error:
+        return str(error)
+    is_complete = is_complete or (folder / f"{RNG_STATE_NAME}_0.pkl").exists()
     return "" if is_complete else "its save did not end"
 
 

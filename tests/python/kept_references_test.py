@@ -36,7 +36,7 @@ def save_megatron(parent: Path, step: int) -> Path:
     folder.mkdir(parents=True)
     place = megatron.new_place(folder)
     with bitsnap.Store(place.run, shared=True) as store:
-        store.save(place.step, {"w": np.full(100, step, np.float32)})
+        store.save(place.step, {"w": np.full(100, step, np.float32)}, metadata={megatron.KEY: "{}"})
     megatron.refer(folder, Place(place.run, place.step))
     (folder / "metadata.json").write_text("{}")
     return folder
@@ -204,3 +204,45 @@ def test_a_deeply_nested_reference_is_damaged(tmp_path: Path) -> None:
         paths.snapshot_of(path)
     with pytest.warns(bitsnap.RetentionWarning):
         save_file(tmp_path, 2)
+
+
+def test_files_of_others_beside_a_run_keep_no_step(tmp_path: Path, save: Save) -> None:
+    (tmp_path / "train-v2.0.json").write_text(json.dumps({"version": "v2.0", "data": []}))
+    (tmp_path / "config.json").write_text(json.dumps({"version": 3, "name": "x"}))
+    (tmp_path / "large.json").write_text('{"version": 0, "run": "' + "x" * 100_000)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "python").symlink_to("/nowhere/bin/python")
+    for step in (1, 2):
+        delete(save(tmp_path, step))
+    save(tmp_path, 3)
+    save(tmp_path, 4)
+    assert steps(tmp_path) == [3, 4]
+
+
+def test_steps_of_others_in_a_run_of_megatron_stay(tmp_path: Path) -> None:
+    for name in ("bitsnap", "bitsnap-2"):
+        with bitsnap.Store(tmp_path / name) as store:
+            store.save(0, {"of": "the user"})
+    save_megatron(tmp_path, 5)
+    assert [bitsnap.Store(tmp_path / name, read_only=True).steps()[0] for name in ("bitsnap", "bitsnap-2")] == [0, 0]
+
+
+def test_a_folder_that_is_moved_during_the_search_keeps_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = save_folder(tmp_path, 1)
+    (tmp_path / "a-kept").mkdir()
+    save_folder(tmp_path, 2)
+    real = os.scandir
+
+    def scandir(folder: Path) -> object:
+        if Path(folder) == moved and moved.exists():
+            moved.rename(tmp_path / "a-kept" / "best")  # which has been searched, or is not yet
+        return real(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    save_folder(tmp_path, 3)
+    monkeypatch.undo()
+    assert not moved.exists()
+    save_folder(tmp_path, 4)
+    assert steps(tmp_path) == [1, 2, 3, 4]

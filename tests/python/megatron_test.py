@@ -15,7 +15,7 @@ import pytest
 
 import bitsnap.megatron
 from bitsnap import _megatron_versions as versions
-from bitsnap._megatron_folders import is_ours, new_place, place_of, refer
+from bitsnap._megatron_folders import KEY, is_ours, new_place, place_of, refer
 from bitsnap._megatron_shards import adam_numbers
 from bitsnap._references import Place
 from python.processes import run_script
@@ -192,7 +192,7 @@ def saved(folder: Path, *, complete: bool = True) -> Place:
     folder.mkdir(parents=True, exist_ok=True)
     place = new_place(folder)
     with bitsnap.Store(place.run) as store:
-        store.save(place.step, {"x": place.step}, replace=bool(place.replaced))
+        store.save(place.step, {"x": place.step}, replace=bool(place.replaced), metadata={KEY: "{}"})
     refer(folder, Place(place.run, place.step))
     if complete:
         (folder / "metadata.json").write_text("{}")
@@ -257,7 +257,7 @@ def test_steps_are_removed_although_the_agent_of_one_rank_holds_the_store(tmp_pa
     for iteration in (1, 2):
         saved(tmp_path / f"iter_{iteration:07d}")
     with bitsnap.Checkpointer(tmp_path / "bitsnap", agent=bitsnap.AgentOptions(linger=1.0)) as checkpointer:
-        checkpointer.save(3, {"w": 3}).result(60)  # type: ignore[union-attr]
+        checkpointer.save(3, {"w": 3}, metadata={KEY: "{}"}).result(60)  # type: ignore[union-attr]
         shutil.rmtree(tmp_path / "iter_0000001")
         assert new_place(tmp_path / "iter_0000004").step == 4
         assert checkpointer.steps() == [2]
