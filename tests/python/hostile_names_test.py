@@ -77,7 +77,9 @@ def test_exports_write_through_no_link_of_the_checkpoint(tmp_path: Path, victim:
     for number, module in enumerate((bitsnap.transformers, bitsnap.accelerate)):
         folder = tmp_path / str(number) / "checkpoint-1"
         folder.mkdir(parents=True)
-        files = {"scheduler.pt": {}, "rng_state.pth": {}} if number == 0 else {"scheduler.bin": {}, "scaler.pt": {}}
+        files: dict[str, Any] = (
+            {"scheduler.pt": {}, "rng_state.pth": {}} if number == 0 else {"scheduler.bin": {}, "scaler.pt": {}}
+        )
         state = {"files": files, "objects": [{}], "model": LINEAR, "optimizer": optimizer}
         paths.save(folder / "bitsnap.json", 1, state)
         missing = tmp_path / "missing"

@@ -215,7 +215,7 @@ def progress(done, total):
     sys.stdin.read()  # until it is killed
 bitsnap.save(sys.argv[1] + "2", state, overwrite=True, progress=progress)
 """
-    command = [sys.executable, "-c", script, tmp_path / "a.bsnap"]
+    command = [sys.executable, "-c", script, str(tmp_path / "a.bsnap")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "saving\n"
