@@ -81,7 +81,7 @@ Result<Target> find_target(const ConvertOptions& options) {
               fmt::format("{}: its name does not tell the format; --to does", options.output));
 }
 
-// The places in a tree of what is neither a tensor nor something that holds others.
+// Names the numbers, texts and other plain values of a tree by their places.
 void name_values(const Value& value, const std::string& place, std::vector<std::string>& names) {
   const auto name_all = [&](const ValueList& items) {
     for (std::size_t i = 0; i < items.size(); ++i) name_values(items[i], fmt::format("{}[{}]", place, i), names);

@@ -53,6 +53,18 @@ Result<std::optional<std::string>> read_small_file(const fs::path& path) {
   return std::optional(std::move(text));
 }
 
+// JSON that an editor has saved again may begin otherwise than a training writes it.
+bool begins_object(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  return start != std::string_view::npos && text[start] == '{';
+}
+
+bool is_run_id(std::string_view text) {
+  constexpr std::size_t kDigits = 32;
+  return text.size() == kDigits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 bool parse_save(const Json& step, const Json& word, std::vector<ReferencedSave>& saves) {
   if (!step.is_number_unsigned() || !word.is_string()) return false;
   saves.push_back({step.get<std::uint64_t>(), word.get<std::string>()});
@@ -70,12 +82,11 @@ bool parse_saves(const Json& content, Reference& reference) {
 SmallFile parse_small_file(const fs::path& path, const std::string& text) {
   SmallFile found;
   found.reference.path = path.string();
-  const Json content = text.starts_with('{') || text.starts_with(' ') || text.starts_with('\n')
-                           ? Json::parse(text, nullptr, false)
-                           : Json(Json::value_t::discarded);
+  const Json content = begins_object(text) ? Json::parse(text, nullptr, false) : Json(Json::value_t::discarded);
   const bool has_keys = content.is_object() && content.contains("version") && content["version"].is_number_unsigned() &&
                         content.contains("run") && content["run"].is_string() && content.contains("run_id") &&
-                        content["run_id"].is_string() && content.contains("step");
+                        content["run_id"].is_string() && is_run_id(content["run_id"].get<std::string>()) &&
+                        content.contains("step");
   if (has_keys) {
     found.sort = Sort::reference;
     found.reference.version = content["version"].get<std::uint64_t>();
@@ -88,7 +99,8 @@ SmallFile parse_small_file(const fs::path& path, const std::string& text) {
   const bool is_blank = std::ranges::all_of(text, [](char c) { return c == '\0'; });
   if (text.starts_with(kRunRecord)) {
     found.sort = path.filename() == kFolderReference ? Sort::run_record : Sort::other;
-  } else if (text.starts_with(kStateBeginning)) {
+  } else if (text.starts_with(kStateBeginning) &&
+             (content.is_discarded() || (content.contains("shard") && content.contains("name")))) {
     found.sort = Sort::state;
   } else if (is_cut || path.filename() == kFolderReference ||
              (is_blank && is_store((path.parent_path() / kRunBeside).string()))) {

@@ -12,6 +12,7 @@ from bitsnap import _path_checkpoints as paths
 from bitsnap._durable_files import write_durably
 from bitsnap._pickled_values import Opaque
 from bitsnap._plain_names import plain_path
+from bitsnap._text import parse_json
 from bitsnap.errors import CorruptError, NotFoundError
 from bitsnap.state import load
 from bitsnap.store import Store
@@ -44,11 +45,11 @@ def state_of(path: Path, opaque: Opaque) -> Any:
     """The state of a file of ours."""
     try:
         with path.open("rb") as file:
-            content = json.loads(file.read(_LARGEST_FILE))
+            content = parse_json(file.read(_LARGEST_FILE))
         shard, name = content["shard"], plain_path(content["name"], path)
         if type(shard) is not int or not 0 <= shard < 1 << 32:
             raise ValueError(f"{shard!r} is no number of a shard")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(f"{path} is damaged: {error}") from None
     if not path.absolute().as_posix().endswith(f"/{name}"):
         raise CorruptError(f"{path} is damaged, or renamed: it is the file {name} of its tag")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import tempfile
 import warnings
@@ -22,7 +23,7 @@ import torch
 from bitsnap import _path_checkpoints as paths
 from bitsnap._arguments import LARGEST_COUNT, milliseconds_of, number_of
 from bitsnap._bitsnap import Settings, is_store
-from bitsnap._framework_files import has_states, is_saved_over, is_stub
+from bitsnap._framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
 from bitsnap._job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._options import PathLike, native_path
 from bitsnap._path_agents import AgentSaves
@@ -43,8 +44,6 @@ from bitsnap.state import load
 from bitsnap.store import Store
 
 REFERENCE = paths.FOLDER_REFERENCE
-# Files of a framework's own checkpoint, which are not written beside a reference.
-_STOCK = ("optimizer.pt", "scheduler.pt", "optimizer.bin", "scheduler.bin")
 
 
 @dataclass(frozen=True)
@@ -117,9 +116,7 @@ class FolderSaves:
                 new = paths.begin(store, reference, step)
                 store.save(new.saved.step, state, metadata=new.metadata, opaque=chosen.opaque, labels=new.label or ())
                 paths.finish(store, new)
-            # Through an agent, they stay: the save may fail yet.
-            for name in _STOCK:
-                (reference.parent / name).unlink(missing_ok=True)
+            remove_states(reference.parent)  # through an agent, they stay: the save may fail yet
         self._references[reference] = run
 
     def wait(self) -> bool:
@@ -162,7 +159,7 @@ def is_ours(folder: PathLike) -> bool:
     """
     reference = absolute(folder) / REFERENCE
     if not reference.is_file():
-        if any(is_stub(reference.parent / name) for name in _STOCK):
+        if has_stubs(reference.parent):
             raise NotFoundError(
                 f"{reference} is not there: it named the run and the step that hold the rest of this checkpoint"
             )
@@ -246,13 +243,14 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
     Raises:
         ExistsError: it exists.
+        NotFoundError: its parent does not.
     """
     if os.path.lexists(folder):
         raise ExistsError(f"{folder} exists: give the path of a folder to make")
     if not folder.absolute().parent.is_dir():
         raise NotFoundError(f"{folder.absolute().parent}: there is no such directory; make it, or name another folder")
-    made = Path(tempfile.mkdtemp(prefix=".bitsnap-", dir=folder.absolute().parent))
-    made.chmod(0o777 & ~_umask())
+    made = folder.absolute().with_name(f".bitsnap-{secrets.token_hex(8)}")
+    made.mkdir()
     try:
         yield made
         made.rename(folder)
@@ -265,12 +263,6 @@ def free(path: Path) -> Path:
     """The path, after what was copied there is gone: a link would be written through."""
     path.unlink(missing_ok=True)
     return path
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def copy_others(source: Path, target: Path) -> None:

@@ -22,13 +22,9 @@ _EITHER = re.compile(f"{_STATES.pattern}|{_MODELS.pattern}")
 _WHOLE_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 16
 _HASHED_BYTES = 1 << 12
-# A stub is a pickle that names what does not exist, so that torch.load() fails and says this.
-_STUB = b"cbitsnap.transformers.use(trainer)\nloads this checkpoint. Without it, the optimizer would start anew\n."
-
-
-def stub() -> bytes:
-    """The content of a file that a framework would otherwise miss without a word."""
-    return _STUB
+# A stub stands for a file that a framework would miss without a word: a pickle that names what does not exist, so that
+# torch.load() fails and says this.
+STUB = b"cbitsnap.transformers.use(trainer)\nloads this checkpoint. Without it, the optimizer would start anew\n."
 
 
 def is_stub(path: Path) -> bool:
@@ -36,7 +32,7 @@ def is_stub(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            return file.read(len(_STUB) + 1) == _STUB
+            return file.read(len(STUB) + 1) == STUB
     except OSError:
         return False
 
@@ -84,6 +80,16 @@ def undecided(folder: Path, changed: Iterable[str]) -> InvalidArgumentError:
 def has_states(folder: Path) -> bool:
     """Whether the framework's own optimizer or scheduler is in the folder."""
     return bool(_files(folder, _STATES))
+
+
+def has_stubs(folder: Path) -> bool:
+    return folder.is_dir() and any(_STATES.fullmatch(path.name) and is_stub(path) for path in folder.iterdir())
+
+
+def remove_states(folder: Path) -> None:
+    """Deletes the framework's own optimizers and schedulers, but for stubs."""
+    for path in _files(folder, _STATES):
+        path.unlink(missing_ok=True)
 
 
 def _files(folder: Path, names: re.Pattern[str]) -> list[Path]:

@@ -16,7 +16,6 @@ from bitsnap._framework_files import digests_of, undecided
 from bitsnap._naming import checkpoint_id_of
 from bitsnap._options import PathLike, native_path
 from bitsnap._references import (
-    Found,
     Place,
     Saved,
     absolute,
@@ -155,8 +154,10 @@ def new_place(folder: PathLike) -> NewPlace:
 
 def _prune(parent: Path, saved: int) -> None:
     """Removes the steps to which no complete folder refers. Steps with labels stay, and those that are saved now."""
-    found = find_references(parent, _REFERENCE) if parent.is_dir() else Found({})
-    lost = next((path for path in parent.iterdir() if _has_lost_its_reference(path)), None) if parent.is_dir() else None
+    if not parent.is_dir():
+        return
+    found = find_references(parent, _REFERENCE)
+    lost = next((path for path in parent.iterdir() if _has_lost_its_reference(path)), None)
     unknown = next((path for path in found.unknown if _may_be_checkpoint(path)), lost)
     complete = [each for path, each in found.references.items() if (path.parent / CONFIG).is_file()]
     for run in _runs(parent).values():

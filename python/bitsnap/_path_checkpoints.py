@@ -36,6 +36,7 @@ from bitsnap._references import (
 )
 from bitsnap._store_files import Files
 from bitsnap._store_labels import is_label
+from bitsnap._text import parse_json
 from bitsnap.agents import agent_status
 from bitsnap.errors import (
     BitsnapError,
@@ -366,9 +367,9 @@ def _origin_of(store: Store, step: int) -> _Origin | None:
     if text is None:
         return None
     try:
-        content = json.loads(text)
+        content = parse_json(text)
         return _Origin(str(content["reference"]), str(content["label"]), str(content["save"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 

@@ -20,16 +20,16 @@ def plain_name(name: object, path: PathLike) -> str:
     Raises:
         CorruptError: it is no such name.
     """
-    is_plain = isinstance(name, str) and name not in ("", ".", "..") and "/" not in name and "\0" not in name
-    if not isinstance(name, str) or not is_plain or len(os.fsencode(name)) > _LONGEST_NAME:
+    if not isinstance(name, str) or name in ("", ".", "..") or {"/", "\0"} & set(name) or _is_too_long(name):
         raise CorruptError(f"{os.fspath(path)}: expected the name of a file in the checkpoint's folder, found {name!r}")
     return name
 
 
+def _is_too_long(name: str) -> bool:
+    return len(os.fsencode(name)) > _LONGEST_NAME
+
+
 def plain_path(name: object, path: PathLike) -> str:
     """A relative path of such names with `/` between them. Raises as plain_name() does."""
-    if not isinstance(name, str):
-        plain_name(name, path)
-    for part in str(name).split("/"):
-        plain_name(part, path)
-    return str(name)
+    parts = name.split("/") if isinstance(name, str) else [name]
+    return "/".join(plain_name(part, path) for part in parts)

@@ -19,15 +19,16 @@ from typing import BinaryIO, NamedTuple
 from bitsnap._bitsnap import is_store
 from bitsnap._durable_files import is_temporary, write_durably
 from bitsnap._options import PathLike, local_path, native_path
+from bitsnap._text import parse_json
 from bitsnap.errors import CorruptError, NotFoundError, RetentionWarning, UnsupportedError
 from bitsnap.store import Store
 
 _VERSION = 0
 _LARGEST_REFERENCE = 1 << 16
 _BEGINNING = b'{"version": '
-# How every reference begins; files of others begin with a version, too.
-_REFERENCE_BEGINNING = re.compile(rb'\{"version": \d+, "run": "')
-_LONGEST_BEGINNING = 64
+# How every reference begins, also if an editor has saved it again. Files of others begin with a version, too.
+_REFERENCE_BEGINNING = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"version"\s*:\s*\d+\s*,\s*"run"\s*:\s*"')
+_LONGEST_BEGINNING = 256
 _RUN_RECORD = b'{"store":'  # of a store, whose record has the name that references of folders have
 _warned: set[tuple[Path, Path]] = set()
 
@@ -90,7 +91,8 @@ def may_be_reference(path: Path) -> bool:
     """
     try:
         with _opened(path) as file:
-            return file.read(len(_BEGINNING)) == _BEGINNING
+            start = file.read(_LONGEST_BEGINNING)
+        return start.startswith(_BEGINNING) or _REFERENCE_BEGINNING.match(start) is not None
     except (FileNotFoundError, NotADirectoryError):
         return False
 
@@ -157,6 +159,8 @@ def _search(folder: Path, folder_reference: str) -> tuple[Found, Path | None]:
                 each = look_at(path, folder_reference, home=folder)
                 found |= each.references
                 unknown += each.unknown
+                if not each.references and not os.path.lexists(path):
+                    vanished = path
     return Found(found, tuple(unknown)), vanished
 
 
@@ -198,7 +202,7 @@ def _leads_away(path: Path, home: Path | None) -> bool:
     try:
         if not path.is_symlink() or path.exists():
             return False
-        return home is None or not _target_of(path).is_relative_to(os.path.realpath(home))
+        return home is None or not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(home))
     except OSError:  # it has been replaced or deleted meanwhile
         return True
 
@@ -213,10 +217,6 @@ def warn_of_unknown(run: Path, unknown: Path) -> None:
             RetentionWarning,
             stacklevel=5,
         )
-
-
-def _target_of(link: Path) -> Path:
-    return Path(os.path.realpath(link))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -236,7 +236,7 @@ def reference_of(path: Path) -> Reference:
     """
     try:
         with _opened(path) as file:
-            content = json.loads(file.read(_LARGEST_REFERENCE))
+            content = parse_json(file.read(_LARGEST_REFERENCE))
         version, run_id = content["version"], content["run_id"]
         run = Path(os.path.normpath(path.parent / content["run"]))
         earlier = [Saved(*each) for each in content.get("earlier", ())]
@@ -247,7 +247,7 @@ def reference_of(path: Path) -> Reference:
             raise ValueError("a value has the wrong type")
     except FileNotFoundError:
         raise NotFoundError(f"{path}: there is no such file, so this is no checkpoint of bitsnap") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptError(f"{path}: the reference to a run is damaged: {error}") from None
     if version > _VERSION:
         raise UnsupportedError(f"{path} has version {version}; this version of bitsnap reads version {_VERSION}")

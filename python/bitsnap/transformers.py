@@ -53,7 +53,7 @@ from bitsnap._folder_saves import (
     staged,
     write_files,
 )
-from bitsnap._framework_files import stub
+from bitsnap._framework_files import STUB
 from bitsnap._optimizer_states import named, names_of, numbered, restore_optimizer
 from bitsnap._options import PathLike, local_path
 from bitsnap._pickled_values import Opaque
@@ -179,7 +179,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         for name in (_OPTIMIZER_NAME, SCHEDULER_NAME):  # without them, a Trainer without bitsnap starts these anew
             path = Path(output_dir) / name
             if not path.exists():
-                write_durably(path, stub())
+                write_durably(path, STUB)
 
     def _save_to_run(self, output_dir: str, state: dict[str, Any]) -> None:
         if self._saves is None:

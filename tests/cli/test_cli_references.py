@@ -56,6 +56,28 @@ def test_ingest_and_watch_leave_references_out(tmp_path: Path, name: Callable[[i
     assert steps(tmp_path / "archive") == []
 
 
+@pytest.mark.parametrize("before", ["\t", "\r\n ", "\ufeff"], ids=["tab", "lines", "byte order mark"])
+def test_a_reference_that_an_editor_saved_again_is_one(tmp_path: Path, before: str) -> None:
+    folder = training(tmp_path, FILE)
+    path = folder / FILE(300)
+    path.write_text(before + json.dumps(json.loads(path.read_text()), indent=1))
+    assert [each["step"] for each in run_json("log", path)] == [300]
+    run("ingest", tmp_path / "archive", folder, DELETE)
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"version": 1, "run": "exp-7", "run_id": "0a1b2c", "step": 500}, {"bitsnap": "0.9.1", "torch": "2.13"}],
+    ids=["of a tracker", "of versions"],
+)
+def test_json_of_others_is_part_of_a_checkpoint(tmp_path: Path, content: dict[str, object]) -> None:
+    (tmp_path / "in" / "checkpoint-5").mkdir(parents=True)
+    (tmp_path / "in" / "checkpoint-5" / "meta.json").write_text(json.dumps(content))
+    run("ingest", tmp_path / "archive", tmp_path / "in")
+    assert steps(tmp_path / "archive") == [5]
+
+
 def test_raw_checkpoints_beside_references_are_taken(tmp_path: Path) -> None:
     folder = training(tmp_path, FOLDER)
     write_checkpoint(folder, "transformers", 400)

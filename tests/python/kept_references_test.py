@@ -136,6 +136,23 @@ def test_a_reference_that_was_moved_deeper_keeps_its_step(tmp_path: Path, save: 
     assert steps(tmp_path) == [1, 2, 3]
 
 
+def test_a_reference_that_an_editor_saved_again_leads_to_its_step(tmp_path: Path, save: Save) -> None:
+    checkpoint = save(tmp_path, 1)
+    for number, text in enumerate(("{}", "\ufeff{}", "\n\t{}\n")):
+        path = reference_of(checkpoint)
+        path.write_text(text.format(json.dumps(json.loads(path.read_text("utf-8-sig")), indent=1)))
+        save(tmp_path, number + 2)
+        assert 1 in steps(tmp_path)
+    copy = tmp_path / "copy" / ("bitsnap.json" if checkpoint.is_dir() else "copy.ckpt")
+    copy.parent.mkdir()
+    shutil.copytree(checkpoint, copy.parent, dirs_exist_ok=True) if checkpoint.is_dir() else shutil.copy(
+        checkpoint, copy
+    )
+    delete(checkpoint)
+    save(tmp_path, 5)
+    assert 1 in steps(tmp_path)
+
+
 def test_what_a_killed_save_left_of_a_reference_keeps_no_step(tmp_path: Path, save: Save) -> None:
     class KilledError(Exception):
         pass

@@ -14,7 +14,7 @@ import pytest
 import bitsnap
 from bitsnap import _path_checkpoints as paths, _references as references
 from bitsnap._folder_saves import is_ours
-from bitsnap._framework_files import stub
+from bitsnap._framework_files import STUB
 from bitsnap._optimizer_states import numbered
 from bitsnap._path_checkpoints import FOLDER_REFERENCE, begin, forget, place_of, remove, save, snapshot_of
 from bitsnap._references import refer
@@ -441,7 +441,7 @@ def test_a_reference_that_was_deleted_beside_its_run_is_missed(tmp_path: Path) -
         is_ours(tmp_path / "a")
     (tmp_path / "c").mkdir()
     assert not is_ours(tmp_path / "c")
-    (tmp_path / "c" / "optimizer.pt").write_bytes(stub())
+    (tmp_path / "c" / "optimizer.pt").write_bytes(STUB)
     with pytest.raises(bitsnap.NotFoundError, match=r"c/bitsnap\.json is not there"):
         is_ours(tmp_path / "c")
     (tmp_path / "a" / "optimizer.pt").write_text("of a training without bitsnap")
