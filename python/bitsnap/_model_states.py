@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -56,17 +56,44 @@ def fills_in_place(model: torch.nn.Module, state: Mapping[str, Any]) -> bool:
     )
 
 
-def load_back(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
+def with_own_memory(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state with copies of the tensors that share memory, within themselves or with another one: such as expanded
+    buffers, and views of a parameter. The copies can be filled, and load_back() loads them."""
+    copied = dict(state)
+    extents = []
+    for key, value in state.items():
+        if has_plain_memory(value) and not isinstance(value, DTensor) and value.numel() > 0:
+            reach = 1 + sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+            begin = value.data_ptr()
+            extents.append((str(value.device), begin, -(begin + reach * value.element_size()), key))
+    before = ("", 0, "")  # the device, the end and the key of the tensor that reaches furthest
+    for device, begin, end, key in sorted(extents):
+        value = state[key]
+        overlaps = device == before[0] and begin < before[1] and memory_of(value) != memory_of(state[before[2]])
+        if overlaps or _is_expanded(value):
+            copied[key] = value.detach().clone(memory_format=torch.contiguous_format)
+        if device != before[0] or -end > before[1]:
+            before = (device, -end, key)
+    return copied
+
+
+def load_back(model: torch.nn.Module, state: Mapping[str, Any], *, verify: bool = True) -> None:
     """Loads a state that state_dict() gave and a checkpoint has filled, and checks that the module has taken it.
 
-    A RestoreWarning names other values than tensors that the module gives differently afterwards.
+    Parameters that the module replaces, as with ``assign=True``, keep their memory: an optimizer refers to it. A
+    RestoreWarning names other values than tensors that the module gives differently afterwards.
+
+    Args:
+        verify: False allows other bits of tensors, too, with the RestoreWarning.
 
     Raises:
         InvalidArgumentError: load_state_dict() fails, or state_dict() gives other bits afterwards.
     """
     expected = {path: _fingerprint(value) for path, value in tensors_in(state, ())}
     numbers = {key: value for key, value in state.items() if isinstance(value, int | float | str | bytes)}
+    held = [(module, dict(module._parameters)) for module in model.modules()]
     refused: Exception | None = None
+    _fill_expanded(model, state)
     try:
         model.load_state_dict(state)
     except Exception as error:
@@ -77,6 +104,8 @@ def load_back(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
                 f"the model does not take the checkpoint: load_state_dict() of {type(model).__name__} raised "
                 f"{type(error).__name__}: {error}"
             ) from error
+    for module, parameters in held:
+        _keep_parameters(module, parameters)
     found = model.state_dict()
     tensors = dict(tensors_in(found, ()))
     wrong = [
@@ -84,20 +113,37 @@ def load_back(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
         for path, bits in expected.items()
         if path not in tensors or _fingerprint(tensors[path]) != bits
     ]
-    if wrong:
+    if wrong and verify:
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
         raise InvalidArgumentError(
             f"the model does not take back what its state_dict() gave: after load_state_dict(), {', '.join(wrong[:4])}"
             f"{more} of {type(model).__name__} differ from the checkpoint: its hooks or overridden methods must be the "
-            f"inverse of each other{f' ({refused})' if refused else ''}"
+            f"inverse of each other; restore(verify=False) allows it{f' ({refused})' if refused else ''}"
         ) from refused
-    others = [key for key, value in numbers.items() if value == value and found.get(key) != value]  # NaN is not
+    others = wrong + [key for key, value in numbers.items() if value == value and found.get(key) != value]  # NaN is not
     if others:
         warnings.warn(
             f"{type(model).__name__} has other values than the checkpoint: {', '.join(others[:4])}",
             RestoreWarning,
             stacklevel=4,
         )
+
+
+def warn_of_lost_bits(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
+    """Warns of parameters and buffers that state_dict() gives with fewer bits than the module has."""
+    own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    for key, value in state.items():
+        held = own.get(key)
+        if not (has_plain_memory(held) and has_plain_memory(value)):
+            continue
+        if held.is_floating_point() and value.is_floating_point() and value.itemsize < held.itemsize:
+            warnings.warn(
+                f"state_dict() of {type(model).__name__} gives {key} in {value.dtype}, the module has it in "
+                f"{held.dtype}: a training that is restored continues with other values",
+                RestoreWarning,
+                stacklevel=6,
+            )
+            return
 
 
 def memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -108,7 +154,7 @@ def memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     return (local.device, local.dtype, local.data_ptr(), tuple(local.shape), local.stride(), tuple(tensor.shape))
 
 
-def has_plain_memory(value: Any) -> bool:
+def has_plain_memory(value: Any) -> TypeGuard[torch.Tensor]:
     """Whether a value is a tensor, perhaps of a class derived from torch's, whose elements lie in memory of its own."""
     is_wrapper = is_traceable_wrapper_subclass(value)
     return (
@@ -128,6 +174,30 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
     return memory_of(a) == memory_of(b) or _fingerprint(a) == _fingerprint(b.to(a.device))
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    return any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _fill_expanded(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
+    """Fills the expanded tensors of a module, into which torch copies nothing."""
+    for key, own in model.state_dict().items():
+        value = state.get(key)
+        if has_plain_memory(own) and _is_expanded(own) and has_plain_memory(value) and value.shape == own.shape:
+            once = tuple(slice(0, 1) if step == 0 else slice(None) for step in own.stride())
+            own.detach()[once].copy_(value[once])
+
+
+def _keep_parameters(module: torch.nn.Module, before: Mapping[str, torch.nn.Parameter | None]) -> None:
+    for name, parameter in before.items():
+        new = module._parameters.get(name)
+        if parameter is None or new is None or new is parameter or parameter.is_meta:
+            continue
+        if (type(new), new.dtype, new.shape) == (type(parameter), parameter.dtype, parameter.shape):
+            with torch.no_grad():
+                parameter.copy_(new)
+            module._parameters[name] = parameter
 
 
 def _is_plain(module: torch.nn.Module) -> bool:

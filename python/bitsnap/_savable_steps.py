@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from pathlib import Path
 
 from bitsnap._arguments import invalid
-from bitsnap.errors import BitsnapError
+from bitsnap._bitsnap import default_job
+from bitsnap._options import native_path
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError
 from bitsnap.store import Store
 
 
@@ -15,10 +18,15 @@ class SavableSteps:
 
     Not refused is the step that was restored or saved last, and after restore() has chosen a step, those that it had to
     skip: the training goes on, and the next steps can be saved.
+
+    Args:
+        path: the store.
+        job: the job whose agent commits the steps.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, job: str) -> None:
+        self._path, self._job = path, job
+        self._restored: int | None = None  # the step that restore() has chosen
         self._has_chosen = False  # restore() has chosen the step that the training continues from
         self._first = 0  # the lowest step that may be saved, as far as is known without a look at the store
         self._look()
@@ -26,7 +34,7 @@ class SavableSteps:
     def note_restored(self, step: int) -> None:
         """restore() has chosen this step by itself."""
         self._has_chosen = True
-        self._first = step
+        self._first = self._restored = step
 
     def note_persisted(self, step: int) -> None:
         self._first = max(self._first, step)
@@ -34,6 +42,20 @@ class SavableSteps:
     def note_refused(self) -> None:
         """A save has failed: another process may have saved newer steps since."""
         self._has_to_look = True
+
+    def holds_restored(self, step: int) -> bool:
+        """Whether this step has been restored from the run, which has it: a training that had ended was started again.
+
+        Then there is a BackgroundSaveWarning: nothing is saved.
+        """
+        if step != self._restored or self._newest() != step:
+            return False
+        warnings.warn(
+            f"step {step} was restored from {self._path}, and is not saved there a second time",
+            BackgroundSaveWarning,
+            stacklevel=4,
+        )
+        return True
 
     def check(self, step: int) -> None:
         """Raises InvalidArgumentError if the run has this step or a later one, and nothing says that this is known."""
@@ -46,11 +68,12 @@ class SavableSteps:
             self._first = step
             return
         run = shlex.quote(str(self._path))
+        agent = run if self._job == default_job(native_path(self._path)) else f"--job {self._job}"
         raise invalid(
             "step",
             f"{step} cannot be saved: {self._path} has the checkpoint of step {newest}, and steps only increase. To "
             "continue that training, call restore() before the first save, and train from the step after the restored "
-            f"one. To continue from an earlier step, run `bitsnap agent stop {run}` and `bitsnap rollback {run} --to "
+            f"one. To continue from an earlier step, run `bitsnap agent stop {agent}` and `bitsnap rollback {run} --to "
             "STEP`. For another training, pass the path of another directory",
         )
 

@@ -14,7 +14,14 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.optim import Optimizer
 
-from bitsnap._model_states import as_plain, fills_in_place, has_plain_memory, load_back
+from bitsnap._model_states import (
+    as_plain,
+    fills_in_place,
+    has_plain_memory,
+    load_back,
+    warn_of_lost_bits,
+    with_own_memory,
+)
 from bitsnap._overlay import overlaid, tensors_in
 from bitsnap._parts import Part, part_of
 from bitsnap._places import Path, place_of
@@ -78,6 +85,7 @@ class Training:
         self._live_models: list[tuple[torch.nn.Module, dict[str, str], dict[str, Any]]] = []  # with names by key
         self._model_values: dict[str, Any] = {}  # what their states have besides tensors to fill
         self._live: list[OptimizerState] = []
+        self._has_saved = False
         self._one_sided: Set[str] = frozenset()  # the arguments that a restore leaves alone
         self._look()
 
@@ -93,6 +101,10 @@ class Training:
         together.
         """
         parts = self._tensors(agreed, False)
+        if not self._has_saved:
+            self._has_saved = True
+            for module, _, live_model in self._live_models:
+                warn_of_lost_bits(module, live_model)
         of_extra = {place: part for place, part in parts.items() if _is_extra(place)} if self._extra else {}
         state = nested(
             {
@@ -189,6 +201,8 @@ class Training:
         self._live_models = []
         for prefix, module in self._roots():
             live = module.state_dict()
+            if all_replicas:
+                live = with_own_memory(live)
             self._live_models.append((module, {key: self._clean(prefix + key) for key in live}, live))
         self._live = [state_of(optimizer, self._names) for optimizer in self._optimizers]
         self._packed_extra = {name: _packed(value) for name, value in (self._extra or {}).items()}
@@ -279,18 +293,20 @@ class Training:
             for live in self._live:
                 live.tensors.pop(name, None)
 
-    def take_values(self, values: Mapping[str, Any]) -> list[str]:
+    def take_values(self, values: Mapping[str, Any], verify: bool) -> list[str]:
         """Takes over the tensors that have been filled, and what lies among them. Returns notes about what differs.
 
         Raises:
-            InvalidArgumentError: the model or an optimizer does not give afterwards what it was given.
+            InvalidArgumentError: the model or an optimizer does not give afterwards what it was given, and `verify`; or
+                the model has replaced a parameter that an optimizer has.
         """
         others = _model_values_of(values)
         for module, keys, live_model in self._live_models:
             has_others = any(name in self._model_values for name in keys.values())
             if has_others or not fills_in_place(module, live_model):
                 live_model.update((key, others[name]) for key, name in keys.items() if name in others)
-                load_back(module, live_model)
+                load_back(module, live_model, verify=verify)
+        self._check_parameters()
         notes: list[str] = []
         if "optimizer" in self._one_sided:
             return notes
@@ -309,7 +325,7 @@ class Training:
             }
             plain = {name: slots for name, slots in saved.items() if name in kept}
             state = OptimizerState(live.tensors, plain, rest, groups[:count], order)
-            differing = take_state(optimizer, state, self._names)
+            differing = take_state(optimizer, state, self._names, verify=verify)
             if differing:
                 notes.append(f"{type(optimizer).__name__} has other values than the checkpoint: {differing[0]}")
             del groups[:count]
@@ -418,6 +434,18 @@ class Training:
         self._names = {id(parameter): name for name, parameter in reversed(all_names)}
         groups = groups_of_replicas(self._model)
         self._replicas = {name: groups[id(parameter)] for name, parameter in all_names if id(parameter) in groups}
+
+    def _check_parameters(self) -> None:
+        """Raises InvalidArgumentError unless the optimizers still have parameters of the model."""
+        names = dict(self._names)
+        self._look()
+        for group in self._groups():
+            for each in group["params"]:
+                if id(each) not in self._names:
+                    raise InvalidArgumentError(
+                        f"load_state_dict() of the model replaced {names.get(id(each), 'a parameter')!r}, which the "
+                        "optimizer has: it would train nothing. Copy into the parameter instead"
+                    )
 
     def _name_of(self, parameter: torch.Tensor) -> str:
         name = self._names.get(id(parameter))

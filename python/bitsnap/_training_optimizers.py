@@ -114,15 +114,17 @@ def state_of(optimizer: Optimizer, names: Mapping[int, str]) -> OptimizerState:
     return taken
 
 
-def take_state(optimizer: Optimizer, saved: OptimizerState, names: Mapping[int, str]) -> list[str]:
+def take_state(
+    optimizer: Optimizer, saved: OptimizerState, names: Mapping[int, str], *, verify: bool = True
+) -> list[str]:
     """Gives an optimizer a state: in place if its class and its hooks add nothing to what torch's optimizers do, and
     through its load_state_dict() otherwise.
 
     Returns:
-        what differs afterwards, but for tensors.
+        what differs afterwards: with `verify`, no tensors.
 
     Raises:
-        InvalidArgumentError: tensors of its state_dict() differ afterwards.
+        InvalidArgumentError: tensors of its state_dict() differ afterwards, and `verify`.
     """
     if _is_plain(optimizer) and not saved.rest:
         for group, other in zip(optimizer.param_groups, saved.groups, strict=True):
@@ -144,7 +146,7 @@ def take_state(optimizer: Optimizer, saved: OptimizerState, names: Mapping[int, 
         for key, value in group.items():  # on the device where the optimizer had it
             if isinstance(value, torch.Tensor) and isinstance(before.get(key), torch.Tensor):
                 group[key] = value.to(before[key].device)
-    return _differences(type(optimizer).__name__, whole, named(optimizer, names))
+    return _differences(type(optimizer).__name__, whole, named(optimizer, names), verify)
 
 
 def empty_slot(group: Mapping[str, Any], parameter: torch.Tensor, slot: str, dtype: str, shape: Any) -> Any:
@@ -255,16 +257,17 @@ def _whole(optimizer: Optimizer, saved: OptimizerState, names: Mapping[int, str]
     return {**saved.rest, "state": state, "param_groups": groups}
 
 
-def _differences(kind: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def _differences(kind: str, expected: Mapping[str, Any], found: Mapping[str, Any], verify: bool) -> list[str]:
     wrong: list[str] = []
     others: list[str] = []
     _compare(expected, found, (), wrong.append, others.append)
-    if wrong:
+    if wrong and verify:
         raise InvalidArgumentError(
             f"the optimizer does not take back what its state_dict() gave: after load_state_dict() of {kind}, "
-            f"{', '.join(wrong[:4])}{', ...' if len(wrong) > 4 else ''} differ from the checkpoint"
+            f"{', '.join(wrong[:4])}{', ...' if len(wrong) > 4 else ''} differ from the checkpoint; "
+            "restore(verify=False) allows it"
         )
-    return others
+    return wrong + others
 
 
 def _compare(

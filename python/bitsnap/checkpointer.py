@@ -142,7 +142,7 @@ class Checkpointer:
         except BusyError as error:
             explain_holder(error, "Checkpointer")
             raise
-        self._saves = Saves(native, SavableSteps(Path(os.fsdecode(native.path))), timeout_ms, on_progress)
+        self._saves = Saves(native, SavableSteps(Path(os.fsdecode(native.path)), native.job), timeout_ms, on_progress)
         self._memory_note = ""  # what the last MemoryWarning said
         has_one_agent = not session or self._ranks.world_size == 1
         self._restoring = Restoring(native, self.path, self._ranks, timeout_ms, has_one_agent)
@@ -236,13 +236,17 @@ class Checkpointer:
         """
         number, consent = number_of(step, "step"), may_pickle(opaque)
         self._check_usable()
-        persist = number % self._every == 0
+        due = number + -number % self._every  # the next step for the store
+        persist, steps = number == due, self._saves.steps
+        steps.check(due)  # so that the training does not find out only then
         if not persist and (self._every_memory is None or number % self._every_memory != 0):
             return None
         begin = time.perf_counter()
         self._saves.copies.wait()
         self._warn_of_failures()
-        self._saves.steps.check(number)
+        if persist and steps.holds_restored(number):
+            return None
+        steps.check(due)  # now with what the warnings told
         packed = self._packed(state, roles, masters, metadata, consent)
         save = Save(self._saves, number, persist, packed.adam)
         save.began -= time.perf_counter() - begin

@@ -87,7 +87,7 @@ class PlainBytesWarning(UserWarning):
 
 
 class RestoreWarning(UserWarning):
-    """A state was restored from a different source than the first choice."""
+    """A state is restored from another source than the first choice, or is not the one that the training had."""
 
 
 class RetentionWarning(UserWarning):

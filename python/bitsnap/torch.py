@@ -96,6 +96,7 @@ class Checkpointer:
         self._engine = _engine.Checkpointer(path, **options)
         self._ranks = self._engine._ranks
         self._optional: frozenset[str] = frozenset()
+        self._verify = True
         self._notes: list[str] = []  # of the last comparison with a checkpoint
         # The replicas that are saved once; None if each process saves for itself.
         self._agreed: set[Path] | None = set() if self._ranks.agree else None
@@ -155,7 +156,9 @@ class Checkpointer:
         """The newest step that can be restored; None if there is none."""
         return self._engine.latest()
 
-    def restore(self, step: SupportsIndex | None = None, *, optional: Collection[str] = ()) -> int | None:
+    def restore(
+        self, step: SupportsIndex | None = None, *, optional: Collection[str] = (), verify: bool = True
+    ) -> int | None:
         """Restores the training in place: from the agent's memory if the step is there, otherwise from the store.
 
         All processes must call it. If another number of processes saved the step, or tensors were divided otherwise,
@@ -166,6 +169,8 @@ class Checkpointer:
             step: None for the newest that every process has.
             optional: those of the arguments "optimizer", "scheduler", "dataloader", "rng" and "extra" that the training
                 may have although the checkpoint has nothing of them, and the reverse. They stay as they are.
+            verify: False only warns, with a RestoreWarning, if hooks or methods of the model or of an optimizer make
+                other tensors of what load_state_dict() gets from the checkpoint.
 
         Returns:
             the step; None if nothing was saved yet.
@@ -180,6 +185,7 @@ class Checkpointer:
             BitsnapError: what bitsnap.Checkpointer.restore() raises. Tensors may have been filled.
         """
         self._optional = _arguments_of(optional)
+        self._verify = bool(verify)
         restoring, ranks = self._engine._restoring, self._ranks
         restoring.begin()
         wanted = self._together(lambda: None if step is None else number_of(step, "step"))
@@ -387,7 +393,7 @@ class Checkpointer:
         self, values: Mapping[str, Any], forgotten: set[str], own: Mapping[str, Any] | None, places: Collection[Path]
     ) -> None:
         self._training.forget_state(forgotten)
-        self._notes += self._training.take_values(values)
+        self._notes += self._training.take_values(values, self._verify)
         self._training.take_states(values["training"], own, places)
 
     def _others_saved(self, step: int, attempt: str) -> bool:

@@ -90,7 +90,7 @@ def paused(process: int) -> Iterator[None]:
 
 
 def failed(checkpointer: bitsnap.Checkpointer) -> bitsnap.Save:
-    """A save that fails in the background: of the step that was saved or restored last."""
+    """A save that fails in the background: of the step that was saved last."""
     save = saved(checkpointer, checkpointer.latest() or 0, state_of(9))
     with pytest.raises(bitsnap.InvalidArgumentError, match="step"):
         save.result()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -10,7 +12,10 @@ import bitsnap.torch
 from python.checkpointer_jobs import Jobs, saved
 from python.run_states import state_of
 
-WAYS_OUT = r"has the checkpoint of step 7.*call restore\(\).*bitsnap agent stop .*bitsnap rollback .* --to.*another dir"
+WAYS_OUT = (
+    r"has the checkpoint of step 7.*call restore\(\).*bitsnap agent stop --job \S+ and .*bitsnap rollback .* --to"
+    r".*another dir"
+)
 
 
 def stored(jobs: Jobs, steps: tuple[int, ...] = (6, 7)) -> None:
@@ -66,6 +71,44 @@ def test_steps_that_are_not_due_and_those_of_a_fresh_run_are_no_error(jobs: Jobs
     with jobs(every=10) as checkpointer:
         assert checkpointer.save(3, state_of(3)) is None
         assert saved(checkpointer, 10, state_of(10)).wait_persisted()
+
+
+def test_a_training_that_cannot_save_its_next_step_ends_before_it_is_due(jobs: Jobs) -> None:
+    stored(jobs, (10, 20))
+    with jobs(every=10) as checkpointer:
+        assert checkpointer.restore(10) is not None
+        with pytest.raises(bitsnap.InvalidArgumentError, match="20 cannot be saved"):
+            checkpointer.save(11, lambda: pytest.fail("the state is not needed"))
+        assert checkpointer.save(21, state_of(21)) is None
+
+
+def test_the_agent_is_named_by_the_store_if_the_job_has_no_name(tmp_path: Path) -> None:
+    with bitsnap.Store(tmp_path / "a run") as store:
+        store.save(7, state_of(7))
+    with (
+        bitsnap.Checkpointer(tmp_path / "a run") as checkpointer,
+        pytest.raises(bitsnap.InvalidArgumentError, match=r"`bitsnap agent stop '\S*/a run'`"),
+    ):
+        checkpointer.save(1, state_of(1))
+
+
+def test_steps_for_memory_alone_may_be_below_those_of_the_store(jobs: Jobs) -> None:
+    stored(jobs, (10, 20))
+    with jobs(every=1000, every_memory=1) as checkpointer:
+        assert checkpointer.restore(10) is not None
+        assert saved(checkpointer, 11, state_of(11)).wait_memory()
+
+
+def test_a_finished_training_that_is_started_again_ends_as_before(jobs: Jobs) -> None:
+    stored(jobs)
+    with jobs() as checkpointer:
+        restored = checkpointer.restore()
+        assert restored is not None
+        assert restored.step == 7
+        with pytest.warns(bitsnap.BackgroundSaveWarning, match="step 7 was restored .* not saved there a second time"):
+            assert checkpointer.save(7, lambda: pytest.fail("the state is not needed")) is None
+        checkpointer.wait()
+        assert saved(checkpointer, 8, state_of(8)).wait_persisted()
 
 
 def test_after_an_earlier_step_was_chosen_the_store_must_be_rolled_back(jobs: Jobs) -> None:

@@ -138,6 +138,7 @@ def test_close_raises_what_failed_unless_something_else_does(jobs: Jobs) -> None
     def end_badly() -> None:
         with jobs() as again:
             assert again.restore() is not None
+            saved(again, 2, state_of(2)).result()
             failed(again)
             raise KeyError("mine")
 

@@ -115,6 +115,50 @@ class Lora(nn.Module):
         return result
 
 
+class Shared(nn.Linear):
+    """Buffers whose elements lie in one place of memory, in that of a parameter, or in that of another buffer."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.register_buffer("scale", torch.rand(1, 1).expand(3, WIDTH))
+        self.register_buffer("row", self.weight.detach()[1:3])
+        self.register_buffer("turned", self.weight.detach().t())
+        both = torch.rand(WIDTH, 2)
+        self.register_buffer("left", both[:, 0])
+        self.register_buffer("right", both[:, 1])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        this: Any = self  # whose buffers have no types
+        # The buffers see what the optimizer makes of the weight.
+        more = this.row.sum() * this.turned[0].sum() + (this.left * this.right).sum()
+        result: torch.Tensor = super().forward(x) * this.scale + more
+        return result
+
+
+class Assigning(nn.Module):
+    """Loads with assign=True, which makes parameters that no optimizer knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.inner(x)
+        return result
+
+    def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
+        return super().load_state_dict({key: value.clone() for key, value in state.items()}, strict, True)
+
+
+class Replacing(Assigning):
+    """Makes other parameters of the state."""
+
+    def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
+        del strict, assign
+        self.inner = nn.Linear(WIDTH, WIDTH)
+        return self.inner.load_state_dict({key.removeprefix("inner."): value for key, value in state.items()})
+
+
 def quantized() -> nn.Module:
     """A layer of 8 bits whose state has a quantized tensor, before a layer that is trained."""
     with torch.no_grad():
@@ -166,6 +210,8 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "spectral norm by hooks": lambda: nn.utils.spectral_norm(nn.Linear(WIDTH, WIDTH)),
     "orthogonal": lambda: nn.utils.parametrizations.orthogonal(nn.Linear(WIDTH, WIDTH)),
     "low rank": Lora,
+    "memory that is shared": Shared,
+    "parameters that are replaced": Assigning,
     "batch norm": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)),
     "quantized": quantized,
     "recurrent": lambda: Recurrent(),
@@ -232,6 +278,48 @@ def test_a_module_that_does_not_take_back_its_state_is_an_error(jobs: Jobs) -> N
         it.wait()
         with pytest.raises(bitsnap.InvalidArgumentError, match=r"does not take back .* experts\.0, experts\.1"):
             it.restore()
+
+
+def test_a_module_may_change_what_it_loads_if_the_user_says_so(jobs: Jobs) -> None:
+    def make() -> nn.Module:
+        layer: Any = nn.Linear(WIDTH, WIDTH)
+
+        def change(module: nn.Module, _: Any) -> None:
+            layer.weight.data.round_(decimals=1)
+
+        layer.register_load_state_dict_post_hook(change)
+        found: nn.Module = layer
+        return found
+
+    model, optimizer = made(make, 0)
+    with checkpointer(jobs, model, optimizer=optimizer) as it:
+        it.save(1)
+        it.wait()
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"weight .* differ .* restore\(verify=False\)"):
+            it.restore()
+        with pytest.warns(bitsnap.RestoreWarning, match="has other values than the checkpoint: weight"):
+            assert it.restore(verify=False) == 1
+    weight: Any = model.weight
+    assert torch.equal(weight, weight.round(decimals=1))
+
+
+def test_parameters_that_no_optimizer_trains_any_more_are_an_error(jobs: Jobs) -> None:
+    model, optimizer = made(Replacing, 0)
+    with checkpointer(jobs, model, optimizer=optimizer) as it:
+        it.save(1)
+        it.wait()
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"replaced 'inner\.\w+', which the optimizer has"):
+            it.restore()
+
+
+def test_a_state_with_fewer_bits_than_the_module_is_named_at_the_first_save(jobs: Jobs) -> None:
+    layer: Any = nn.Linear(WIDTH, WIDTH)
+    layer.register_state_dict_post_hook(lambda module, state, *_: state.update(bias=module.bias.detach().half()))
+    with checkpointer(jobs, layer) as it:
+        with pytest.warns(bitsnap.RestoreWarning, match=r"gives bias in torch\.float16, the module .* torch\.float32"):
+            it.save(1)
+        it.save(2)  # once
+        it.wait()
 
 
 def test_values_of_a_state_that_only_one_side_has_are_named(jobs: Jobs) -> None:
