@@ -1,0 +1,479 @@
+"""Kills trainings of every adapter at random moments, with one checkpoint kept, and resumes them.
+
+    PYTHONPATH=tests .venv/bin/python -m soak.adapter_kills [--kills 60] [--kinds lightning ...] [--seed N]
+
+A training saves after each step, and keeps the newest checkpoint alone. It is killed, or one of its ranks is, or its
+agent; the next life resumes from the newest checkpoint, or from the one before if the newest is not complete. A step
+whose save has returned may never be lost, and each loss must be that of a training that was never interrupted, to the
+last bit. At the end nothing may be left besides one checkpoint and its run. Megatron has soak.megatron_kills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import gc
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import bitsnap
+import bitsnap.torch
+from bitsnap._bitsnap import default_job
+from bitsnap._durable_files import is_temporary
+from soak.killed_job import ViolatedGuaranteeError
+from soak.leftovers import agents_of
+
+STEPS = 80  # of one training; then another one begins
+SAVING_SECONDS = 0.9  # the longest time between a resume and a kill
+PATIENCE = 120.0
+AGENT = bitsnap.AgentOptions(linger=3.0, threads=1)
+
+
+class Notes:
+    """What lives have done, in a file to which each line is appended whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, kind: str, step: int, text: str = "") -> None:
+        with self.path.open("a") as file:
+            file.write(f"{kind} {step} {text}\n")
+
+    def read(self) -> list[tuple[str, int, str]]:
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        return [(kind, int(step), text) for kind, step, text in (line.split(" ", 2) for line in lines)]
+
+
+class Life:
+    """One process of a training.
+
+    Attributes:
+        folder: of the checkpoints; None trains without any.
+        skipped: the number of newest checkpoints that could not be resumed.
+        agent: options of the adapter.
+    """
+
+    def __init__(self, folder: Path | None, note: Notes, skipped: int, agent: bitsnap.AgentOptions | None) -> None:
+        self.folder, self.note, self.skipped, self.agent = folder, note, skipped, agent
+
+    def newest(self, pattern: str) -> Path | None:
+        """The checkpoint to resume from, by the number at the end of its name."""
+        found = [] if self.folder is None else sorted(self.folder.glob(pattern), key=_number_of)
+        return found[-1 - self.skipped] if len(found) > self.skipped else None
+
+    def lost(self, step: int, loss: Any) -> None:
+        self.note("loss", step, float(loss).hex())
+
+
+def _number_of(path: Path) -> int:
+    return int("0" + "".join(filter(str.isdigit, path.stem.rpartition("step")[2] or path.stem)))
+
+
+def train_transformers(life: Life) -> None:
+    from transformers import TrainerCallback
+
+    from python import transformers_trainings as trainings
+
+    class Noting(trainings.Recorder):
+        def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
+            loss = super().training_step(*arguments, **options)
+            life.lost(self.state.global_step + 1, loss.item())
+            return loss
+
+    class Saved(TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            life.note("resumed", state.global_step)
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            life.note("saved", state.global_step)
+
+    trainings.Recorder = Noting  # type: ignore[misc]  # which trainer_of() makes
+    folder = str(life.folder or life.note.path.parent / "none")
+    options = None if life.folder is None else {"agent": life.agent}
+    trainer = trainings.trainer_of(folder, options, last=STEPS, save_total_limit=1)
+    trainer.args.save_steps = 1
+    if life.folder is None:
+        trainer.args.save_strategy = "no"
+    trainer.add_callback(Saved())
+    newest = life.newest("checkpoint-*")
+    trainer.train(resume_from_checkpoint=None if newest is None else str(newest))
+
+
+def train_lightning(life: Life) -> None:
+    from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+
+    import bitsnap.lightning
+    from python import lightning_trainings as trainings
+
+    class Noting(Callback):  # type: ignore[misc]
+        def on_train_start(self, trainer: Any, module: Any) -> None:
+            life.note("resumed", trainer.global_step)
+
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            life.lost(trainer.global_step, module.losses[trainer.global_step - 1])
+
+    class Plugin(bitsnap.lightning.CheckpointIO):
+        def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
+            super().save_checkpoint(checkpoint, path, storage_options)
+            life.note("saved", checkpoint["global_step"])
+
+    folder = life.folder or life.note.path.parent / "none"
+    plugins, callbacks = None, [Noting()]
+    if life.folder is not None:
+        plugins = Plugin(agent=life.agent)
+        callbacks.append(ModelCheckpoint(dirpath=folder, save_top_k=1, every_n_train_steps=1, filename="{step}"))
+    # One epoch: Lightning itself goes wrong where it resumes between two.
+    vars(trainings)["STEPS"] = STEPS
+    trainer = trainings.trainer_at(folder, *callbacks, plugins=plugins, epochs=1)
+    newest = life.newest("*.ckpt")
+    trainer.fit(trainings.model(), ckpt_path=None if newest is None else str(newest), **trainings.WITH_PICKLES)
+
+
+def train_accelerate(life: Life) -> None:
+    from accelerate import Accelerator
+    from accelerate.utils import ProjectConfiguration, set_seed
+
+    import bitsnap.accelerate
+    from python.accelerate_trainings import Counter as Progress
+
+    set_seed(0)
+    taken = [] if life.folder is None else [_number_of(each) for each in life.folder.glob("checkpoints/checkpoint_*")]
+    project = ProjectConfiguration(
+        str(life.folder or life.note.path.parent / "none"),
+        automatic_checkpoint_naming=True,
+        total_limit=1,
+        iteration=max(taken, default=-1) + 1,
+    )
+    accelerator = Accelerator(cpu=True, project_config=project)
+    if life.folder is not None:
+        bitsnap.accelerate.use(accelerator, agent=life.agent)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Dropout(0.2), torch.nn.Linear(128, 64))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    progress = Progress()
+    accelerator.register_for_checkpointing(progress)
+    if taken:
+        with contextlib.suppress(bitsnap.NotFoundError, FileNotFoundError):  # the first save was interrupted
+            accelerator.load_state()
+    life.note("resumed", progress.step)
+    while progress.step < STEPS:
+        x = torch.randn(8, 64)  # of the random generator that a checkpoint has
+        loss = (model(x) - x).square().mean()
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        progress.step += 1
+        life.lost(progress.step, loss.item())
+        if life.folder is not None:
+            accelerator.save_state()
+            life.note("saved", progress.step)
+    accelerator.end_training()
+
+
+def train_torch(life: Life) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Dropout(0.2), torch.nn.Linear(128, 64))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    if life.folder is None:
+        life.note("resumed", 0)
+        for step in range(1, STEPS + 1):
+            life.lost(step, _torch_step(model, optimizer))
+        return
+    path = life.folder / "bitsnap"
+    with bitsnap.torch.Checkpointer(path, model=model, optimizer=optimizer, keep_last=1, agent=AGENT) as checkpointer:
+        start = checkpointer.restore() or 0
+        life.note("resumed", start)
+        for step in range(start + 1, STEPS + 1):
+            life.lost(step, _torch_step(model, optimizer))
+            saved = checkpointer.save(step)
+            assert saved is not None
+            if step % 3 == 0:  # the others are in the memory of the agent, which may be killed
+                with contextlib.suppress(bitsnap.BitsnapError):
+                    if saved.wait_persisted():
+                        life.note("saved", step)
+
+
+def _torch_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> float:
+    x = torch.randn(8, 64)
+    loss = (model(x) - x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.item())
+
+
+def train_deepspeed(life: Life, stage: int) -> None:
+    """On two ranks, which are forked here."""
+    meeting = f"{life.note.path}-{os.getpid()}"
+    ranks = []
+    for rank in range(2):
+        process = os.fork()
+        if process == 0:
+            status = 1
+            try:
+                torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+                _train_deepspeed_rank(life, stage, rank)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            os._exit(status)
+        ranks.append(process)
+    for _ in ranks:
+        status = os.waitstatus_to_exitcode(os.wait()[1])
+        if status:
+            os._exit(abs(status))
+
+
+def _train_deepspeed_rank(life: Life, stage: int, rank: int) -> None:
+    import bitsnap.deepspeed
+    from python.deepspeed_test import new_engine, train
+
+    engine = new_engine(stage)
+    if life.folder is not None:
+        bitsnap.deepspeed.use(engine, agent=life.agent)
+        newest = life.newest("step*")
+        if newest is not None:
+            found, client = engine.load_checkpoint(str(life.folder), tag=newest.name)
+            assert found is not None
+            assert client["step"] == engine.global_steps
+    if rank == 0:
+        life.note("resumed", engine.global_steps)
+    while engine.global_steps < STEPS:
+        step = engine.global_steps + 1
+        loss = train(engine, range(step, step + 1))[0]
+        if rank == 0:
+            life.lost(step, loss)
+        if life.folder is None:
+            continue
+        engine.save_checkpoint(str(life.folder), tag=f"step{step}", client_state={"step": step})
+        torch.distributed.barrier()
+        if rank == 0:
+            life.note("saved", step)
+            latest = life.folder / "latest"  # which an agent writes later
+            newest = Path(latest.read_text()) if latest.exists() else Path()
+            for old in life.folder.glob("step*"):
+                if _number_of(old) < _number_of(newest):
+                    shutil.rmtree(old)
+        torch.distributed.barrier()
+
+
+# What trains, and whether its saves go through an agent.
+KINDS: dict[str, tuple[Callable[[Life], None], bool]] = {
+    "torch": (train_torch, True),
+    "transformers": (train_transformers, False),
+    "transformers agent": (train_transformers, True),
+    "lightning": (train_lightning, False),
+    "lightning agent": (train_lightning, True),
+    "accelerate": (train_accelerate, False),
+    "accelerate agent": (train_accelerate, True),
+    "deepspeed 1": (functools.partial(train_deepspeed, stage=1), False),
+    "deepspeed 3": (functools.partial(train_deepspeed, stage=3), False),
+    "deepspeed 2 agent": (functools.partial(train_deepspeed, stage=2), True),
+}
+MODULES = {
+    "transformers": "transformers_trainings",
+    "lightning": "lightning_trainings",
+    "accelerate": "accelerate_trainings",
+}
+
+
+class Lives:
+    """Trainings of one kind, one after the other. `tally` counts what happened to them."""
+
+    def __init__(self, root: Path, kind: str, seed: int) -> None:
+        self.root, self.kind = root, kind
+        self.train, self.has_agent = KINDS[kind]
+        self.tally: Counter[str] = Counter()
+        self._random = random.Random(f"{kind} {seed}")
+        self._trainings = 0
+        reference = Notes(root / "reference")
+        self._wait(self._begin(Life(None, reference, 0, None)), self._end_of_patience())
+        self.losses = {step: loss for event, step, loss in reference.read() if event == "loss"}
+        if len(self.losses) != STEPS:
+            raise ViolatedGuaranteeError(f"the training without bitsnap has {len(self.losses)} losses, not {STEPS}")
+        self._new_training()
+
+    def run(self, kills: int) -> None:
+        while self.tally.total() - self.tally["trainings"] - self.tally["fallbacks"] < kills:
+            self._live(self._random.choice(("all", "all", "agent") if self.has_agent else ("all",)))
+        while not self._has_ended:
+            self._live("")
+
+    def _new_training(self) -> None:
+        self._trainings += 1
+        self.folder = self.root / f"training-{self._trainings}"
+        self.folder.mkdir()
+        self.notes = Notes(self.root / f"notes-{self._trainings}")
+        self._has_ended, self._skipped = False, 0
+        self._lost_agent = False  # with the save that it had not committed
+
+    def _begin(self, life: Life) -> int:
+        process = os.fork()
+        if process:
+            return process
+        status = 1
+        try:
+            os.setpgid(0, 0)
+            torch.set_num_threads(1)
+            warnings.simplefilter("ignore")
+            log = os.open(f"{self.root}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            self.train(life)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(status)
+
+    def _live(self, victims: str) -> None:
+        if self._has_ended:
+            self._new_training()
+        before = len(self.notes.read())
+        self._had_lost_agent, self._lost_agent = self._lost_agent, False
+        process = self._begin(Life(self.folder, self.notes, self._skipped, AGENT if self.has_agent else None))
+        deadline = self._end_of_patience()
+        status = None
+        while status is None and not any(event == "resumed" for event, _, _ in self.notes.read()[before:]):
+            status = self._wait(process, time.monotonic() + 0.01)
+            if time.monotonic() > deadline:
+                self._kill(process)
+                raise ViolatedGuaranteeError(f"a life did not resume within {PATIENCE:.0f} s")
+        if status is None and victims:
+            status = self._wait(process, time.monotonic() + self._random.uniform(0.0, SAVING_SECONDS))
+        if status is None and victims == "all":
+            self._kill(process)
+            self.tally["killed"] += 1
+        elif status is None:
+            if victims == "agent":
+                self.tally["agents killed"] += self._kill_agents()
+                self._lost_agent = True
+                status = self._wait(process, time.monotonic() + 0.3)
+                if status is None:
+                    self._kill(process)
+            else:
+                status = self._wait(process, deadline)
+        self._check(before, status)
+
+    def _check(self, before: int, status: int | None) -> None:
+        """`status`: of a life that was not killed."""
+        notes = self.notes.read()
+        saved = max((step for event, step, _ in notes[:before] if event == "saved"), default=0)
+        resumed = [step for event, step, _ in notes[before:] if event == "resumed"]
+        if not resumed:
+            self.tally["fallbacks"] += 1
+            self._skipped += 1
+            self._lost_agent = self._had_lost_agent
+            if self._skipped > 1:
+                raise ViolatedGuaranteeError(f"step {saved} was saved, and no checkpoint can be resumed")
+            return
+        self._skipped = 0
+        # DeepSpeed refers to a checkpoint of an agent when the next step is trained; train_torch() waits for it.
+        may_lose = self.kind.startswith("deepspeed") if not self._had_lost_agent else self.kind != "torch"
+        may_lose = may_lose and self.has_agent
+        if resumed[0] < saved - may_lose:
+            raise ViolatedGuaranteeError(f"step {saved} was saved, and step {resumed[0]} is resumed")
+        for event, step, loss in notes[before:]:
+            if event == "loss" and self.losses[step] != loss:
+                raise ViolatedGuaranteeError(
+                    f"resumed at {resumed[0]}, step {step} has the loss {loss} instead of {self.losses[step]}"
+                )
+        if status == 0:
+            self._has_ended = True
+            self.tally["trainings"] += 1
+            self._check_end()
+        elif status is not None:
+            raise ViolatedGuaranteeError(f"a life that was not killed has ended with status {status}")
+
+    def _check_end(self) -> None:
+        deadline = self._end_of_patience()
+        while agents_of(self._job()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        run = self.folder / "bitsnap"
+        with bitsnap.Store(run, read_only=True) as store:
+            store.verify()
+            # Lightning forgets checkpoints before which it was killed; those of an agent go before its next save.
+            kept = [
+                *run.parent.glob("*.ckpt"),
+                *run.parent.glob("*/bitsnap.json"),
+                *run.parent.glob("*/*/bitsnap.json"),
+            ]
+            kept.remove(run / "bitsnap.json")  # the record of the run itself
+            if len(store.steps()) > max(len(kept), 1) + self.has_agent:
+                raise ViolatedGuaranteeError(f"steps in {run}: {store.steps()}, kept: {sorted(map(str, kept))}")
+        left = [path for path in self.folder.rglob("*") if is_temporary(path.name)]
+        if left:
+            raise ViolatedGuaranteeError(f"temporary files are left: {left}")
+        shutil.rmtree(self.folder)
+
+    def _job(self) -> str:
+        return default_job(os.fsencode(self.folder / "bitsnap"))
+
+    def _kill_agents(self) -> int:
+        agents = agents_of(self._job())
+        for each in agents:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        return len(agents)
+
+    def _kill(self, process: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+    def _wait(self, process: int, deadline: float) -> int | None:
+        """The exit status; None if the process runs on."""
+        while True:
+            found, status = os.waitpid(process, os.WNOHANG)
+            if found:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.005)
+
+    def _end_of_patience(self) -> float:
+        return time.monotonic() + PATIENCE
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=60, help="of each kind")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=[*KINDS])
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import torch._dynamo  # noqa: F401  which the first optimizer of a process imports, in seconds
+
+    for kind in options.kinds:
+        framework = kind.split()[0]
+        with contextlib.suppress(KeyError):
+            __import__(f"python.{MODULES[framework]}")
+        if framework == "deepspeed":
+            __import__("bitsnap.deepspeed")
+        gc.freeze()  # a collection in a fork would copy all of this process
+        root = Path(tempfile.mkdtemp(prefix=f"adapter-kills-{kind.replace(' ', '-')}-"))
+        began = time.monotonic()
+        try:
+            lives = Lives(root, kind, options.seed)
+            lives.run(options.kills)
+        except ViolatedGuaranteeError as error:
+            sys.exit(f"{kind}: {error}\nkept: {root}")
+        shutil.rmtree(root)
+        print(f"{kind}: {dict(lives.tally)}, {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
