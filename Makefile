@@ -54,7 +54,7 @@ test: debian-test-packages $(build_stamp) ## The C++ tests and those of the Pyth
 	@$(MAKE) --no-print-directory --jobs 2 build test-packages
 	@scripts/run_tests.sh test
 
-check: debian-packages build test-packages ## The deeper checks: sanitizers, fuzzing, aarch64, the wheel, linters
+check: debian-packages build test-packages ## The deeper checks: slow tests, sanitizers, fuzzing, aarch64, the wheel, linters
 	@scripts/run_tests.sh check
 	@$(MAKE) --no-print-directory check-wheel lint
 

@@ -37,6 +37,7 @@ def sample_of(dtype: str) -> Sample:
     return Sample("weight" if dtype != "F32" else "master", dtype, bits.view(np.uint8), base.view(np.uint8))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

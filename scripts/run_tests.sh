@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# run_tests.sh test     the optimised C++ tests and those of the Python package: `make test`
-# run_tests.sh check    sanitizers, fuzz targets and emulated kernels: a part of `make check`
+# run_tests.sh test     the optimised C++ tests with a sample of the crash tests, and the tests of the Python package that
+#                       are not marked `slow`: `make test`
+# run_tests.sh check    all crash tests, the slow tests, sanitizers, fuzz targets and emulated kernels: a part of `make check`
 # run_tests.sh quick    the optimised C++ tests only, with a sample of the crash tests
-# run_tests.sh STAGE...          stages by name: dev pytest asan fuzz tsan aarch64
+# run_tests.sh STAGE...          stages by name: dev pytest crash slow asan fuzz tsan aarch64
 # run_tests.sh build STAGE...    what these stages run, without running it
 # The first failing stage ends the run. Each fuzz target runs FUZZ_SECONDS (5) besides its corpus.
 set -euo pipefail
@@ -20,7 +21,7 @@ configure_and_build() {  # PRESET [cmake --build arguments]
 }
 
 # Sets TMPDIR to a folder in memory for a stage that looks for mistakes in the code and not in the use of the disk: some
-# tests wait longer for the disk than they compute. The stages `dev` and `pytest` keep their files on the disk.
+# tests wait longer for the disk than they compute. The other stages keep their files on the disk.
 keep_files_in_memory() {
   local free_kb
   free_kb=$(df --output=avail /dev/shm 2>/dev/null | tail -n 1) || return 0
@@ -38,9 +39,13 @@ run_ctest() {  # PRESET [ctest arguments]
   ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --parallel "$workers" "$@"
 }
 
-# Optimised, with the layering check and a program that uses the installed library.
+# Optimised, with the layering check, a program that uses the installed library, and a sample of the crash tests.
 build_dev() { configure_and_build dev; }
-stage_dev() { run_ctest dev; }
+stage_dev() { BITSNAP_QUICK_TESTS=1 run_ctest dev; }
+
+# Every crash test.
+build_crash() { build_dev; }
+stage_crash() { run_ctest dev --tests-regex '^store_test'; }
 
 # The same tests with AddressSanitizer and UndefinedBehaviorSanitizer, and every fuzz target on its corpus.
 build_asan() { configure_and_build asan; }
@@ -93,18 +98,21 @@ stage_aarch64() {
 }
 
 # The tests of a file share fixtures, so they run in one worker. tests/conftest.py orders the files.
-build_pytest() { :; }  # `make test` builds the package first
-stage_pytest() {
+run_pytest() {
   .venv/bin/python -m pytest --quiet --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
 }
+build_pytest() { :; }  # the Makefile builds the package first
+stage_pytest() { run_pytest -m 'not slow'; }
+build_slow() { :; }
+stage_slow() { run_pytest -m slow; }
 
 case "${1:-test}" in
   test) stages=(dev pytest) ;;
-  check) stages=(asan fuzz tsan aarch64) ;;
+  check) stages=(crash slow asan fuzz tsan aarch64) ;;
   quick)
     mkdir -p build
     configure_and_build dev
-    BITSNAP_QUICK_TESTS=1 run_ctest dev --label-exclude 'install|slow'
+    BITSNAP_QUICK_TESTS=1 run_ctest dev --label-exclude install
     exit 0
     ;;
   build)

@@ -164,6 +164,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("demonstrations") / "out"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", STORAGES)
 def test_the_demonstration_succeeds(
     out: Path, storage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -177,6 +178,7 @@ def test_the_demonstration_succeeds(
     (out / "earlier").touch()
 
 
+@pytest.mark.slow
 def test_the_demonstration_fails_when_one_bit_of_a_checkpoint_differs(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,6 +216,7 @@ def test_the_demonstration_refuses_a_folder_with_other_files(tmp_path: Path, mon
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.slow
 def test_the_error_of_a_failed_child_has_its_last_lines(tmp_path: Path) -> None:
     arguments = ["--out", str(tmp_path / "run"), "--size", "tiny", "--storage", "torch", "--every", "2", "--resume"]
     with Child(arguments, tmp_path / "log.txt") as child:
@@ -222,6 +225,7 @@ def test_the_error_of_a_failed_child_has_its_last_lines(tmp_path: Path) -> None:
             child.finish()
 
 
+@pytest.mark.slow
 def test_a_killed_child_does_not_finish(tmp_path: Path) -> None:
     arguments = ["--out", str(tmp_path / "run"), "--size", "tiny", "--storage", "torch", "--steps", "1000"]
     with Child(arguments, tmp_path / "log.txt") as child:

@@ -12,8 +12,6 @@ import bitsnap
 from python.forked_calls import Calls
 from python.training_folders import after, names
 
-pytestmark = pytest.mark.slow
-
 TRAININGS = "python.accelerate_trainings"  # for the fixtures `call` and `stock`
 
 
@@ -46,6 +44,7 @@ def test_a_killed_training_resumes_whole(
     assert state["objects"][1] == {"step": 8}
 
 
+@pytest.mark.slow
 def test_accelerate_resumes_from_an_export_bit_for_bit(
     call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -72,6 +71,7 @@ def test_accelerate_resumes_from_an_export_bit_for_bit(
         assert resumed["losses"]["5"] == stock[1]["losses"]["5"]
 
 
+@pytest.mark.slow
 def test_two_processes_resume_with_their_own_random_generators(call: Calls, tmp_path: Path) -> None:
     ours = {"folder": str(tmp_path / "out"), "options": {}, "bf16": False}
     whole = call("train_on_ranks", meeting=str(tmp_path / "a"), **ours)

@@ -170,6 +170,7 @@ os._exit(0)  # gloo's threads may still run when the interpreter ends, which the
 """
 
 
+@pytest.mark.slow
 def test_boxes_of_ranks_are_put_together(tmp_path: Path, start: Start) -> None:
     for process in [start(RANKS, rank, tmp_path) for rank in range(3)]:
         finish_script(process)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import bitsnap
 from python.processes import run_script
 
@@ -183,6 +185,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_ranks_save_and_load_in_any_layout(tmp_path: Path) -> None:
     assert "all held" in run_script(RANKS, tmp_path / "run", timeout=240)
     with bitsnap.Store(tmp_path / "run-layouts", read_only=True) as store:

@@ -218,6 +218,7 @@ def merge(rank: int, folder: Path) -> None:
     assert_same(bitsnap.deepspeed.get_fp32_state_dict_from_zero_checkpoint(folder / "ours"), dict(expected))
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_with_equal_losses(saved: Any, pool: Ranks, tmp_path: Path) -> None:
     stage, folder, losses = saved
     expected = [(Path("data"), each) for each in losses]

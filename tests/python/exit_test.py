@@ -46,6 +46,7 @@ WORKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS)
 def test_a_daemon_thread_in_a_call_does_not_disturb_the_end_of_the_process(
     tmp_path: Path, start: Start, work: str
@@ -57,6 +58,7 @@ def test_a_daemon_thread_in_a_call_does_not_disturb_the_end_of_the_process(
         assert (process.returncode, errors) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["save(next(numbers), state)", "wait()", "restore()", "steps()"])
 def test_a_daemon_thread_in_a_call_of_a_checkpointer_does_not_disturb_the_end(
     jobs: Jobs, start: Start, call: str
@@ -88,6 +90,7 @@ threading.Thread(target=lambda: (store, time.sleep(600)), daemon=True).start()
     assert process.communicate(timeout=60) == ("", "")
 
 
+@pytest.mark.slow
 def test_a_process_that_drops_its_objects_leaks_none(tmp_path: Path, start: Start) -> None:
     script = """
 import sys

@@ -18,6 +18,7 @@ from python.same_bits import assert_same
 from second_reader.bsnap_builder import Parts, build
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

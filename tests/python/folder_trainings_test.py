@@ -128,6 +128,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_distributed_checkpoints_come_back(tmp_path: Path, start: Start) -> None:
     for process in [start(DCP, rank, tmp_path) for rank in range(2)]:
         finish_script(process)

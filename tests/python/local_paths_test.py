@@ -58,6 +58,7 @@ def test_the_report_refuses_urls(tmp_path: Path) -> None:
     assert len(assert_all_refuse(tmp_path, "bitsnap.report.report_command")) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", [*FRAMEWORKS, "megatron"])
 def test_functions_for_a_framework_refuse_urls(framework: str, tmp_path: Path) -> None:
     pytest.importorskip("megatron.core" if framework == "megatron" else framework)

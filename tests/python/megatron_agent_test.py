@@ -42,6 +42,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_all_ranks_are_killed_and_continue_with_equal_losses(results: dict[str, list[Any]]) -> None:
     assert results["nothing"] == [[-1] * 4]
     assert results["end of begin"] == [KILLED]
@@ -52,10 +53,12 @@ def test_all_ranks_are_killed_and_continue_with_equal_losses(results: dict[str, 
     assert len(losses[0][0]) == 2
 
 
+@pytest.mark.slow
 def test_asynchronous_saves_go_through_the_queue_of_megatron(results: dict[str, list[Any]]) -> None:
     assert results["finalized"] == [[2] * 4, [3] * 4]
 
 
+@pytest.mark.slow
 def test_an_iteration_that_a_rank_lacks_is_not_the_latest(results: dict[str, list[Any]]) -> None:
     assert results["newer"] == [[5] * 4]
     assert results["end of go_on"] == [KILLED]
@@ -63,6 +66,7 @@ def test_an_iteration_that_a_rank_lacks_is_not_the_latest(results: dict[str, lis
     assert results["done"] == [[5] * 4]
 
 
+@pytest.mark.slow
 def test_the_agent_commits_global_saves_of_which_the_last_complete_one_loads(results: dict[str, list[Any]]) -> None:
     assert results["early"] == [[False] * 4] * 2
     assert results["third"] == [[False] * 4]
@@ -70,6 +74,7 @@ def test_the_agent_commits_global_saves_of_which_the_last_complete_one_loads(res
     assert results["steps"] == [[[2, 5, 6]] * 4]
 
 
+@pytest.mark.slow
 def test_a_value_that_a_rank_cannot_store_is_named_on_all(results: dict[str, list[Any]]) -> None:
     (texts,) = results["refused"]
     assert all("'value'" in text and "Unknown" in text for text in texts)

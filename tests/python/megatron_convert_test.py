@@ -37,6 +37,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     return path, found
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("origin", ["run", "again", "back"])
@@ -47,6 +48,7 @@ def test_what_was_converted_loads_as_what_stock_saved(
     assert converted[1][f"values {kind} {origin}"]
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_directory_keeps_its_iterations_in_one_run_and_its_tracker(
@@ -59,6 +61,7 @@ def test_a_directory_keeps_its_iterations_in_one_run_and_its_tracker(
     assert second < 0.65 * first
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tensors_and_parts_in_folders_are_the_same_after_there_and_back(
@@ -78,6 +81,7 @@ def test_the_tensors_and_parts_in_folders_are_the_same_after_there_and_back(
             assert torch.equal(*same_bits)
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize("kind", KINDS)
 def test_ingest_gives_the_folders_of_torch_dist_back_byte_for_byte(

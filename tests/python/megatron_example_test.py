@@ -23,6 +23,7 @@ def torchrun(processes: int, *arguments: object) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is None, reason="megatron-core is not installed")
 def test_it_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"

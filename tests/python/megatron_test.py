@@ -45,6 +45,7 @@ def facts_of_experts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
     return found_by("main_experts", tmp_path_factory.mktemp("experts"))
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize(
     "layout", ["2 1 dp_reshardable", "2 1 fully_reshardable", "1 2 fully_reshardable", "1 1 fully_reshardable",
@@ -55,6 +56,7 @@ def test_every_layout_loads_what_stock_loads(facts: dict[str, Any], layout: str)
     assert facts[f"losses {layout}"]
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize("kind", ["dp_reshardable", "fully_reshardable"])
 def test_a_resumed_training_goes_on_as_if_it_had_not_stopped(facts: dict[str, Any], kind: str) -> None:
@@ -62,11 +64,13 @@ def test_a_resumed_training_goes_on_as_if_it_had_not_stopped(facts: dict[str, An
     assert facts[f"resumed losses {kind}"]
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_resharding_there_and_back_keeps_all_bits(facts: dict[str, Any]) -> None:
     assert facts["there and back"]
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize("kind", ["dp_reshardable", "fully_reshardable"])
 @pytest.mark.parametrize("way", ["plain", "parallel"])
@@ -79,12 +83,14 @@ def test_weights_lie_beside_their_masters_and_moments(facts: dict[str, Any], way
     assert all(shards[role] == shards["master"] for role in ("weight", "exp_avg", "exp_avg_sq"))
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize("kind", ["dp_reshardable", "fully_reshardable"])
 def test_all_ranks_know_the_numbers_of_adam_for_bounded_loss(facts: dict[str, Any], kind: str) -> None:
     assert [codecs["exp_avg"] for codecs in facts[f"codecs bounded {kind}"]] == [["scaled_by"]] * 2
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize("layout", ["one stage", "two stages"])
 @pytest.mark.parametrize("kind", ["dp_reshardable", "fully_reshardable"])
@@ -98,34 +104,40 @@ def test_experts_tied_embeddings_and_uneven_stages_load_what_stock_loads(
     assert all(facts_of_experts[f"experts {layout} to {target} {kind}"] for target in targets)
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_a_folder_holds_references_only(facts: dict[str, Any]) -> None:
     assert facts["files"] == ["bitsnap.json", "metadata.json"]
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_deleted_folders_lead_to_prune(facts: dict[str, Any]) -> None:
     assert facts["steps"] == [1, 3, 4]
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_padding_of_buffers_is_stored_as_zeros(facts: dict[str, Any]) -> None:
     assert facts["noise"] == 0
     assert facts["unchanged"] < 0.05
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_roles_follow_from_the_keys(facts: dict[str, Any]) -> None:
     roles = {"model": "weight", "param": "master", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
     assert facts["roles"] == roles
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_an_older_iteration_begins_another_run_and_moved_folders_load(facts: dict[str, Any]) -> None:
     assert facts["moved"][:2] == ["bitsnap", "bitsnap-2"]
     assert all(facts[f"moved {iteration}"] for iteration in (1, 2, 3))
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize("strategy", ["plain", "wrapped"])
 def test_values_keep_their_types_and_ranks(facts: dict[str, Any], strategy: str) -> None:
@@ -135,6 +147,7 @@ def test_values_keep_their_types_and_ranks(facts: dict[str, Any], strategy: str)
     assert facts["narrow"]
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_tensors_are_listed_and_loaded_whole_or_larger(facts: dict[str, Any]) -> None:
     assert facts["metadata"] == {"w": [8, 3], "r": [4]}
@@ -142,6 +155,7 @@ def test_tensors_are_listed_and_loaded_whole_or_larger(facts: dict[str, Any]) ->
     assert facts["grown"] == [[0, 0, 1], [1, 2, 2], [3, 3, 0], [0, 0, 0]]
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_errors_name_the_tensor_or_value_on_all_ranks(facts: dict[str, Any]) -> None:
     assert all(facts[f"error {key}"].startswith("CheckpointException") for key in ("missing", "w"))  # as torch_dist's
@@ -150,6 +164,7 @@ def test_errors_name_the_tensor_or_value_on_all_ranks(facts: dict[str, Any]) -> 
     assert all("rng_state/shard_1_4'][0] is of type object" in error for error in facts["refused"])
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_asynchronous_saves_hold_the_state_of_their_iteration(facts: dict[str, Any]) -> None:
     for iteration in (1, 2):
@@ -157,6 +172,7 @@ def test_asynchronous_saves_hold_the_state_of_their_iteration(facts: dict[str, A
         assert facts[f"async {iteration}"]
 
 
+@pytest.mark.slow
 @needs_megatron
 @pytest.mark.parametrize("phase", ["writing", "written", "committed", "referred"])
 def test_a_killed_save_leaves_the_last_iteration_and_nothing_else(facts: dict[str, Any], phase: str) -> None:
@@ -167,6 +183,7 @@ def test_a_killed_save_leaves_the_last_iteration_and_nothing_else(facts: dict[st
     assert facts[f"left {phase}"] == ["bitsnap", "iter_0000001", "iter_0000002", "iter_0000003"]
 
 
+@pytest.mark.slow
 @needs_megatron
 def test_the_module_runs_a_script_with_its_arguments_after_install(tmp_path: Path) -> None:
     script = tmp_path / "pretrain.py"

@@ -102,6 +102,7 @@ def _run(group: Path, store: Path, job: str, first: int, last: int, options: str
     return process.returncode, out + error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "options", "slots"),
     [

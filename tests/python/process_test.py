@@ -59,6 +59,7 @@ print(peak.growth)
     assert loaded < 60 * MIB
 
 
+@pytest.mark.slow
 def test_views_are_not_copied_either(tmp_path: Path) -> None:
     script = (
         PEAK
@@ -75,6 +76,7 @@ assert all(torch.equal(loaded[name].view(torch.int16), state[name].view(torch.in
     assert int(run_script(script, tmp_path / "a.bsnap")) < 60 * MIB
 
 
+@pytest.mark.slow
 def test_what_has_to_be_computed_is_computed_one_after_another(tmp_path: Path) -> None:
     script = (
         PEAK

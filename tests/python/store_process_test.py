@@ -66,6 +66,7 @@ def test_a_store_is_written_by_one_process_at_a_time(tmp_path: Path, start: Star
         holder.wait(60)
 
 
+@pytest.mark.slow
 def test_those_that_wait_get_their_turn(tmp_path: Path, start: Start) -> None:
     script = (
         STORE_IMPORTS
@@ -101,6 +102,7 @@ except KeyboardInterrupt:
         assert run_script(script, tmp_path / "run") == "True\n"
 
 
+@pytest.mark.slow
 def test_readers_see_whole_checkpoints_while_another_process_saves_and_prunes(tmp_path: Path, start: Start) -> None:
     reader = (
         STORE_IMPORTS
@@ -155,6 +157,7 @@ def folder_in_memory(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.slow
 def test_readers_see_no_damage_while_another_process_saves_the_same_steps_again(
     folder_in_memory: Path, start: Start
 ) -> None:
@@ -218,6 +221,7 @@ print(opened if loads > 0 else 0)
     assert rounds > 20, (opened, rounds)
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_what_it_had_saved(tmp_path: Path, start: Start) -> None:
     chance = random.Random(5)
     acknowledged = 0

@@ -74,6 +74,7 @@ def outcome(call, store):
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("interrupted", ["save", "save_shard", "add_folder", "prune", "remove"])
 def test_a_progress_callback_cannot_wait_for_its_own_store(tmp_path: Path, interrupted: str, threads: int) -> None:
@@ -140,6 +141,7 @@ store.verify()
     assert run_script(script, tmp_path / "run", timeout=110).splitlines() == ["[] {}"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_wait_for_another_thread(tmp_path: Path) -> None:
     script = (
         STORE_IMPORTS
@@ -184,6 +186,7 @@ print(shared.commit(1, 1, "a").checkpoint.step)
     assert run_script(script, tmp_path / "run", timeout=60).splitlines() == ["interrupted", "1"]
 
 
+@pytest.mark.slow
 def test_a_signal_handler_may_save_at_any_point_of_the_python_code_of_a_save(tmp_path: Path) -> None:
     script = (
         STORE_IMPORTS
@@ -248,6 +251,7 @@ checkpointer.close()
     assert printed.splitlines() == ["True", "and wait() raises it"]
 
 
+@pytest.mark.slow
 def test_on_progress_may_wait_save_and_close(jobs: Jobs) -> None:
     script = (
         STORE_IMPORTS

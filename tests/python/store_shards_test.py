@@ -37,6 +37,7 @@ with bitsnap.Store(path, shared=True, timeout=60, settings=bitsnap.Settings(max_
 )
 
 
+@pytest.mark.slow
 def test_several_processes_save_a_checkpoint_together(tmp_path: Path, start: Start) -> None:
     bitsnap.Store(tmp_path / "run", shared=True).close()
     ranks, steps = 3, 6

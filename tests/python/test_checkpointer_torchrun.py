@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import bitsnap
 from python.checkpointer_jobs import Jobs
 
@@ -101,6 +103,7 @@ def train(folder: Path, path: Path, job: str) -> list[list[dict[str, Any]]]:
     return [[json.loads(line) for line in (folder / str(rank)).read_text().splitlines()] for rank in range(RANKS)]
 
 
+@pytest.mark.slow
 def test_torchrun_restarts_a_training_with_a_killed_rank_and_it_goes_on_bit_for_bit(jobs: Jobs, tmp_path: Path) -> None:
     for notes in train(tmp_path / "training", jobs.path, jobs.job):
         losses = notes[0]["undisturbed"]

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import bitsnap
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "torch" / "train.py"
@@ -20,6 +22,7 @@ def torchrun(processes: int, *arguments: object) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_it_goes_on_in_other_processes(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = torchrun(2, run, "--parallel", "ddp", "--steps", 4, "--every", 2)

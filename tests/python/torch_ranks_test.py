@@ -363,6 +363,7 @@ def arrive(place: Path, rank: int) -> None:
     store.wait([f"rank-{each}" for each in range(4)])
 
 
+@pytest.mark.slow
 def test_any_division_is_restored_by_any_other(tmp_path: Path) -> None:
     job = f"test-{secrets.token_hex(4)}"
     importlib.import_module("torch._dynamo")  # once, and not in each process with its first optimizer

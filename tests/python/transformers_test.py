@@ -14,8 +14,6 @@ import bitsnap
 from python.forked_calls import Calls
 from python.training_folders import after, names
 
-pytestmark = pytest.mark.slow
-
 TRAININGS = "python.transformers_trainings"  # for the fixtures `call` and `stock`
 
 BEST = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "load_best_model_at_end": True}
@@ -35,6 +33,7 @@ def steps(folder: Path) -> list[int]:
         return store.steps()
 
 
+@pytest.mark.slow
 def test_a_trainer_without_bitsnap_does_not_start_the_optimizer_anew(call: Calls, tmp_path: Path) -> None:
     call("train", folder=str(tmp_path), options={}, last=2)
     error = call("error_without_bitsnap", folder=str(tmp_path))
@@ -72,6 +71,7 @@ def test_a_killed_training_resumes_from_the_last_complete_checkpoint(
     assert state["files"]["scheduler.pt"]["last_epoch"] == 4
 
 
+@pytest.mark.slow
 def test_transformers_resumes_from_an_export_bit_for_bit(
     call: Calls, stock: tuple[Path, dict[str, Any]], killed: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -83,6 +83,7 @@ def test_transformers_resumes_from_an_export_bit_for_bit(
     assert call.status("export", checkpoint=str(killed[0] / "checkpoint-4"), folder=str(tmp_path / "plain"))[0] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["untied", "mixed"])
 def test_exported_weights_have_the_names_dtypes_and_bits_of_the_checkpoint(
     call: Calls, tmp_path: Path, kind: str
@@ -90,6 +91,7 @@ def test_exported_weights_have_the_names_dtypes_and_bits_of_the_checkpoint(
     assert call("export_of_unusual_model", folder=str(tmp_path), kind=kind)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_transformers_and_an_earlier_one_of_ours_are_resumed(
     call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -104,6 +106,7 @@ def test_a_checkpoint_of_transformers_and_an_earlier_one_of_ours_are_resumed(
         assert store.steps() == [6, 9]
 
 
+@pytest.mark.slow
 def test_rotation_and_the_best_model(call: Calls, tmp_path: Path) -> None:
     arguments = {**BEST, "save_total_limit": 1}
     expected = call("train", folder=str(tmp_path / "stock"), **arguments)
@@ -115,12 +118,14 @@ def test_rotation_and_the_best_model(call: Calls, tmp_path: Path) -> None:
     assert steps(tmp_path / "out") == [4]
 
 
+@pytest.mark.slow
 def test_the_last_committed_checkpoint_stays_beside_the_best_and_one_that_is_not_committed_yet(
     call: Calls, tmp_path: Path
 ) -> None:
     assert call("rotate_while_uncommitted", folder=str(tmp_path)) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
 
 
+@pytest.mark.slow
 def test_save_only_model(call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     options = {"weights": False}
@@ -132,6 +137,7 @@ def test_save_only_model(call: Calls, stock: tuple[Path, dict[str, Any]], tmp_pa
     assert not (tmp_path / "plain" / "optimizer.pt").exists()
 
 
+@pytest.mark.slow
 def test_an_agent_commits_what_a_killed_training_has_saved(
     call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -153,6 +159,7 @@ def test_an_agent_commits_what_a_killed_training_has_saved(
         assert store.labels() == {"checkpoint-8": 8}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(version("transformers") < "5", reason="Transformers 4 does not have enable_jit_checkpoint")
 @pytest.mark.parametrize("through_agent", [False, True])
 def test_sigterm_saves_and_ends_the_training(
@@ -172,6 +179,7 @@ def test_sigterm_saves_and_ends_the_training(
     assert resumed["warnings"] == []
 
 
+@pytest.mark.slow
 def test_two_processes_resume_with_their_own_random_generators(call: Calls, tmp_path: Path) -> None:
     ours = {"folder": str(tmp_path / "out"), "options": {}}
     folder = tmp_path / "out" / "checkpoint-4"
