@@ -3,12 +3,10 @@ states of optimizers have the names of the model, without those of wrappers."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
@@ -26,8 +24,8 @@ from bitsnap._overlay import overlaid, tensors_in
 from bitsnap._parts import Part, part_of
 from bitsnap._places import Path, place_of
 from bitsnap._random_states import random_state, set_random_state
-from bitsnap._training_optimizers import OptimizerState, empty_slot, state_of, take_state, without_step_hooks
-from bitsnap._training_presence import Given, compared, given_in
+from bitsnap._training_optimizers import OptimizerState, empty_slot, make_state, state_of, take_state
+from bitsnap._training_presence import Given, compared, compared_groups, given_in
 from bitsnap._training_tensors import EXTRA, name_of, parameter_of
 from bitsnap._wrapped_models import WRAPPERS, groups_of_replicas, without_wrappers
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
@@ -266,26 +264,7 @@ class Training:
             ]
             if not lacking:
                 continue
-            # torch makes the states of optimizers that have none, if there are no gradients.
-            present, optimizer.state = optimizer.state, defaultdict(dict)
-            gradients = [parameter.grad for parameter in parameters]
-            for parameter in parameters:
-                parameter.grad = None
-            try:
-                with without_step_hooks(optimizer):
-                    get_optimizer_state_dict(self._model, optimizer)
-            except (TypeError, RuntimeError) as error:
-                raise UnsupportedError(
-                    f"optimizer: {type(optimizer).__name__} makes no state for its parameters before its first step: "
-                    f"{error}"
-                ) from error
-            finally:
-                made, optimizer.state = optimizer.state, present
-                for parameter, gradient in zip(parameters, gradients, strict=True):
-                    parameter.grad = gradient
-            for parameter in parameters:
-                if parameter not in present and parameter in made:
-                    present[parameter] = made[parameter]
+            make_state(self._model, optimizer)
 
     def forget_state(self, names: Iterable[str]) -> None:
         """Leaves out the optimizer states of parameters: they had none when the checkpoint was saved."""
@@ -354,7 +333,9 @@ class Training:
         new: set[str] = set()
         left: set[str] = set()
         if "optimizer" not in self._one_sided:
-            new, left = self._check_groups(values["optimizer"]["param_groups"])
+            own = [list(names) for names in self._group_names()]
+            found = [list(group["params"]) for group in values["optimizer"]["param_groups"]]
+            new, left = compared_groups(own, found, self.frozen())
             kinds = [type(each).__name__ for each in self._optimizers]
             if kinds != training["optimizer"]:
                 raise InvalidArgumentError(f"the optimizers are {kinds}, the checkpoint is of {training['optimizer']}")
@@ -362,30 +343,10 @@ class Training:
             raise InvalidArgumentError(
                 f"there are {len(self._schedulers)} schedulers, saved {len(training['scheduler'])}"
             )
-        found = training.get("extra", {}).keys() | {place[2] for place in places if _is_extra(place)}
-        if self._extra is not None and "extra" not in self._one_sided and self._extra.keys() != found:
-            raise InvalidArgumentError(f"extra has {sorted(self._extra)}, the checkpoint {sorted(map(str, found))}")
+        saved = training.get("extra", {}).keys() | {place[2] for place in places if _is_extra(place)}
+        if self._extra is not None and "extra" not in self._one_sided and self._extra.keys() != saved:
+            raise InvalidArgumentError(f"extra has {sorted(self._extra)}, the checkpoint {sorted(map(str, saved))}")
         return new, left
-
-    def _check_groups(self, saved: Sequence[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
-        """Raises InvalidArgumentError unless the optimizers have the same parameters in the same groups, but for those
-        that no optimizer of the checkpoint had, and frozen ones that none has now. Returns both."""
-        groups = [list(names) for names in self._group_names()]
-        found = [list(group["params"]) for group in saved]
-        own, others = ({name for names in each for name in names} for each in (groups, found))
-        new, left = own - others, (others - own) & self.frozen()
-        common = [[name for name in names if name not in new] for names in groups]
-        if common == [[name for name in names if name not in left] for names in found]:
-            return new, left
-        if len(groups) != len(found):
-            raise InvalidArgumentError(f"the optimizers have {len(groups)} groups of parameters, saved {len(found)}")
-        number = next(i for i, (a, b) in enumerate(zip(groups, found, strict=True)) if a != b)
-        differing = [*dict.fromkeys(groups[number]).keys() ^ dict.fromkeys(found[number]).keys()][:4]
-        raise InvalidArgumentError(
-            f"group {number} of the optimizers has other parameters, or in another order, than the checkpoint: "
-            f"{len(groups[number])}, saved {len(found[number])}{', differing in ' if differing else ''}"
-            f"{', '.join(sorted(differing))}"
-        )
 
     def take_states(self, training: Mapping[str, Any], rank: Mapping[str, Any] | None, places: Iterable[Path]) -> None:
         """Takes over the states of schedulers and all else that is neither model nor optimizer.

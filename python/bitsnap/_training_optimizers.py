@@ -4,11 +4,13 @@ rest, which only its load_state_dict() knows."""
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer, optimizer as _torch_optimizer
 
@@ -159,8 +161,36 @@ def empty_slot(group: Mapping[str, Any], parameter: torch.Tensor, slot: str, dty
     return torch.empty(tuple(shape), dtype=kind, device="cpu" if is_on_cpu else parameter.device)
 
 
+def make_state(model: torch.nn.Module, optimizer: Optimizer) -> None:
+    """Gives the parameters of an optimizer that have no state the tensors of one, as a first step would.
+
+    Raises:
+        UnsupportedError: the optimizer cannot take a step without gradients.
+    """
+    # torch makes the states of optimizers that have none, if there are no gradients.
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    present, optimizer.state = optimizer.state, defaultdict(dict)
+    gradients = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        with _without_step_hooks(optimizer):
+            get_optimizer_state_dict(model, optimizer)
+    except (TypeError, RuntimeError) as error:
+        raise UnsupportedError(
+            f"optimizer: {type(optimizer).__name__} makes no state for its parameters before its first step: {error}"
+        ) from error
+    finally:
+        made, optimizer.state = optimizer.state, present
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+    for parameter in parameters:
+        if parameter not in present and parameter in made:
+            present[parameter] = made[parameter]
+
+
 @contextlib.contextmanager
-def without_step_hooks(optimizer: Optimizer) -> Iterator[None]:
+def _without_step_hooks(optimizer: Optimizer) -> Iterator[None]:
     """Steps of the optimizer run no hooks meanwhile, which may change what is outside of it."""
     hooks: tuple[Any, ...] = (
         optimizer._optimizer_step_pre_hooks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from bitsnap.errors import InvalidArgumentError
@@ -54,6 +54,36 @@ def compared(own: Given, saved: Given, optional: Set[str]) -> tuple[set[str], li
             f"call restore(optional=[{name!r}])"
         )
     return one_sided, notes
+
+
+def compared_groups(
+    groups: Sequence[Sequence[str]], found: Sequence[Sequence[str]], frozen: Set[str]
+) -> tuple[set[str], set[str]]:
+    """Compares the groups of parameters of the optimizers with those of a checkpoint, by names.
+
+    Args:
+        frozen: the parameters that the training does not change.
+
+    Returns:
+        the parameters that no optimizer of the checkpoint had, and the frozen ones that none has now.
+
+    Raises:
+        InvalidArgumentError: the groups differ otherwise.
+    """
+    own, others = ({name for names in each for name in names} for each in (groups, found))
+    new, left = own - others, (others - own) & frozen
+    common = [[name for name in names if name not in new] for names in groups]
+    if common == [[name for name in names if name not in left] for names in found]:
+        return new, left
+    if len(groups) != len(found):
+        raise InvalidArgumentError(f"the optimizers have {len(groups)} groups of parameters, saved {len(found)}")
+    number = next(i for i, (a, b) in enumerate(zip(groups, found, strict=True)) if a != b)
+    differing = [*dict.fromkeys(groups[number]).keys() ^ dict.fromkeys(found[number]).keys()][:4]
+    raise InvalidArgumentError(
+        f"group {number} of the optimizers has other parameters, or in another order, than the checkpoint: "
+        f"{len(groups[number])}, saved {len(found[number])}{', differing in ' if differing else ''}"
+        f"{', '.join(sorted(differing))}"
+    )
 
 
 def _difference(name: str, own: Given, saved: Given) -> str:
