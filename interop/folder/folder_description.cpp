@@ -11,6 +11,7 @@
 #include "base/checked.hpp"
 #include "base/try.hpp"
 #include "container/json_text.hpp"
+#include "os/plain_name.hpp"
 
 namespace bitsnap::interop {
 namespace {
@@ -278,18 +279,6 @@ Result<DescribedEntry> read_entry(const Value& value, TensorOrder& order, std::s
   return described;
 }
 
-// Whether every part of the path is a name: no ".." leads out of the folder.
-bool is_inside(std::string_view path) noexcept {
-  if (path.find('\0') != std::string_view::npos) return false;
-  for (;;) {
-    const std::size_t end = std::min(path.find('/'), path.size());
-    const std::string_view name = path.substr(0, end);
-    if (name.empty() || name == "." || name == "..") return false;
-    if (end == path.size()) return true;
-    path.remove_prefix(end + 1);
-  }
-}
-
 Result<void> check_layout(const std::vector<DescribedEntry>& entries) {
   if (entries.empty() || !entries.front().entry.path.empty()) return wrong("the first entry must be the folder itself");
   const EntryKind root = entries.front().entry.kind;
@@ -300,7 +289,7 @@ Result<void> check_layout(const std::vector<DescribedEntry>& entries) {
   for (std::size_t i = 1; i < entries.size(); ++i) {
     const FolderEntry& entry = entries[i].entry;
     const std::string_view path = entry.path;
-    if (!is_inside(path)) return wrong(fmt::format("{} is no path below the folder", container::quote_name(path)));
+    if (!os::is_plain_path(path)) return wrong(fmt::format("{} is no path below the folder", container::quote_name(path)));
     if (path <= entries[i - 1].entry.path) return wrong(fmt::format("{} is out of order", container::quote_name(path)));
     const std::size_t slash = path.rfind('/');
     const auto above = kinds.find(slash == std::string_view::npos ? "" : path.substr(0, slash));

@@ -266,14 +266,18 @@ def free(path: Path) -> Path:
 
 
 def copy_others(source: Path, target: Path) -> None:
-    """Copies all but the reference of a checkpoint's folder. Links stay links; what is no file is left out."""
+    """Copies all but the reference of a checkpoint's folder. Links stay links; what is no file is left out, and so is
+    `target`, which may lie in the folder."""
 
     def others(folder: str, names: list[str]) -> list[str]:
         paths = {name: Path(folder) / name for name in names}
         return [
             name
             for name, path in paths.items()
-            if name == REFERENCE or is_stub(path) or not (path.is_symlink() or path.is_file() or path.is_dir())
+            if name == REFERENCE
+            or is_stub(path)
+            or not (path.is_symlink() or path.is_file() or path.is_dir())
+            or (path.is_dir() and path.samefile(target))
         ]
 
     shutil.copytree(source, target, symlinks=True, ignore=others, dirs_exist_ok=True)

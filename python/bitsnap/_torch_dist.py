@@ -32,6 +32,7 @@ from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, Writ
 from bitsnap._durable_files import write_durably
 from bitsnap._megatron_folders import CONFIG, STOCK_COMMON, STOCK_INDEX
 from bitsnap._pickled_values import Opaque, may_pickle
+from bitsnap._plain_names import plain_path
 from bitsnap._text import parse_json
 from bitsnap.errors import CorruptError, NotFoundError, TruncatedError, UnsupportedError
 
@@ -136,11 +137,9 @@ class TorchDistFolder:
             raise CorruptError(f"{where} has no place in a file")
         if info.transform_descriptors:
             raise UnsupportedError(f"{where} is compressed by DCP: {info.transform_descriptors}")
-        if Path(info.relative_path).is_absolute() or ".." in Path(info.relative_path).parts:
-            raise CorruptError(f"{where} is in {info.relative_path!r}, which is not in the folder")
         if info.offset < 0 or info.length < 0:
             raise CorruptError(f"{where} is at {info.offset} and has {info.length} bytes")
-        path = self._folder / info.relative_path
+        path = self._folder / plain_path(info.relative_path, where)
         try:
             with path.open("rb") as file:
                 if info.offset + info.length > file.seek(0, io.SEEK_END):

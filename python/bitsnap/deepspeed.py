@@ -46,17 +46,21 @@ from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, Exist
 from bitsnap.settings import settings_of
 from bitsnap.store import Store
 
+from deepspeed.runtime import engine as _deepspeed_engine  # isort: skip
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import (  # isort: skip
     CheckpointCommitInfo,
     CheckpointEngine as DeepSpeedCheckpointEngine,
 )
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler  # isort: skip
+from deepspeed.utils import zero_to_fp32 as _zero_to_fp32  # isort: skip
 from deepspeed.utils.tensor_fragment import fragment_address  # isort: skip
 
 # After as many saves, the agent of a single rank is stopped, so that steps of deleted tags can be removed.
 _MOST_UNNEEDED = 8
 # The keys in ZeRO's optimizer states under which the flat fp32 masters are.
 _MASTERS = ("single_partition_of_fp32_groups", "fp32_flat_groups", "fp32_groups_flat_partition")
+# The folder of the tag of ours whose state was loaded last, and the consent of its engine.
+_loaded: list[tuple[Path, Opaque]] = []
 
 
 class _Pending(NamedTuple):
@@ -121,6 +125,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         file = Path(local_path(path))
         if not is_ours(file):
             return torch.load(path, map_location=map_location, weights_only=False)
+        _loaded[:] = [(file.absolute().parent, self._options.opaque)]
         return _mapped(state_of(file, self._options.opaque), map_location)
 
     def is_decoupled(self) -> bool:
@@ -277,14 +282,7 @@ class _Options(NamedTuple):
     memory: MemoryOptions | None
 
     def checkpointer(self, run: Path) -> Checkpointer:
-        return Checkpointer(
-            run,
-            settings=self.settings,
-            agent=self.agent,
-            memory=self.memory,
-            threads=self.threads,
-            timeout=self.timeout,
-        )
+        return Checkpointer(run, **{key: value for key, value in self._asdict().items() if key != "opaque"})
 
 
 def use(
@@ -337,6 +335,7 @@ def use(
         memory=memory,
     )
     engine.checkpoint_engine = ours
+    vars(_deepspeed_engine)["get_fp32_state_dict_from_zero_checkpoint"] = _fp32_weights
     if agent is None:
         return engine
     stock = engine.save_checkpoint
@@ -403,13 +402,20 @@ def get_fp32_state_dict_from_zero_checkpoint(
 
     Args and errors are those of export().
     """
-    from deepspeed.utils import zero_to_fp32
-
     with tempfile.TemporaryDirectory(prefix="bitsnap-zero-") as temporary:
         folder = export(save_dir, temporary, tag, opaque=opaque)
-        found = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(temporary, folder.name)
+        found = _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(temporary, folder.name)
         # Its tensors may be views of the files.
         return {name: tensor.clone() for name, tensor in found.items()}
+
+
+def _fp32_weights(checkpoint_dir: PathLike, tag: str | None = None, **options: Any) -> Any:
+    """What an engine calls with ZeRO 3 and load_optimizer_states=False, without the tag whose states it has loaded."""
+    tags = Path(local_path(checkpoint_dir)).absolute()
+    if tag is None and _loaded and _loaded[0][0].is_relative_to(tags):
+        folder, opaque = _loaded[0]
+        return get_fp32_state_dict_from_zero_checkpoint(tags, str(folder.relative_to(tags)), opaque=opaque)
+    return _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, tag, **options)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

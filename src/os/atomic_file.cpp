@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "os/plain_name.hpp"
 #include "os/random.hpp"
 
 namespace bitsnap::os {
@@ -63,7 +64,7 @@ AtomicFile::AtomicFile(FileSystem& file_system, std::string path, std::string te
 Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string& path, bool overwrite, FileMode mode,
                                       Durability durability) {
   const std::string_view name = file_name(path);
-  if (name.empty() || name == "." || name == "..") {
+  if (!is_plain_name(name)) {
     return fail(ErrorKind::invalid_argument, "create " + path + ": it does not name a file");
   }
   BITSNAP_ASSIGN(const FileInfo target, file_system.stat(path));

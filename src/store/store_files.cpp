@@ -13,6 +13,7 @@
 #include "container/json_text.hpp"
 #include "exec/executor.hpp"
 #include "os/atomic_file.hpp"
+#include "os/plain_name.hpp"
 #include "save/snapshot_writer.hpp"
 #include "store/blob.hpp"
 #include "store/label_record.hpp"
@@ -23,7 +24,7 @@ namespace {
 
 // Like the names of labels, and a file in every directory may have such a name.
 bool is_file_name(std::string_view name) noexcept {
-  return store::is_label(name) && name != "." && name != ".." && name.find_first_of("/\\") == std::string_view::npos;
+  return store::is_label(name) && os::is_plain_name(name) && name.find('\\') == std::string_view::npos;
 }
 
 Error invalid_files(std::string message) {

@@ -95,6 +95,21 @@ def resume(rank: int, stage: int, folder: Path, with_ours: bool = True) -> tuple
     return client["note"], train(engine, range(engine.global_steps + 1, 7))
 
 
+def weights_of(rank: int, stage: int, folder: Path, tag: str) -> dict[str, Any]:
+    """The weights after a tag was loaded without optimizer states, and those that its files give."""
+    import deepspeed
+
+    import bitsnap.deepspeed
+
+    engine = new_engine(stage)
+    use(engine)
+    engine.load_checkpoint(str(folder), tag=tag, load_optimizer_states=False)
+    with deepspeed.zero.GatheredParameters(list(engine.module.parameters())):
+        found = {name: each.detach().float().clone() for name, each in engine.module.named_parameters()}
+    expected = bitsnap.deepspeed.get_fp32_state_dict_from_zero_checkpoint(folder, tag)
+    return {name: torch.equal(found[name], each.bfloat16().float()) for name, each in expected.items()}
+
+
 def save_and_die(rank: int, stage: int, folder: Path) -> None:
     """Loads, trains, and is killed while it saves: before the shards, before the commit, or before the reference."""
     engine = new_engine(stage)
@@ -230,6 +245,14 @@ def test_a_killed_training_goes_on_with_equal_losses(saved: Any, pool: Ranks, tm
         killed.end()
     assert (tmp_path / "ours/latest").read_text() == "global_step4"
     assert pool.run(resume, stage, tmp_path / "ours") == expected
+
+
+def test_weights_are_loaded_without_optimizer_states_also_of_an_earlier_tag(saved: Any, pool: Ranks) -> None:
+    stage, folder, _ = saved
+    for tag in ("global_step2", "global_step4"):
+        for same in pool.run(weights_of, stage, folder / "ours", tag):
+            assert len(same) == 4
+            assert all(same.values()), (tag, same)
 
 
 def test_files_of_a_tag_are_small_and_the_run_is_smaller_than_stock(saved: Any) -> None:

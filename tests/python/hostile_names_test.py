@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,44 @@ import bitsnap.transformers  # noqa: E402
 
 HOSTILE = ["{victim}", "../../victim", "..", "config.json", "model.safetensors", "bitsnap.json", "sitecustomize.py", ""]
 LINEAR = {"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}
+
+
+# Where names that a checkpoint gives become parts of paths: each calls one function for it, of C++ or of Python.
+PLACES = {
+    "interop/folder/folder_description.cpp": "os::is_plain_path",  # the entries of a folder
+    "src/store/store_files.cpp": "os::is_plain_name",  # the files of a checkpoint
+    "src/os/atomic_file.cpp": "is_plain_name",  # what a caller names
+    "python/bitsnap/_deepspeed_files.py": "plain_path",  # the state of a file, and `latest`
+    "python/bitsnap/_folder_saves.py": "plain_name",  # the small files of Transformers and Accelerate
+    "python/bitsnap/_torch_dist.py": "plain_path",  # the files of Megatron's own format
+}
+CHECKS = {"src/os/plain_name.cpp", "python/bitsnap/_plain_names.py"}
+# These follow ".." in a link or a path of the user, within a list of entries or to name a file.
+OTHERS = {
+    "interop/convert/training_state.cpp",
+    "cli/compress_command.cpp",
+    "cli/run_path.cpp",
+    "src/os/file_system_posix.cpp",
+    "src/os/cgroup.cpp",
+}
+
+
+def test_each_name_of_a_checkpoint_goes_through_one_function() -> None:
+    root = Path(__file__).resolve().parents[2]
+    called: dict[str, str] = {}
+    checked = set()
+    for folder in ("src", "interop", "cli", "python"):
+        for path in sorted((root / folder).rglob("*.[cp][py]*")):
+            name = str(path.relative_to(root))
+            if path.suffix not in (".cpp", ".py") or "_test" in path.name or "_fuzz" in path.name:
+                continue
+            text = path.read_text()
+            if re.search(r'(?:[!=]= |, |\()"\.\."', text):
+                checked.add(name)
+            if match := re.search(r"\b((?:os::)?(?:is_)?plain_(?:name|path))\(", text):
+                called[name] = match[1]
+    assert {name: function for name, function in called.items() if name not in CHECKS} == PLACES
+    assert checked == CHECKS | OTHERS
 
 
 def checkpoint(folder: Path, files: dict[str, Any]) -> Path:
@@ -91,6 +130,16 @@ def test_exports_write_through_no_link_of_the_checkpoint(tmp_path: Path, victim:
         assert not missing.exists()
         written = {path.name for path in (tmp_path / f"plain-{number}").iterdir() if not path.is_symlink()}
         assert written >= {*files, "model.safetensors"}
+
+
+def test_exports_into_the_checkpoint_itself_hold_no_copy_of_themselves(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "checkpoint-1", {})
+    (folder / "more").mkdir()
+    for module in (bitsnap.transformers, bitsnap.accelerate):
+        target = folder / "more" / module.__name__
+        module.export(folder, target)
+        assert (target / "model.safetensors").is_file()
+        assert list((target / "more").iterdir()) in ([], [target / "more" / "bitsnap.transformers"])
 
 
 def test_exports_into_a_folder_that_is_not_there_say_so(tmp_path: Path) -> None:

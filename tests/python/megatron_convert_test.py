@@ -223,7 +223,7 @@ def test_damaged_folders_are_errors_that_name_the_tensor(tmp_path: Path) -> None
         (
             lambda it: setattr(it.storage_data[index], "relative_path", "../x"),
             bitsnap.CorruptError,
-            "not in the folder",
+            "name of a file in the checkpoint's folder",
         ),
         (lambda it: setattr(it.storage_data[index], "relative_path", "x"), bitsnap.NotFoundError, "'w': there is no"),
         (lambda it: setattr(it.storage_data[index], "length", 1 << 40), bitsnap.TruncatedError, "'w' ends at"),
