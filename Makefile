@@ -20,6 +20,8 @@ docs_requirements := scripts/requirements-docs.txt $(constraints)
 package_sources := $(shell find CMakeLists.txt pyproject.toml README.md LICENSE include src cmake cli interop python \
 	-type f -not -path '*/__pycache__/*' -not -path '*/.*' -not -name '*_test.*' -not -name '_bitsnap.pyi' 2>/dev/null)
 
+STAGES ?= check  # of scripts/run_tests.sh, for `make check`
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup debian-packages debian-build-packages debian-test-packages demo-packages test-packages build demo test \
@@ -55,7 +57,7 @@ test: debian-test-packages $(build_stamp) ## The C++ tests and those of the Pyth
 	@scripts/run_tests.sh test
 
 check: debian-packages build test-packages ## The deeper checks: slow tests, sanitizers, fuzzing, aarch64, the wheel, linters
-	@scripts/run_tests.sh check
+	@scripts/run_tests.sh $(STAGES)
 	@$(MAKE) --no-print-directory check-wheel lint
 
 quick: debian-test-packages ## The C++ unit tests alone, for the time between two edits

@@ -63,13 +63,17 @@ class KilledRun:
         self.steps = sorted({*self.steps, self.newest})[-attempt.keep :]
 
     def kill(self, attempt: Attempt) -> None:
-        """Kills the command at any moment of its run, or just after."""
+        """Kills the command at any moment of its run, or just after; or when it has committed a checkpoint."""
         command = attempt.arguments[0]
         longest = 1.1 * median(self._seconds[command][-20:])
+        commit = self.path / f"checkpoints/{self.newest:010}/commit.json"
         with subprocess.Popen([executable(), *attempt.arguments, "-q", "-T1"]) as process:
-            # Half of the kills come late: little happens after the commit, and a busy machine hits that seldom.
-            earliest = self._random.choice((0, 0.6 * longest))
-            time.sleep(self._random.uniform(earliest, longest))
+            if command == "add" and self._random.random() < 0.3:
+                # Little happens after the commit, and kills at any moment hit that seldom.
+                while not commit.exists() and process.poll() is None:
+                    time.sleep(0)
+            else:
+                time.sleep(self._random.uniform(0, longest))
             process.kill()
             status = process.wait(60)
         assert status in (OK, -signal.SIGKILL), (attempt, status)
