@@ -43,6 +43,19 @@ def wait_committed(path: PathLike, step: SupportsIndex, timeout: float = 600.0, 
             agent knows that it was committed and removed since. Or the parent directory does not exist.
         InvalidArgumentError, UnsupportedError, CorruptError, IoError: the store cannot be read.
     """
+    _wait(path, step, timeout, job, is_staged=False)
+
+
+def wait_for_staged(path: PathLike, step: int, timeout: float) -> None:
+    """As wait_committed(), for a step that a process has staged already: if no agent works on saves, it is lost.
+
+    Raises:
+        NotFoundError: the agent has ended, or has no save in progress.
+    """
+    _wait(path, step, timeout, None, is_staged=True)
+
+
+def _wait(path: PathLike, step: SupportsIndex, timeout: float, job: str | None, *, is_staged: bool) -> None:
     wanted = number_of(step, "step")
     waits = milliseconds_of(timeout, "timeout") / 1000
     where = absolute_path(path, "path")
@@ -61,8 +74,12 @@ def wait_committed(path: PathLike, step: SupportsIndex, timeout: float = 600.0, 
         for stage, error in ended.items():
             raise _error_of(f"{where}: step {wanted} {'was skipped' if stage == 'skipped' else 'failed'}", error)
         # An agent that works may fail this step next. A save that was just staged is seen by the second look.
-        is_hopeless = steps.newest is not None and steps.newest > wanted and not agent.is_working
+        is_late = steps.newest is not None and steps.newest > wanted
+        is_lost = is_staged and not agent.waits_for_ranks
+        is_hopeless = (is_late or is_lost) and not agent.is_working
         if is_hopeless and was_hopeless:
+            if not is_late:
+                raise NotFoundError(f"{where}: step {wanted} was staged and is lost; {steps}, {agent}")
             raise NotFoundError(
                 f"{where}: step {wanted} is not in the store, which has the later step {steps.newest}: it was removed, "
                 "or was never committed"
@@ -106,11 +123,12 @@ class _Agent:
     def __init__(self, path: Path, job: str) -> None:
         self._path, self._job = path, job
         self.is_working = False  # as far as can be known
+        self.waits_for_ranks = False
         self._note = ""
 
     def ended(self, step: int, seconds: float) -> dict[str, dict[str, Any]]:
         """The saves of a step that have ended, by how they ended: "persisted", "failed" or "skipped"."""
-        self.is_working = False
+        self.is_working = self.waits_for_ranks = False
         try:
             report = agent_status(job=self._job, timeout=seconds)
         except NotFoundError:
@@ -127,6 +145,7 @@ class _Agent:
             return {}
         self.is_working = any(row["queued"] or row["encoding"] or row["writing"] for row in report["ranks"])
         waiting = [row["rank"] for row in report["ranks"] if row["uncommitted"]]
+        self.waits_for_ranks = bool(waiting)
         doing = "works on saves" if self.is_working else f"waits for ranks beside {waiting}" if waiting else "is idle"
         self._note = f"and the agent of job {self._job!r}, process {report['process']}, {doing}"
         # An agent of an earlier version does not list them.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bitsnap._bitsnap import Settings, is_store
-from bitsnap._committed import wait_committed
+from bitsnap._committed import wait_for_staged
 from bitsnap._durable_files import unlink
 from bitsnap._framework_files import digests_of
 from bitsnap._options import PathLike, native_path
@@ -344,7 +344,7 @@ def _waited(run: Path, step: int) -> BitsnapError | None:
     except BitsnapError:  # such as that of a stopped agent, which may go on
         pass
     try:
-        wait_committed(run, step, _LONGEST_WAIT)
+        wait_for_staged(run, step, _LONGEST_WAIT)
     except BitsnapError as error:
         return error
     return None

@@ -15,6 +15,7 @@ import bitsnap
 from bitsnap._folder_saves import FolderOptions, FolderSaves, is_ours
 from bitsnap._path_agents import AgentSaves
 from bitsnap._path_checkpoints import FOLDER_REFERENCE, place_of
+from bitsnap._references import Saved, refer, reference_of
 from python.path_checkpoints_test import labels, state_of, steps, value_at
 from python.processes import finish_script, start_script
 
@@ -114,6 +115,19 @@ def test_a_save_that_was_not_committed_leaves_the_one_before_with_a_warning(tmp_
     assert place_of(tmp_path / "after.ckpt").step == 3
     assert saves.wait()
     assert saves.uncommitted() == 0
+
+
+def test_a_save_that_an_agent_lost_is_missed_while_the_next_agent_is_there(tmp_path: Path, saves: AgentSaves) -> None:
+    saves.save(tmp_path / "a.ckpt", 1, state_of(1))
+    assert saves.wait()
+    saved = reference_of(tmp_path / "a.ckpt")
+    assert bitsnap.agent_status(tmp_path / "bitsnap")["ranks"]
+    refer(tmp_path / "b.ckpt", tmp_path / "bitsnap", saved.run_id, (Saved(2, "lost"),))
+    with pytest.raises(bitsnap.NotFoundError, match=r"step 2 was staged and is lost; the newest .* is 1, .* is idle"):
+        place_of(tmp_path / "b.ckpt")
+    refer(tmp_path / "b.ckpt", tmp_path / "bitsnap", saved.run_id, (Saved(2, "lost"), *saved.saves))
+    with pytest.warns(bitsnap.RestoreWarning, match="step 2 was staged and is lost"):
+        assert place_of(tmp_path / "b.ckpt").step == 1
 
 
 def test_a_path_is_removed_when_a_newer_checkpoint_is_there(tmp_path: Path, saves: AgentSaves) -> None:
