@@ -289,7 +289,8 @@ Result<void> check_layout(const std::vector<DescribedEntry>& entries) {
   for (std::size_t i = 1; i < entries.size(); ++i) {
     const FolderEntry& entry = entries[i].entry;
     const std::string_view path = entry.path;
-    if (!os::is_plain_path(path)) return wrong(fmt::format("{} is no path below the folder", container::quote_name(path)));
+    if (!os::is_plain_path(path))
+      return wrong(fmt::format("{} is no path below the folder", container::quote_name(path)));
     if (path <= entries[i - 1].entry.path) return wrong(fmt::format("{} is out of order", container::quote_name(path)));
     const std::size_t slash = path.rfind('/');
     const auto above = kinds.find(slash == std::string_view::npos ? "" : path.substr(0, slash));
