@@ -1,8 +1,9 @@
 """Saves to paths through agents: one copy to shared memory; the agent of each run compresses and commits it.
 
-The reference of a path is written when the state has been copied, and also names the checkpoint that it led to before,
-until the new one is committed. While an agent lives, only it can write to its run: steps that are replaced or removed
-stay in the run until the agent is stopped, which happens when enough of them have come together, and at the end.
+The reference of a path is written when the state has been copied, and also names the checkpoint that it led to
+before, until the new one is committed. A reference that is removed meanwhile stays until then, and says so. While an
+agent lives, only it can write to its run: steps that are replaced or removed stay in the run until the agent is
+stopped, which happens when enough of them have come together, and at the end.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Any
 
 from bitsnap import _path_checkpoints as paths
 from bitsnap._bitsnap import Settings, is_store
-from bitsnap._durable_files import unlink, write_durably
+from bitsnap._durable_files import unlink
 from bitsnap._engine_saves import Save
 from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
 from bitsnap._options import PathLike, native_path
 from bitsnap._pickled_values import Opaque
-from bitsnap._references import Saved, absolute, may_be_reference, refer
+from bitsnap._references import Saved, absolute, refer
 from bitsnap.agents import stop_agent
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import BitsnapError, BusyError, NotFoundError
@@ -92,7 +93,7 @@ class AgentSaves:
     def remove(self, path: PathLike, run_path: Path | None = None) -> bool:
         """Removes a reference; its step follows later. False if no run of this process has it.
 
-        If what was saved since fails, the reference comes back until a newer checkpoint is committed.
+        The reference stays until a newer checkpoint is committed: a crash may lose those that an agent has.
         """
         run = self._runs.get(paths.run_of(path) if run_path is None else run_path)
         if run is not None:
@@ -117,7 +118,7 @@ class _Run:
         self._path = path
         self._pending: dict[Saved, Save] = {}
         self._newer: list[Save] = []  # than the newest that was committed
-        self._removed: dict[Path, bytes] = {}  # references that were removed while no newer one was committed
+        self._removed: dict[Path, Save] = {}  # references to remove when this save or a later one is committed
         self._newest: list[Saved] = []  # also if it failed: who waits for a step means one save
         self.unneeded = 0
 
@@ -158,20 +159,18 @@ class _Run:
         return len(self._newer)
 
     def remove(self, path: Path) -> None:
-        if self.uncommitted() > 0 and not path.is_symlink() and may_be_reference(path):
-            self._removed[path] = path.read_bytes()
-        unlink(path)
+        if self.uncommitted() > 0 and paths.remove_after(path, self._newest[-1]):
+            self._removed[path] = self._newer[-1]
+        else:
+            unlink(path)
         self.unneeded += 1
 
     def _settle(self) -> None:
-        """Brings back what was removed if all that was saved since has failed, until a newer one is committed."""
-        if self.uncommitted() == 0:
-            for path in self._removed:
-                unlink(path)
-            self._removed.clear()
-        elif all(save.stage in ("failed", "skipped") for save in self._newer):
-            for path, content in self._removed.items():
-                write_durably(path, content)
+        """Removes the references that a newer checkpoint replaces."""
+        self.uncommitted()  # forgets the saves that something committed replaces
+        for path in [path for path, save in self._removed.items() if save not in self._newer]:
+            unlink(path)
+            del self._removed[path]
 
     def leave(self) -> None:
         self._checkpointer._leave()
@@ -186,10 +185,11 @@ class _Run:
 
 
 def tidy(run: Path, timeout: float) -> None:
-    """Stops the agent of a run, which commits what it has, and removes the steps to which no path leads."""
+    """Stops the agent of a run, which commits what it has, and removes the references and steps that are not needed."""
     with contextlib.suppress(NotFoundError):  # no agent
         stop_agent(run, timeout=timeout)
     if is_store(native_path(run)):
         with Store(run, create=False, timeout=timeout) as store:
+            paths.end_removals(store)
             paths.forget(store)
             paths.label(store)

@@ -228,6 +228,28 @@ def remove(path: PathLike, *, timeout: float = 600.0) -> None:
         forget(store, keep_newest=False)
 
 
+def remove_after(path: Path, until: Saved) -> bool:
+    """Notes in a reference that it is to be removed when a save is committed: a crash may lose those of an agent.
+
+    Returns False if the path is a link, or has no readable reference.
+    """
+    found = None if path.is_symlink() else _read(path)
+    if found is not None:
+        refer(path, found.run, found.run_id, found.saves, found.files, until)
+    return found is not None
+
+
+def end_removals(store: Store) -> None:
+    """Removes the references that are to be removed and whose newer checkpoint is committed. The others stay."""
+    for path, found in find_references(store.path.parent, FOLDER_REFERENCE).references.items():
+        if found.run_id != store.run_id or found.until is None:
+            continue
+        if found.until.step in store and _is_of(store, found.until):
+            unlink(path)
+        else:
+            refer(path, found.run, found.run_id, found.saves, found.files)
+
+
 def forget(store: Store, pending: Collection[Saved] = (), *, keep_newest: bool = True) -> None:
     """Removes the steps that were saved to paths and to which no path leads any more.
 
