@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch.utils import _pytree as pytree
@@ -59,8 +60,6 @@ from deepspeed.utils.tensor_fragment import fragment_address  # isort: skip
 _MOST_UNNEEDED = 8
 # The keys in ZeRO's optimizer states under which the flat fp32 masters are.
 _MASTERS = ("single_partition_of_fp32_groups", "fp32_flat_groups", "fp32_groups_flat_partition")
-# The folder of the tag of ours whose state was loaded last, and the consent of its engine.
-_loaded: list[tuple[Path, Opaque]] = []
 
 
 class _Pending(NamedTuple):
@@ -84,6 +83,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         self.name = "bitsnap"
         self._options = _Options(**options)
         self._folder: Path | None = None  # of the tag that is saved
+        self._loaded: Path | None = None  # the folder of the tag that was loaded last
         self._held: dict[str, Any] = {}  # states by their file names in it
         self._info: CheckpointCommitInfo | None = None
         self._pending: _Pending | None = None
@@ -123,10 +123,19 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         """
         self._settle()
         file = Path(local_path(path))
+        self._loaded = file.absolute().parent
         if not is_ours(file):
             return torch.load(path, map_location=map_location, weights_only=False)
-        _loaded[:] = [(file.absolute().parent, self._options.opaque)]
         return _mapped(state_of(file, self._options.opaque), map_location)
+
+    def _fp32_weights(self, checkpoint_dir: PathLike, tag: str | None = None, **options: Any) -> Any:
+        """What an engine calls with ZeRO 3 and load_optimizer_states=False, without the tag that it loads."""
+        tags = Path(local_path(checkpoint_dir)).absolute()
+        assert self._loaded is not None  # the states of the module come first
+        name = str(self._loaded.relative_to(tags)) if tag is None else tag
+        if (tags / name / paths.FOLDER_REFERENCE).is_file():
+            return get_fp32_state_dict_from_zero_checkpoint(tags, name, opaque=self._options.opaque)
+        return _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, name, **options)
 
     def is_decoupled(self) -> bool:
         """Whether an agent commits, while the training goes on."""
@@ -335,18 +344,20 @@ def use(
         memory=memory,
     )
     engine.checkpoint_engine = ours
-    vars(_deepspeed_engine)["get_fp32_state_dict_from_zero_checkpoint"] = _fp32_weights
-    if agent is None:
-        return engine
-    stock = engine.save_checkpoint
+    save, load = engine.save_checkpoint, engine.load_checkpoint
 
-    @wraps(stock)
+    @wraps(save)
     def save_checkpoint(*args: Any, **kwargs: Any) -> Any:
-        result = stock(*args, **kwargs)
+        result = save(*args, **kwargs)
         ours.stage()
         return result
 
-    engine.save_checkpoint = save_checkpoint
+    @wraps(load)
+    def load_checkpoint(*args: Any, **kwargs: Any) -> Any:
+        with patch.object(_deepspeed_engine, "get_fp32_state_dict_from_zero_checkpoint", ours._fp32_weights):
+            return load(*args, **kwargs)
+
+    engine.save_checkpoint, engine.load_checkpoint = save_checkpoint, load_checkpoint
     return engine
 
 
@@ -407,15 +418,6 @@ def get_fp32_state_dict_from_zero_checkpoint(
         found = _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(temporary, folder.name)
         # Its tensors may be views of the files.
         return {name: tensor.clone() for name, tensor in found.items()}
-
-
-def _fp32_weights(checkpoint_dir: PathLike, tag: str | None = None, **options: Any) -> Any:
-    """What an engine calls with ZeRO 3 and load_optimizer_states=False, without the tag whose states it has loaded."""
-    tags = Path(local_path(checkpoint_dir)).absolute()
-    if tag is None and _loaded and _loaded[0][0].is_relative_to(tags):
-        folder, opaque = _loaded[0]
-        return get_fp32_state_dict_from_zero_checkpoint(tags, str(folder.relative_to(tags)), opaque=opaque)
-    return _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, tag, **options)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
