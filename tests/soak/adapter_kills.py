@@ -4,9 +4,9 @@
 
 A training saves after each step, and keeps the newest checkpoint alone. It is killed, or one of its ranks is, or its
 agent; the next life resumes from the newest checkpoint, or from the one before if the newest is not complete. A step
-whose save has returned may never be lost, and each loss must be that of a training that was never interrupted, to the
-last bit. At the end the run has the steps of the checkpoints, and at most one more. For Megatron, see
-soak.megatron_kills.
+whose save has returned may never be lost, except the newest two that a killed agent had not committed, and each loss
+must be that of a training that was never interrupted, to the last bit. At the end the run has the steps of the
+checkpoints, and at most one more. For Megatron, see soak.megatron_kills.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import functools
 import gc
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -34,6 +35,7 @@ import torch
 import bitsnap
 import bitsnap.torch
 from bitsnap._bitsnap import default_job
+from python.forked_calls import on_ranks
 from soak.killed_job import ViolatedGuaranteeError
 from soak.leftovers import agents_of
 
@@ -75,12 +77,13 @@ class Life:
         found = [] if self.folder is None else sorted(self.folder.glob(pattern), key=_number_of)
         return found[-1 - self.skipped] if len(found) > self.skipped else None
 
-    def lost(self, step: int, loss: Any) -> None:
+    def note_loss(self, step: int, loss: Any) -> None:
         self.note("loss", step, float(loss).hex())
 
 
 def _number_of(path: Path) -> int:
-    return int("0" + "".join(filter(str.isdigit, path.stem.rpartition("step")[2] or path.stem)))
+    """Of checkpoint-5, checkpoint_5, step5, step=5.ckpt, and step=5-v1.ckpt."""
+    return int(re.findall(r"\d+", path.stem)[0])
 
 
 def train_transformers(life: Life) -> None:
@@ -91,7 +94,7 @@ def train_transformers(life: Life) -> None:
     class Noting(trainings.Recorder):
         def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
             loss = super().training_step(*arguments, **options)
-            life.lost(self.state.global_step + 1, loss.item())
+            life.note_loss(self.state.global_step + 1, loss.item())
             return loss
 
     class Saved(TrainerCallback):  # type: ignore[misc]
@@ -124,7 +127,7 @@ def train_lightning(life: Life) -> None:
             life.note("resumed", trainer.global_step)
 
         def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
-            life.lost(trainer.global_step, module.losses[trainer.global_step - 1])
+            life.note_loss(trainer.global_step, module.losses[trainer.global_step - 1])
 
     class Plugin(bitsnap.lightning.CheckpointIO):
         def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
@@ -177,7 +180,7 @@ def train_accelerate(life: Life) -> None:
         optimizer.step()
         optimizer.zero_grad()
         progress.step += 1
-        life.lost(progress.step, loss.item())
+        life.note_loss(progress.step, loss.item())
         if life.folder is not None:
             accelerator.save_state()
             life.note("saved", progress.step)
@@ -191,14 +194,14 @@ def train_torch(life: Life) -> None:
     if life.folder is None:
         life.note("resumed", 0)
         for step in range(1, STEPS + 1):
-            life.lost(step, _torch_step(model, optimizer))
+            life.note_loss(step, _torch_step(model, optimizer))
         return
     path = life.folder / "bitsnap"
     with bitsnap.torch.Checkpointer(path, model=model, optimizer=optimizer, keep_last=1, agent=AGENT) as checkpointer:
         start = checkpointer.restore() or 0
         life.note("resumed", start)
         for step in range(start + 1, STEPS + 1):
-            life.lost(step, _torch_step(model, optimizer))
+            life.note_loss(step, _torch_step(model, optimizer))
             saved = checkpointer.save(step)
             assert saved is not None
             if step % 3 == 0:  # the others are in the memory of the agent, which may be killed
@@ -218,30 +221,15 @@ def _torch_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> flo
 
 def train_deepspeed(life: Life, stage: int) -> None:
     """On two ranks, which are forked here."""
-    meeting = f"{life.note.path}-{os.getpid()}"
-    ranks = []
-    for rank in range(2):
-        process = os.fork()
-        if process == 0:
-            status = 1
-            try:
-                torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-                _train_deepspeed_rank(life, stage, rank)
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            os._exit(status)
-        ranks.append(process)
-    for _ in ranks:
-        status = os.waitstatus_to_exitcode(os.wait()[1])
-        if status:
-            os._exit(abs(status))
+    statuses = on_ranks(f"{life.note.path}-{os.getpid()}", lambda: _train_deepspeed_rank(life, stage))
+    assert statuses == [0, 0]
 
 
-def _train_deepspeed_rank(life: Life, stage: int, rank: int) -> None:
+def _train_deepspeed_rank(life: Life, stage: int) -> None:
     import bitsnap.deepspeed
     from python.deepspeed_test import new_engine, train
 
+    rank = torch.distributed.get_rank()
     engine = new_engine(stage)
     if life.folder is not None:
         bitsnap.deepspeed.use(engine, agent=life.agent)
@@ -256,7 +244,7 @@ def _train_deepspeed_rank(life: Life, stage: int, rank: int) -> None:
         step = engine.global_steps + 1
         loss = train(engine, range(step, step + 1))[0]
         if rank == 0:
-            life.lost(step, loss)
+            life.note_loss(step, loss)
         if life.folder is None:
             continue
         engine.save_checkpoint(str(life.folder), tag=f"step{step}", client_state={"step": step})
@@ -264,9 +252,9 @@ def _train_deepspeed_rank(life: Life, stage: int, rank: int) -> None:
         if rank == 0:
             life.note("saved", step)
             latest = life.folder / "latest"  # which an agent writes later
-            newest = Path(latest.read_text()) if latest.exists() else Path()
+            newest_tag = latest.read_text() if latest.exists() else "step0"
             for old in life.folder.glob("step*"):
-                if _number_of(old) < _number_of(newest):
+                if _number_of(old) < _number_of(Path(newest_tag)):
                     shutil.rmtree(old)
         torch.distributed.barrier()
 
