@@ -20,7 +20,8 @@ docs_requirements := scripts/requirements-docs.txt $(constraints)
 package_sources := $(shell find CMakeLists.txt pyproject.toml README.md LICENSE include src cmake cli interop python \
 	-type f -not -path '*/__pycache__/*' -not -path '*/.*' -not -name '*_test.*' -not -name '_bitsnap.pyi' 2>/dev/null)
 
-STAGES ?= check  # of scripts/run_tests.sh, for `make check`
+# What `make check` runs of scripts/run_tests.sh.
+STAGES ?= check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

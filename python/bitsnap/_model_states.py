@@ -49,7 +49,7 @@ def fills_in_place(model: torch.nn.Module, state: Mapping[str, Any]) -> bool:
     when such a state is loaded."""
     if not all(_is_plain(module) for module in model.modules()):
         return False
-    own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    own = _own_tensors(model)
     return all(
         isinstance(value, torch.Tensor) and key in own and memory_of(value) == memory_of(own[key])
         for key, value in state.items()
@@ -131,7 +131,7 @@ def load_back(model: torch.nn.Module, state: Mapping[str, Any], *, verify: bool 
 
 def warn_of_lost_bits(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
     """Warns of parameters and buffers that state_dict() gives with fewer bits than the module has."""
-    own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    own = _own_tensors(model)
     for key, value in state.items():
         held = own.get(key)
         if not (has_plain_memory(held) and has_plain_memory(value)):
@@ -176,13 +176,18 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return memory_of(a) == memory_of(b) or _fingerprint(a) == _fingerprint(b.to(a.device))
 
 
+def _own_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers, by their names."""
+    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+
+
 def _is_expanded(tensor: torch.Tensor) -> bool:
     return any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _fill_expanded(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
     """Fills the expanded tensors of a module, into which torch copies nothing."""
-    for key, own in model.state_dict().items():
+    for key, own in _own_tensors(model).items():
         value = state.get(key)
         if has_plain_memory(own) and _is_expanded(own) and has_plain_memory(value) and value.shape == own.shape:
             once = tuple(slice(0, 1) if step == 0 else slice(None) for step in own.stride())

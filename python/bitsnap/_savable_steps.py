@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import warnings
 from pathlib import Path
 
 from bitsnap._arguments import invalid
 from bitsnap._bitsnap import default_job
 from bitsnap._options import native_path
-from bitsnap.errors import BackgroundSaveWarning, BitsnapError
+from bitsnap.errors import BitsnapError
 from bitsnap.store import Store
 
 
@@ -43,19 +42,9 @@ class SavableSteps:
         """A save has failed: another process may have saved newer steps since."""
         self._has_to_look = True
 
-    def holds_restored(self, step: int) -> bool:
-        """Whether this step has been restored from the run, which has it: a training that had ended was started again.
-
-        Then there is a BackgroundSaveWarning: nothing is saved.
-        """
-        if step != self._restored or self._newest() != step:
-            return False
-        warnings.warn(
-            f"step {step} was restored from {self._path}, and is not saved there a second time",
-            BackgroundSaveWarning,
-            stacklevel=4,
-        )
-        return True
+    def is_saved_again(self, step: int) -> bool:
+        """Whether this step was restored and is in the run: a training that had ended was started again."""
+        return step == self._restored and self._newest() == step
 
     def check(self, step: int) -> None:
         """Raises InvalidArgumentError if the run has this step or a later one, and nothing says that this is known."""

@@ -244,7 +244,9 @@ class Checkpointer:
         begin = time.perf_counter()
         self._saves.copies.wait()
         self._warn_of_failures()
-        if persist and steps.holds_restored(number):
+        if persist and steps.is_saved_again(number):
+            text = f"step {number} was restored from {self.path}, and is not saved there a second time"
+            warnings.warn(text, BackgroundSaveWarning, stacklevel=2)
             return None
         steps.check(due)  # now with what the warnings told
         packed = self._packed(state, roles, masters, metadata, consent)

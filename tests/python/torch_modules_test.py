@@ -67,9 +67,7 @@ class WithMethods(nn.Linear):
         self.derived = self.weight.detach().sum()
 
 
-class WholeModel(nn.Module):
-    """Overrides state_dict() and load_state_dict() themselves, as wrappers of models do."""
-
+class Wrapping(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.inner = nn.Linear(WIDTH, WIDTH)
@@ -77,6 +75,10 @@ class WholeModel(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.inner(x)
         return result
+
+
+class WholeModel(Wrapping):
+    """Overrides state_dict() and load_state_dict() themselves, as wrappers of models do."""
 
     def state_dict(self, *arguments: Any, **options: Any) -> Any:
         return {f"w:{name}": value.detach().double() for name, value in self.inner.state_dict().items()}
@@ -135,22 +137,14 @@ class Shared(nn.Linear):
         return result
 
 
-class Assigning(nn.Module):
+class Assigning(Wrapping):
     """Loads with assign=True, which makes parameters that no optimizer knows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.inner(x)
-        return result
 
     def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
         return super().load_state_dict({key: value.clone() for key, value in state.items()}, strict, True)
 
 
-class Replacing(Assigning):
+class Replacing(Wrapping):
     """Makes other parameters of the state."""
 
     def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
