@@ -32,8 +32,8 @@ Result<ChunkHolder> holder_of(const BaseStream& from, std::uint64_t chunk) {
 }  // namespace
 
 bool ChunkEncoder::may_refer(const ChunkHolder& holder) const {
-  if (rules_.max_depth > 0) return holder.own_depth < container::kMaxDepth;
-  return holder.depth == 0 && std::ranges::find(rules_.barred, holder.base->id()) == rules_.barred.end();
+  if (std::ranges::find(rules_.barred, holder.base->id()) != rules_.barred.end()) return false;
+  return rules_.max_depth > 0 ? holder.own_depth < container::kMaxDepth : holder.depth == 0;
 }
 
 Result<ConstByteSpan> ChunkEncoder::read_elements(const BaseStream& from, std::uint64_t chunk) {
@@ -89,17 +89,17 @@ Result<ChunkEncoder::StepBytes> ChunkEncoder::read_step(const StreamJob& job, st
     step.uses.emplace_back(use);
   };
   add(codec::InputKind::base, base.bytes, base.use);
-  if (const auto& before = job.step->before) {
-    BaseUse use{.stream = &*before, .holder = {}};
-    BITSNAP_ASSIGN(use.holder, holder_of(*before, chunk));
+  for (const BaseStream& moment : job.step->of_base) {
+    BaseUse use{.stream = &moment, .holder = {}};
+    BITSNAP_ASSIGN(use.holder, holder_of(moment, chunk));
     if (!may_refer(use.holder) || use.holder.depth + 1 > rules_.max_depth) return StepBytes{};
-    BITSNAP_ASSIGN(const ConstByteSpan bytes, read_elements(*before, chunk));
+    BITSNAP_ASSIGN(const ConstByteSpan bytes, read_elements(moment, chunk));
     add(codec::InputKind::base, bytes, use);
   }
-  for (const PeerStream& after : job.step->after) {
+  for (const PeerStream& moment : job.step->peers) {
     PeerBytes peer = own_peer;
-    if (!job.peer || !(*job.peer == after)) {
-      BITSNAP_ASSIGN(peer, read_peer(job, chunk, after, DType::f32, job.elements));
+    if (!job.peer || !(*job.peer == moment)) {
+      BITSNAP_ASSIGN(peer, read_peer(job, chunk, moment, DType::f32, job.elements));
     }
     add(codec::InputKind::peer, peer.bytes, peer.use);
   }

@@ -33,21 +33,33 @@ class DecodedStreams final : public StreamSource {
   const Snapshot& source_;
 };
 
-// The chunks that are copied: those without an input from a dropped base.
+// A standalone chunk that is smaller than it was by this factor gains nothing from a base.
+constexpr std::uint64_t kSmall = 256;
+
+// The chunks that are copied.
 class KeptChunks final : public StoredChunks {
  public:
-  KeptChunks(const Snapshot::Impl& source, std::span<const SnapshotId> dropped)
+  KeptChunks(const Snapshot::Impl& source, const RewriteRules& rules)
       : source_(source), kept_(source.index().chunks.size()) {
     const container::Index& index = source.index();
     for (std::size_t stream = 0; stream < index.streams.streams.size(); ++stream) {
       const auto& inputs = index.encoding.streams[stream].inputs;
+      const StreamInfo& info = index.streams.streams[stream];
       const auto is_dropped = [&](std::uint8_t input) {
         if (input == container::kNoInput || !inputs[input].base) return false;
-        return std::ranges::find(dropped, index.encoding.bases[*inputs[input].base].id) != dropped.end();
+        return rules.later_depth ||
+               std::ranges::find(rules.dropped, index.encoding.bases[*inputs[input].base].id) != rules.dropped.end();
       };
-      const std::uint64_t end = index.streams.first_chunk[stream + 1];
-      for (auto number = static_cast<std::size_t>(index.streams.first_chunk[stream]); number < end; ++number) {
-        kept_[number] = std::ranges::none_of(index.chunks[number].inputs, is_dropped);
+      const std::uint64_t first = index.streams.first_chunk[stream];
+      const auto is_encoded_again = [&](const container::ChunkEntry& chunk, std::uint64_t number) {
+        const std::uint64_t elements = std::min(kChunkElements, info.elements - (number - first) * kChunkElements);
+        return rules.later_depth && chunk.inputs[0] == container::kNoInput &&
+               chunk.stored_bytes * kSmall > elements * element_size(info.dtype);
+      };
+      for (std::uint64_t number = first; number < index.streams.first_chunk[stream + 1]; ++number) {
+        const container::ChunkEntry& chunk = index.chunks[static_cast<std::size_t>(number)];
+        kept_[static_cast<std::size_t>(number)] =
+            std::ranges::none_of(chunk.inputs, is_dropped) && !is_encoded_again(chunk, number);
       }
     }
   }
@@ -113,21 +125,23 @@ void keep_inputs(container::Index& index, const KeptChunks& kept) {
 
 }  // namespace
 
-Result<WriteSummary> rewrite_snapshot(const Snapshot& source, std::span<const SnapshotId> dropped, BaseFinder* bases,
+Result<WriteSummary> rewrite_snapshot(const Snapshot& source, const RewriteRules& rules, BaseFinder* bases,
                                       const SaveOptions& options, os::WritableFile& file, exec::Executor& executor) {
   return no_throw("rewriting", [&]() -> Result<WriteSummary> {
     BITSNAP_ASSIGN(const plan::PlannerSettings planner_settings, plan::make_planner_settings(options.settings));
     const Snapshot::Impl& impl = Snapshot::Impl::of(source);
     const DecodedStreams streams(source);
-    const KeptChunks kept(impl, dropped);
+    const KeptChunks kept(impl, rules);
     container::Index index = impl.index();
     BITSNAP_ASSIGN(index.content_text, impl.reader->read_content_text(impl.limits));
     keep_inputs(index, kept);
-    std::vector<SnapshotId> barred(dropped.begin(), dropped.end());
+    std::vector<SnapshotId> barred(rules.dropped.begin(), rules.dropped.end());
     barred.push_back(source.id());
     const PipelineParts parts{.source = streams,
                               .settings = planner_settings,
-                              .rules = {.max_depth = 0, .barred = barred},
+                              .rules = {.max_depth = rules.later_depth.value_or(0),
+                                        .bases_are_later = rules.later_depth.has_value(),
+                                        .barred = barred},
                               .bases = bases,
                               .stored = &kept,
                               .progress = options.progress};

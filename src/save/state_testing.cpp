@@ -105,11 +105,16 @@ Result<WrittenFile> write_state(const State& state, const SaveOptions& options, 
   });
 }
 
+Result<WrittenFile> rewrite_by(const RewriteRules& rules, const Snapshot& source, const SaveOptions& options,
+                               BaseFinder* bases) {
+  return write_in_memory(options.threads, [&](os::WritableFile& file, exec::Executor& executor) {
+    return rewrite_snapshot(source, rules, bases, options, file, executor);
+  });
+}
+
 Result<WrittenFile> rewrite(const Snapshot& source, const std::vector<SnapshotId>& dropped, const SaveOptions& options,
                             BaseFinder* bases) {
-  return write_in_memory(options.threads, [&](os::WritableFile& file, exec::Executor& executor) {
-    return rewrite_snapshot(source, dropped, bases, options, file, executor);
-  });
+  return rewrite_by({.dropped = dropped}, source, options, bases);
 }
 
 void expect_same_bytes_for_any_threads(const State& state, SaveOptions options,

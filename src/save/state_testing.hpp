@@ -18,6 +18,7 @@
 #include <bitsnap/writer.hpp>
 
 #include "container/raw_file_testing.hpp"
+#include "save/snapshot_rewriter.hpp"
 #include "save/snapshot_writer.hpp"
 #include "save/state_tap.hpp"
 
@@ -52,6 +53,8 @@ struct WrittenFile {
 [[nodiscard]] Result<WrittenFile> write_state(const State& state, const SaveOptions& options,
                                               BaseFinder* bases = nullptr, StateTap* tap = nullptr);
 // The same for rewrite_snapshot().
+[[nodiscard]] Result<WrittenFile> rewrite_by(const RewriteRules& rules, const Snapshot& source,
+                                             const SaveOptions& options, BaseFinder* bases);
 [[nodiscard]] Result<WrittenFile> rewrite(const Snapshot& source, const std::vector<SnapshotId>& dropped,
                                           const SaveOptions& options = {}, BaseFinder* bases = nullptr);
 

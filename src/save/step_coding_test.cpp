@@ -11,6 +11,7 @@
 
 #include "codec/optimizer_step/trained_step_testing.hpp"
 #include "restore/read_context.hpp"
+#include "restore/state_builder_testing.hpp"
 #include "save/state_testing.hpp"
 
 namespace bitsnap::save {
@@ -395,6 +396,42 @@ TEST(StepCoding, RewritesAStepWithoutItsBases) {
   EXPECT_TRUE(alone->bases().empty());
   EXPECT_EQ(read_tensor(*alone, "master.w"), training.bytes_of(0, 'x'));
   EXPECT_EQ(read_tensor(*alone, "exp_avg_sq.w"), training.bytes_of(0, 'v'));
+}
+
+TEST(StepCoding, RewritesAStateAgainstTheOneAfterIt) {
+  SteppedTraining training;
+  Bytes weight = rounded(training.bytes_of(0, 'x'));
+  const Bytes before[] = {training.bytes_of(0, 'x'), training.bytes_of(0, 'm'), training.bytes_of(0, 'v'), weight};
+  const auto state_of = [&] {
+    State state;
+    state.tensors.push_back(source("model.w", DType::bf16, {kStepElements}, weight));
+    training.add(state);
+    return state;
+  };
+  const WrittenFile first = write_state(state_of(), {}).value();
+  training.step();
+  weight = rounded(training.bytes_of(0, 'x'));
+  const auto later = open_file("later.bsnap", write_state(state_of(), {}).value().file);
+  const auto first_file = open_file("first.bsnap", first.file);
+  std::optional<Bytes> same;
+  for (const unsigned threads : {1U, 2U, 5U}) {
+    SingleBase bases(later);
+    const auto written = rewrite_by({.later_depth = 1}, *first_file, {.threads = threads}, &bases);
+    ASSERT_TRUE(written.has_value()) << written.error().message();
+    if (!same) same = written->file;
+    EXPECT_EQ(written->file, *same) << threads << " threads";
+  }
+  const auto bases = std::make_shared<restore::MapBases>();
+  bases->add(later);
+  const auto back = open_file("back.bsnap", *same, bases);
+  EXPECT_EQ(back->id(), first_file->id());
+  EXPECT_LT(same->size(), first.file.size() / 2);
+  EXPECT_TRUE(is_all_stepped(*back, "master.w"));
+  EXPECT_TRUE(is_all_stepped(*back, "exp_avg_sq.w"));
+  EXPECT_EQ(stored_bytes(*back, "model.w"), 2U);
+  const std::string_view names[] = {"master.w", "exp_avg.w", "exp_avg_sq.w", "model.w"};
+  for (std::size_t i = 0; i < std::size(names); ++i) EXPECT_EQ(read_tensor(*back, names[i]), before[i]) << names[i];
+  EXPECT_TRUE(back->verify().value().empty());
 }
 
 // Tensors of the same names and sizes that do not follow from a step.

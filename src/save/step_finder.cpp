@@ -39,8 +39,13 @@ using Sample = std::vector<float>;
 class StepPeersFinder {
  public:
   StepPeersFinder(const container::Content& content, const container::StreamTable& streams, const StreamSource& source,
-                  std::span<const std::optional<BaseStream>> bases)
-      : content_(content), streams_(streams.streams), source_(source), bases_(bases), steps_(streams_.size()) {}
+                  std::span<const std::optional<BaseStream>> bases, bool bases_are_later)
+      : content_(content),
+        streams_(streams.streams),
+        source_(source),
+        bases_(bases),
+        bases_are_later_(bases_are_later),
+        steps_(streams_.size()) {}
 
   std::vector<std::optional<StepPeers>> find() {
     for (std::size_t i = 0; i < streams_.size(); ++i) {
@@ -121,11 +126,17 @@ class StepPeersFinder {
       // Numeric names are numbers in some order, which may differ between parameters and moments.
       const bool is_certain = named && name.find_first_not_of("0123456789.") != std::string::npos;
       const std::optional<std::size_t> found =
-          is_certain ? named : find_by_sample(parameter, k, named, same_size.moments);
+          is_certain || bases_are_later_ ? named : find_by_sample(parameter, k, named, same_size.moments);
       if (!found) continue;
       const Moments& moments = same_size.moments[*found];
+      if (bases_are_later_ && !have_bases(moments)) continue;
       steps_[parameter] = StepPeers{.moment = moments.first, .square = square_of(moments), .is_square = false};
     }
+  }
+
+  [[nodiscard]] bool have_bases(const Moments& moments) const {
+    const std::optional<std::size_t> square = square_of(moments);
+    return bases_[moments.first] && (!square || bases_[*square]);
   }
 
   static std::optional<std::size_t> square_of(const Moments& moments) {
@@ -236,6 +247,7 @@ class StepPeersFinder {
   const std::vector<StreamInfo>& streams_;
   const StreamSource& source_;
   const std::span<const std::optional<BaseStream>> bases_;
+  const bool bases_are_later_;
   ReadContext context_;
   std::map<std::uint64_t, OfSize> by_size_;
   std::vector<std::optional<StepPeers>> steps_;
@@ -245,8 +257,9 @@ class StepPeersFinder {
 
 std::vector<std::optional<StepPeers>> find_steps(const container::Content& content,
                                                  const container::StreamTable& streams, const StreamSource& source,
-                                                 std::span<const std::optional<BaseStream>> bases) {
-  return StepPeersFinder(content, streams, source, bases).find();
+                                                 std::span<const std::optional<BaseStream>> bases,
+                                                 bool bases_are_later) {
+  return StepPeersFinder(content, streams, source, bases, bases_are_later).find();
 }
 
 }  // namespace bitsnap::save

@@ -30,8 +30,9 @@ class JobMaker {
   Result<StreamJobs> make() {
     if (parts_.bases != nullptr) BITSNAP_TRY(find_bases());
     find_multiples();
-    // Copied chunks already have inputs, which fix the ranks of their streams.
-    if (parts_.stored == nullptr && plan::codes_with_optimizer_steps(parts_.settings)) find_optimizer_steps();
+    // A file that loses some bases has copied chunks that fix the ranks of most streams.
+    const bool may_take_steps = parts_.stored == nullptr || parts_.rules.bases_are_later;
+    if (may_take_steps && plan::codes_with_optimizer_steps(parts_.settings)) find_optimizer_steps();
     if (plan::codes_with_peers(parts_.settings)) find_peers_of_all();
     StreamJobs made;
     for (std::size_t i = 0; i < streams_.size(); ++i) made.jobs.push_back(make_job(i, made.planners));
@@ -90,24 +91,30 @@ class JobMaker {
       if (!multiples) continue;
       const PeerStream second_moments{multiples->second_moments, 0};
       encodings_[i].rank = rank_behind(i, {&second_moments, 1});
-      if (bases_[i]) steps_[i] = StepStreams{.before = {}, .after = {second_moments}};
+      if (bases_[i]) steps_[i] = StepStreams{.of_base = {}, .peers = {second_moments}};
     }
   }
 
   void find_optimizer_steps() {
     if (parts_.rules.max_depth == 0 || std::ranges::none_of(bases_, &std::optional<BaseStream>::has_value)) return;
-    const auto found = find_steps(index_.content, index_.streams, parts_.source, bases_);
+    const auto found = find_steps(index_.content, index_.streams, parts_.source, bases_, parts_.rules.bases_are_later);
     // Second moments first, because the ranks of parameters depend on theirs.
     for (const bool second_moments : {true, false}) {
       for (std::size_t i = 0; i < found.size(); ++i) {
         if (!found[i] || found[i]->is_square != second_moments) continue;
         // Multiples are coded against their second moments, which therefore cannot be coded against them.
-        if (second_moments && multiples_of(found[i]->moment)) continue;
+        if (second_moments && (multiples_of(found[i]->moment) || was_made_multiples(found[i]->moment))) continue;
         StepStreams step;
-        if (second_moments) step.before = bases_[found[i]->moment];
-        step.after.push_back({found[i]->moment, 0});
-        if (found[i]->square) step.after.push_back({*found[i]->square, 0});
-        encodings_[i].rank = rank_behind(i, step.after);
+        if (second_moments) step.of_base.push_back(*bases_[found[i]->moment]);
+        for (const std::optional<std::size_t> moment : {std::optional(found[i]->moment), found[i]->square}) {
+          if (!moment) continue;
+          if (second_moments || !parts_.rules.bases_are_later) {
+            step.peers.push_back({*moment, 0});
+          } else {
+            step.of_base.push_back(*bases_[*moment]);
+          }
+        }
+        encodings_[i].rank = rank_behind(i, step.peers);
         steps_[i] = std::move(step);
       }
     }
@@ -208,8 +215,8 @@ class JobMaker {
     if (peers_[stream]) peer_dtype = streams_[peers_[stream]->stream].dtype;
     std::vector<codec::Input> step;
     if (steps_[stream]) {
-      step.resize(steps_[stream]->before ? 2 : 1, {codec::InputKind::base, DType::f32, {}});
-      step.resize(step.size() + steps_[stream]->after.size(), {codec::InputKind::peer, DType::f32, {}});
+      step.resize(1 + steps_[stream]->of_base.size(), {codec::InputKind::base, DType::f32, {}});
+      step.resize(step.size() + steps_[stream]->peers.size(), {codec::InputKind::peer, DType::f32, {}});
     }
     const std::optional<codec::Lattice> lattice = lattice_of(stream);
     const plan::StreamPlanner& planner = planners.emplace_back(

@@ -27,7 +27,8 @@ namespace bitsnap::save {
 // Which chunks of earlier snapshots a new chunk may refer to.
 struct ReferenceRules {
   std::uint32_t max_depth = 8;              // SaveOptions::max_depth
-  std::span<const SnapshotId> barred = {};  // if max_depth is 0: snapshots that nothing may refer to
+  bool bases_are_later = false;             // the bases hold later states of the training
+  std::span<const SnapshotId> barred = {};  // snapshots that nothing may refer to
 };
 
 // What a file is made from, and the rules. Everything here outlives the writing of the file.
@@ -46,8 +47,8 @@ struct PipelineParts {
 
 // The inputs of one optimizer step beside the stream's own base: streams with as many F32 elements, in the same order.
 struct StepStreams {
-  std::optional<BaseStream> before;  // of a second moment: the first moment before the step
-  std::vector<PeerStream> after;     // the moments after the step
+  std::vector<BaseStream> of_base;  // of a second moment: the first moment; of a parameter before the step: the moments
+  std::vector<PeerStream> peers;    // of a second moment: the first moment; of a parameter after the step: the moments
 };
 
 struct StreamJob {
@@ -68,7 +69,7 @@ struct StreamJob {
   // The streams of the same file that chunks may be coded against.
   [[nodiscard]] std::vector<PeerStream> peers() const {
     std::vector<PeerStream> peers;
-    if (step) peers = step->after;
+    if (step) peers = step->peers;
     if (peer) peers.push_back(*peer);
     return peers;
   }

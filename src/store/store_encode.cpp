@@ -229,7 +229,7 @@ Result<void> Store::Impl::encode(store::PendingSave& save, const Snapshot& sourc
   for (const BaseReference& base : source.bases()) dropped.push_back(base.id);
   const auto write = [&](const SaveOptions& coding, save::BaseFinder* bases, os::WritableFile& file,
                          exec::Executor& executor) {
-    return save::rewrite_snapshot(source, dropped, bases, coding, file, executor);
+    return save::rewrite_snapshot(source, {.dropped = dropped}, bases, coding, file, executor);
   };
   return encode_or_keyframe(save, write, options, store::Destination::disk);
 }

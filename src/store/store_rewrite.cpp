@@ -81,7 +81,7 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
                                                .objective = objective_from_name(source->objective())},
                                               store_.settings_),
                    .progress = progress};
-  auto written = save::rewrite_snapshot(*source, dropped_ids, bases.get(), save, *out, *executor_);
+  auto written = save::rewrite_snapshot(*source, {.dropped = dropped_ids}, bases.get(), save, *out, *executor_);
   if (!written) return tl::unexpected(name_file(std::move(written).error(), path));
   BITSNAP_TRY(out->sync());
   BITSNAP_TRY(out->close());

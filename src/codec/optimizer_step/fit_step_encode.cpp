@@ -195,9 +195,14 @@ Result<Unknowns<2>> fit_gains(const SampledStep& sample, double rate, Scratch& s
   return equations.solve();
 }
 
+// The rate, 1 - beta, of the step from the later state to the earlier one: v = v' (1 - r) + r g^2 for r = reversed(1 -
+// b2). Reversing twice gives the rate back.
+double reversed(double rate) noexcept { return rate / (rate - 1); }
+
 Result<void> fit_second_moment(const SampledStep& sample, Scratch& scratch, LikelyConstants& likely) {
   constexpr double kUsualRate = 0.1;
-  double rate = kUsualRate;
+  std::optional<double> rate;
+  bool is_back = false;  // whether the base is the later state
   {
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(auto equations, Equations<4>::make(sample.elements.size(), scratch));
@@ -208,18 +213,25 @@ Result<void> fit_second_moment(const SampledStep& sample, Scratch& scratch, Like
       equations.add({of.base, change * change, change * of.first, of.first * of.first}, of.element, 1 / of.element);
     }
     const Unknowns<4> x = equations.solve();
-    if (x[1] > 0 && x[2] > 0) rate = x[2] / (2 * x[1]);
+    if (x[1] != 0 && x[2] > 0) rate = x[2] / (2 * x[1]);
+    is_back = rate && *rate < 0;
   }
+  const auto near_stated = [is_back](double number) -> std::optional<double> {
+    const std::optional<double> near = stated(is_back ? reversed(number) : number);
+    return near && is_back ? reversed(*near) : near;
+  };
   const auto add = [&](double likely_rate) -> Result<void> {
     BITSNAP_ASSIGN(const Unknowns<2> gains, fit_gains(sample, likely_rate, scratch));
-    if (const auto gain = stated(gains[1])) likely.add(constants_of(1 - *gain, *gain, likely_rate));
+    if (const auto gain = near_stated(gains[1])) likely.add(constants_of(1 - *gain, *gain, likely_rate));
     likely.add(constants_of(gains[0], gains[1], likely_rate));
     return {};
   };
-  if (const auto exact = stated(rate)) BITSNAP_TRY(add(*exact));
-  BITSNAP_TRY(add(rate));
+  if (rate) {
+    if (const auto exact = near_stated(*rate)) BITSNAP_TRY(add(*exact));
+    BITSNAP_TRY(add(*rate));
+  }
   // If the gradients or the moments of all these elements are 0, the equations have too few independent columns.
-  BITSNAP_TRY(add(kUsualRate));
+  BITSNAP_TRY(add(is_back ? reversed(kUsualRate) : kUsualRate));
   return {};
 }
 

@@ -65,8 +65,8 @@ bool takes_inputs(StepForm form, std::span<const Input> inputs) noexcept {
   };
   switch (form) {
     case StepForm::second_moment: return are({kBase, kBase, kPeer});
-    case StepForm::adam: return are({kBase, kPeer, kPeer});
-    case StepForm::momentum: return are({kBase, kPeer});
+    case StepForm::adam: return are({kBase, kPeer, kPeer}) || are({kBase, kBase, kBase});
+    case StepForm::momentum: return are({kBase, kPeer}) || are({kBase, kBase});
   }
   return false;
 }

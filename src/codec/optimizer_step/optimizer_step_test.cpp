@@ -72,6 +72,29 @@ TEST_F(OptimizerStep, StoresAlmostNothingForAParameter) {
   EXPECT_LT(stored_bits(parameter_chunk(train_step(kChunkElements, {.epsilon = 1e-4}, 7))), 1);
 }
 
+// The state before the step, from the one after it.
+TEST_F(OptimizerStep, StoresLittleForOneStepBack) {
+  for (const double beta2 : {0.95, 0.999}) {
+    const TrainedStep t = train_step(kChunkElements, {.beta2 = beta2}, 14);
+    const TestChunk moment{
+        .dtype = DType::f32,
+        .data = trained_bytes(t.before.v),
+        .base = trained_bytes(t.after.v),
+        .more = {{InputKind::base, trained_bytes(t.after.m)}, {InputKind::peer, trained_bytes(t.before.m)}}};
+    EXPECT_LT(stored_bits(moment), 2) << beta2;
+    const StepConstants found = constants_of(moment);
+    EXPECT_EQ(found.keep, static_cast<float>(1 / beta2));
+    EXPECT_NEAR(found.step, -(1 - beta2) / beta2, 1e-8);
+    EXPECT_NEAR(found.other, 1 - 1 / 0.9, 1e-6);
+    const TestChunk parameter{
+        .dtype = DType::f32,
+        .data = trained_bytes(t.before.x),
+        .base = trained_bytes(t.after.x),
+        .more = {{InputKind::base, trained_bytes(t.after.m)}, {InputKind::base, trained_bytes(t.after.v)}}};
+    EXPECT_LT(stored_bits(parameter), 2) << beta2;
+  }
+}
+
 TEST_F(OptimizerStep, FindsAStepOfMomentum) {
   TrainedStep t = train_step(kChunkElements, {}, 8);
   for (std::size_t i = 0; i < t.before.x.size(); ++i) t.after.x[i] = t.before.x[i] * 0.9999F - 0.01F * t.after.m[i];
@@ -80,6 +103,11 @@ TEST_F(OptimizerStep, FindsAStepOfMomentum) {
                         .base = trained_bytes(t.before.x),
                         .more = {{InputKind::peer, trained_bytes(t.after.m)}}};
   EXPECT_LT(stored_bits(chunk), 0.1);
+  const TestChunk back{.dtype = DType::f32,
+                       .data = trained_bytes(t.before.x),
+                       .base = trained_bytes(t.after.x),
+                       .more = {{InputKind::base, trained_bytes(t.after.m)}}};
+  EXPECT_LT(stored_bits(back), 2);
 }
 
 // For example, one buffer with decayed and undecayed parameters.
