@@ -1,7 +1,7 @@
 """Saves to paths through agents: one copy to shared memory; the agent of each run compresses and commits it.
 
 The reference of a path is written when the state has been copied, and also names the checkpoint that it led to
-before, until the new one is committed. A reference that is removed meanwhile stays until then, and says so. While an
+before, until the new one is committed. A reference that is removed meanwhile stays until then (_removals.py). While an
 agent lives, only it can write to its run: steps that are replaced or removed stay in the run until the agent is
 stopped, which happens when enough of them have come together, and at the end.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bitsnap import _path_checkpoints as paths
+from bitsnap import _path_checkpoints as paths, _removals as removals
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._durable_files import unlink
 from bitsnap._engine_saves import Save
@@ -93,7 +93,7 @@ class AgentSaves:
     def remove(self, path: PathLike, run_path: Path | None = None) -> bool:
         """Removes a reference; its step follows later. False if no run of this process has it.
 
-        The reference stays until a newer checkpoint is committed: a crash may lose those that an agent has.
+        While the newest save is not committed, the reference stays: a crash may lose what an agent has.
         """
         run = self._runs.get(paths.run_of(path) if run_path is None else run_path)
         if run is not None:
@@ -118,8 +118,8 @@ class _Run:
         self._path = path
         self._pending: dict[Saved, Save] = {}
         self._newer: list[Save] = []  # than the newest that was committed
-        self._removed: dict[Path, Save] = {}  # references to remove when this save or a later one is committed
-        self._newest: list[Saved] = []  # also if it failed: who waits for a step means one save
+        self._awaited: dict[Saved, Save] = {}  # for which references that were removed wait
+        self._newest: dict[Saved, Save] = {}  # one, also if it failed: who waits for a step means one save
         self.unneeded = 0
 
     def save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float) -> None:
@@ -129,7 +129,6 @@ class _Run:
             tidy(self._path, timeout)  # the save below starts another agent
             self.unneeded = 0
         self._pending = {saved: save for saved, save in self._pending.items() if not save.done()}
-        self._removed.pop(path, None)
         self._settle()
         with Store(self._path, read_only=True) as store:
             new = paths.begin(store, path, step, [*self._pending, *self._newest], forgets=False)
@@ -143,7 +142,7 @@ class _Run:
         refer(path, new.run, run_id, (new.saved, *new.earlier), paths.files_beside(path))
         self._pending[new.saved] = save
         self._newer.append(save)
-        self._newest = [new.saved]
+        self._newest = {new.saved: save}
         self.unneeded += len(new.earlier) > 0
 
     def wait(self, timeout: float) -> None:
@@ -159,18 +158,20 @@ class _Run:
         return len(self._newer)
 
     def remove(self, path: Path) -> None:
-        if self.uncommitted() > 0 and paths.remove_after(path, self._newest[-1]):
-            self._removed[path] = self._newer[-1]
+        must_wait = self.uncommitted() > 0 or self._awaited  # one of which may wait for the save of this path
+        if must_wait and removals.postpone(self._path, path, next(iter(self._newest))):
+            self._awaited.update(self._newest)
+            self._settle()
         else:
             unlink(path)
         self.unneeded += 1
 
     def _settle(self) -> None:
-        """Removes the references that a newer checkpoint replaces."""
-        self.uncommitted()  # forgets the saves that something committed replaces
-        for path in [path for path, save in self._removed.items() if save not in self._newer]:
-            unlink(path)
-            del self._removed[path]
+        """Removes the references whose time has come."""
+        committed = {saved for saved, save in self._awaited.items() if save.stage == "persisted"}
+        if committed:
+            removals.finish(self._path, committed.__contains__)
+            self._awaited = {saved: save for saved, save in self._awaited.items() if saved not in committed}
 
     def leave(self) -> None:
         self._checkpointer._leave()
@@ -185,11 +186,10 @@ class _Run:
 
 
 def tidy(run: Path, timeout: float) -> None:
-    """Stops the agent of a run, which commits what it has, and removes the references and steps that are not needed."""
+    """Stops the agent of a run, which commits what it has, and removes the steps to which no path leads."""
     with contextlib.suppress(NotFoundError):  # no agent
         stop_agent(run, timeout=timeout)
     if is_store(native_path(run)):
         with Store(run, create=False, timeout=timeout) as store:
-            paths.end_removals(store)
             paths.forget(store)
             paths.label(store)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bitsnap import _removals as removals
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._committed import wait_for_staged
 from bitsnap._durable_files import unlink
@@ -228,34 +229,13 @@ def remove(path: PathLike, *, timeout: float = 600.0) -> None:
         forget(store, keep_newest=False)
 
 
-def remove_after(path: Path, until: Saved) -> bool:
-    """Notes in a reference that it is to be removed when a save is committed: a crash may lose those of an agent.
-
-    Returns False if the path is a link, or has no readable reference.
-    """
-    found = None if path.is_symlink() else _read(path)
-    if found is not None:
-        refer(path, found.run, found.run_id, found.saves, found.files, until)
-    return found is not None
-
-
-def end_removals(store: Store) -> None:
-    """Removes the references that are to be removed and whose newer checkpoint is committed. The others stay."""
-    for path, found in find_references(store.path.parent, FOLDER_REFERENCE).references.items():
-        if found.run_id != store.run_id or found.until is None:
-            continue
-        if found.until.step in store and _is_of(store, found.until):
-            unlink(path)
-        else:
-            refer(path, found.run, found.run_id, found.saves, found.files)
-
-
 def forget(store: Store, pending: Collection[Saved] = (), *, keep_newest: bool = True) -> None:
-    """Removes the steps that were saved to paths and to which no path leads any more.
+    """Removes the steps that were saved to paths and to which no path leads any more, and deletions that had to wait.
 
     Kept are those with labels that are no such path, those that were not saved to a path, and the newest one, against
     which the next one is coded. With `keep_newest=False`, the newest one stays only if all others go.
     """
+    removals.finish(store.path, lambda save: save.step in store and _is_of(store, save), is_last=True)
     gone = _forgotten(store, pending)
     if gone and gone[-1] == store.latest() and (keep_newest or len(gone) == len(store)):
         gone.pop()

@@ -55,28 +55,19 @@ class Reference(NamedTuple):
 
     `files`: digests of the framework's files that lay beside the reference when it was written, by their names; None if
     the reference does not say.
-    `until`: the save after whose commit the reference is to be removed, as the framework wants it; None: it stays.
     """
 
     run: Path
     run_id: str
     saves: tuple[Saved, ...]
     files: Mapping[str, str] | None = None
-    until: Saved | None = None
 
 
 def absolute(path: PathLike) -> Path:
     return Path(os.path.abspath(local_path(path)))  # noqa: PTH100  resolve() would follow links
 
 
-def refer(
-    path: Path,
-    run: Path,
-    run_id: str,
-    saves: tuple[Saved, ...],
-    files: Mapping[str, str] | None = None,
-    until: Saved | None = None,
-) -> None:
+def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...], files: Mapping[str, str] | None = None) -> None:
     """Writes a reference. After a crash, it is the old one or the new one."""
     content: dict[str, object] = {
         "version": _VERSION,
@@ -89,8 +80,6 @@ def refer(
         content["earlier"] = saves[1:]
     if files is not None:
         content["files"] = files
-    if until is not None:
-        content["until"] = until
     write_durably(path, json.dumps(content).encode())
 
 
@@ -253,10 +242,8 @@ def reference_of(path: Path) -> Reference:
         earlier = [Saved(*each) for each in content.get("earlier", ())]
         saves = (Saved(content["step"], content.get("save", "")), *earlier)
         files = None if content.get("files") is None else dict(content["files"])
-        until = None if content.get("until") is None else Saved(*content["until"])
         are_digests = all(isinstance(each, str) for each in (files or {}).values())
-        all_saves = saves if until is None else (*saves, until)
-        if (type(version), type(run_id)) != (int, str) or not all(map(_is_valid, all_saves)) or not are_digests:
+        if (type(version), type(run_id)) != (int, str) or not all(map(is_valid, saves)) or not are_digests:
             raise ValueError("a value has the wrong type")
     except FileNotFoundError:
         raise NotFoundError(f"{path}: there is no such file, so this is no checkpoint of bitsnap") from None
@@ -264,10 +251,11 @@ def reference_of(path: Path) -> Reference:
         raise CorruptError(f"{path}: the reference to a run is damaged: {error}") from None
     if version > _VERSION:
         raise UnsupportedError(f"{path} has version {version}; this version of bitsnap reads version {_VERSION}")
-    return Reference(run, run_id, saves, files, until)
+    return Reference(run, run_id, saves, files)
 
 
-def _is_valid(save: Saved) -> bool:
+def is_valid(save: Saved) -> bool:
+    """Whether what was read has the types of a save."""
     return type(save.step) is int and save.step >= 0 and type(save.word) is str
 
 

@@ -29,6 +29,7 @@ PLACES = {
     "src/store/store_files.cpp": "os::is_plain_name",  # the files of a checkpoint
     "src/os/atomic_file.cpp": "is_plain_name",  # what a caller names
     "python/bitsnap/_deepspeed_files.py": "plain_path",  # the state of a file, and `latest`
+    "python/bitsnap/_removals.py": "plain_path",  # references that are to be removed
     "python/bitsnap/_folder_saves.py": "plain_name",  # the small files of Transformers and Accelerate
     "python/bitsnap/_torch_dist.py": "plain_path",  # the files of Megatron's own format
 }

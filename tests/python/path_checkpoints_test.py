@@ -17,7 +17,7 @@ from bitsnap._folder_saves import is_ours
 from bitsnap._framework_files import STUB
 from bitsnap._optimizer_states import numbered
 from bitsnap._path_checkpoints import FOLDER_REFERENCE, begin, forget, place_of, remove, save, snapshot_of
-from bitsnap._references import Saved, refer
+from bitsnap._references import refer
 
 
 def state_of(value: int) -> dict[str, Any]:
@@ -369,26 +369,6 @@ def test_while_a_save_is_pending_its_path_leads_to_the_one_before(tmp_path: Path
         assert value_at(path) == 2
         paths.finish(store, new)
         assert store.steps() == [2]
-
-
-def test_a_removal_waits_until_its_save_is_committed_also_after_a_crash(tmp_path: Path) -> None:
-    old, new = tmp_path / "a.ckpt", tmp_path / "b.ckpt"
-    saved(old, 1)
-    link = tmp_path / "link.ckpt"
-    link.symlink_to(old)
-    assert not paths.remove_after(link, Saved(2, ""))
-    link.unlink()
-    assert paths.remove_after(old, Saved(2, "lost"))
-    saved(new, 2)
-    with bitsnap.Store(tmp_path / "bitsnap") as store:
-        paths.end_removals(store)  # another save took step 2
-    assert value_at(old) == 1
-    assert paths.remove_after(old, references.reference_of(new).saves[0])
-    with bitsnap.Store(tmp_path / "bitsnap") as store:
-        paths.end_removals(store)
-        paths.forget(store)
-    assert not old.exists()
-    assert steps(tmp_path) == [2]
 
 
 @pytest.mark.parametrize("seconds", [-3600, 0, 3600])
