@@ -20,10 +20,9 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import torch
 from torch.utils import _pytree as pytree
@@ -31,6 +30,7 @@ from torch.utils import _pytree as pytree
 from bitsnap import _path_checkpoints as paths
 from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import Settings
+from bitsnap._deepspeed_calls import wrap_calls
 from bitsnap._deepspeed_files import LATEST, files_of, is_ours, latest_of, state_of, write_files
 from bitsnap._durable_files import write_durably
 from bitsnap._engine_saves import Save
@@ -47,7 +47,6 @@ from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, Exist
 from bitsnap.settings import settings_of
 from bitsnap.store import Store
 
-from deepspeed.runtime import engine as _deepspeed_engine  # isort: skip
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import (  # isort: skip
     CheckpointCommitInfo,
     CheckpointEngine as DeepSpeedCheckpointEngine,
@@ -83,7 +82,6 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         self.name = "bitsnap"
         self._options = _Options(**options)
         self._folder: Path | None = None  # of the tag that is saved
-        self._loaded: Path | None = None  # the folder of the tag that was loaded last
         self._held: dict[str, Any] = {}  # states by their file names in it
         self._info: CheckpointCommitInfo | None = None
         self._pending: _Pending | None = None
@@ -123,19 +121,17 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         """
         self._settle()
         file = Path(local_path(path))
-        self._loaded = file.absolute().parent
         if not is_ours(file):
             return torch.load(path, map_location=map_location, weights_only=False)
         return _mapped(state_of(file, self._options.opaque), map_location)
 
-    def _fp32_weights(self, checkpoint_dir: PathLike, tag: str | None = None, **options: Any) -> Any:
-        """What an engine calls with ZeRO 3 and load_optimizer_states=False, without the tag that it loads."""
-        tags = Path(local_path(checkpoint_dir)).absolute()
-        assert self._loaded is not None  # the states of the module come first
-        name = str(self._loaded.relative_to(tags)) if tag is None else tag
-        if (tags / name / paths.FOLDER_REFERENCE).is_file():
-            return get_fp32_state_dict_from_zero_checkpoint(tags, name, opaque=self._options.opaque)
-        return _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, name, **options)
+    def fp32_weights(self, tag: str | None, checkpoint_dir: PathLike, **options: Any) -> Any:
+        """The fp32 weights of a tag, of ours or of stock, for load_checkpoint(load_optimizer_states=False)."""
+        tags = Path(local_path(checkpoint_dir))
+        tag = latest_of(tags) if tag is None else tag
+        if (tags / tag / paths.FOLDER_REFERENCE).is_file():
+            return get_fp32_state_dict_from_zero_checkpoint(tags, tag, opaque=self._options.opaque)
+        return _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, tag, **options)
 
     def is_decoupled(self) -> bool:
         """Whether an agent commits, while the training goes on."""
@@ -344,20 +340,7 @@ def use(
         memory=memory,
     )
     engine.checkpoint_engine = ours
-    save, load = engine.save_checkpoint, engine.load_checkpoint
-
-    @wraps(save)
-    def save_checkpoint(*args: Any, **kwargs: Any) -> Any:
-        result = save(*args, **kwargs)
-        ours.stage()
-        return result
-
-    @wraps(load)
-    def load_checkpoint(*args: Any, **kwargs: Any) -> Any:
-        with patch.object(_deepspeed_engine, "get_fp32_state_dict_from_zero_checkpoint", ours._fp32_weights):
-            return load(*args, **kwargs)
-
-    engine.save_checkpoint, engine.load_checkpoint = save_checkpoint, load_checkpoint
+    wrap_calls(engine, CheckpointEngine)
     return engine
 
 

@@ -106,6 +106,7 @@ def weights_of(rank: int, stage: int, folder: Path, tags: list[str]) -> dict[str
     engine = new_engine(stage)
     use(engine)
     engine.load_checkpoint(str(folder))
+    use(engine, threads=1)  # with other options
     found = {}
     for tag in tags:
         engine.load_checkpoint(str(folder), tag=tag, load_optimizer_states=False)
