@@ -351,11 +351,13 @@ class Checkpointer:
             "opaque": opaque,
             "threads": self._threads,
         }
-        if step is not None:
-            return self._restoring.step(number_of(step, "step"), options, bool(fallback))
-        restored = self._restoring.newest(options, bool(fallback))
+        restored = (
+            self._restoring.newest(options, bool(fallback))
+            if step is None
+            else self._restoring.step(number_of(step, "step"), options, bool(fallback))
+        )
         if restored is not None:
-            self._saves.steps.note_restored(restored.step)
+            self._saves.steps.note_restored(restored.step, by_caller=step is not None)
         return restored
 
     def wait(self, timeout: float | None = None) -> None:

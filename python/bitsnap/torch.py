@@ -204,8 +204,7 @@ class Checkpointer:
             if failure is None:
                 for note in self._notes:
                     _warn(f"step {candidate}: {note}", 3)
-                if wanted is None:
-                    self._engine._saves.steps.note_restored(candidate)
+                self._engine._saves.steps.note_restored(candidate, by_caller=wanted is not None)
                 return candidate
             first = first or failure.error
             if failure.is_hopeless or not may_fall_back:

@@ -79,7 +79,8 @@ def test_a_training_that_cannot_save_its_next_step_ends_before_it_is_due(jobs: J
         assert checkpointer.restore(10) is not None
         with pytest.raises(bitsnap.InvalidArgumentError, match="20 cannot be saved"):
             checkpointer.save(11, lambda: pytest.fail("the state is not needed"))
-        assert checkpointer.save(21, state_of(21)) is None
+        with pytest.raises(bitsnap.InvalidArgumentError, match="30 cannot be saved"):
+            checkpointer.save(21, lambda: pytest.fail("the state is not needed"))
 
 
 def test_the_agent_is_named_by_the_store_if_the_job_has_no_name(tmp_path: Path) -> None:
@@ -92,17 +93,25 @@ def test_the_agent_is_named_by_the_store_if_the_job_has_no_name(tmp_path: Path) 
         checkpointer.save(1, state_of(1))
 
 
-def test_steps_for_memory_alone_may_be_below_those_of_the_store(jobs: Jobs) -> None:
-    stored(jobs, (10, 20))
-    with jobs(every=1000, every_memory=1) as checkpointer:
-        assert checkpointer.restore(10) is not None
-        assert saved(checkpointer, 11, state_of(11)).wait_memory()
+@pytest.mark.parametrize("options", [{}, {"every": 10}, {"every": 1000}, {"every": 1000, "every_memory": 1}])
+def test_a_training_from_an_earlier_step_ends_also_if_no_step_of_the_run_is_in_its_way(
+    jobs: Jobs, options: dict[str, int]
+) -> None:
+    stored(jobs, (10, 20, 25))
+    with jobs(**options) as checkpointer:
+        assert checkpointer.restore() is not None
+        assert checkpointer.restore(20) is not None  # after a spike of the loss
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"checkpoint of step 25, .*rollback"):
+            checkpointer.save(21, lambda: pytest.fail("the state is not needed"))
+        assert checkpointer.restore() is not None
+        checkpointer.save(26, state_of(26))
 
 
-def test_a_finished_training_that_is_started_again_ends_as_before(jobs: Jobs) -> None:
+@pytest.mark.parametrize("chosen", [None, 7])
+def test_a_finished_training_that_is_started_again_ends_as_before(jobs: Jobs, chosen: int | None) -> None:
     stored(jobs)
     with jobs() as checkpointer:
-        restored = checkpointer.restore()
+        restored = checkpointer.restore(chosen)
         assert restored is not None
         assert restored.step == 7
         with pytest.warns(bitsnap.BackgroundSaveWarning, match="step 7 was restored .* not saved there a second time"):
