@@ -122,8 +122,9 @@ def load_back(model: torch.nn.Module, state: Mapping[str, Any], *, verify: bool 
         ) from refused
     others = wrong + [key for key, value in numbers.items() if value == value and found.get(key) != value]  # NaN is not
     if others:
+        reason = f": {refused}" if refused else ""
         warnings.warn(
-            f"{type(model).__name__} has other values than the checkpoint: {', '.join(others[:4])}",
+            f"{type(model).__name__} has other values than the checkpoint: {', '.join(others[:4])}{reason}",
             RestoreWarning,
             stacklevel=4,
         )
@@ -134,9 +135,12 @@ def warn_of_lost_bits(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
     own = _own_tensors(model)
     for key, value in state.items():
         held = own.get(key)
+        if not (isinstance(held, torch.Tensor) and isinstance(value, torch.Tensor)):
+            continue
+        held, value = _local(held), _local(value)
         if not (has_plain_memory(held) and has_plain_memory(value)):
             continue
-        if held.is_floating_point() and value.is_floating_point() and value.itemsize < held.itemsize:
+        if held.is_floating_point() and value.itemsize < held.itemsize and value.numel() == held.numel():
             warnings.warn(
                 f"state_dict() of {type(model).__name__} gives {key} in {value.dtype}, the module has it in "
                 f"{held.dtype}: a training that is restored continues with other values",

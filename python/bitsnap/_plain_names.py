@@ -20,13 +20,16 @@ def plain_name(name: object, path: PathLike) -> str:
     Raises:
         CorruptError: it is no such name.
     """
-    if not isinstance(name, str) or name in ("", ".", "..") or {"/", "\0"} & set(name) or _is_too_long(name):
+    if not isinstance(name, str) or name in ("", ".", "..") or {"/", "\0"} & set(name) or _is_no_file_name(name):
         raise CorruptError(f"{os.fspath(path)}: expected the name of a file in the checkpoint's folder, found {name!r}")
     return name
 
 
-def _is_too_long(name: str) -> bool:
-    return len(os.fsencode(name)) > _LONGEST_NAME
+def _is_no_file_name(name: str) -> bool:
+    try:
+        return len(os.fsencode(name)) > _LONGEST_NAME
+    except UnicodeEncodeError:  # a name that no file can have
+        return True
 
 
 def plain_path(name: object, path: PathLike) -> str:

@@ -306,11 +306,12 @@ def test_parameters_that_no_optimizer_trains_any_more_are_an_error(jobs: Jobs) -
             it.restore()
 
 
-def test_a_state_with_fewer_bits_than_the_module_is_named_at_the_first_save(jobs: Jobs) -> None:
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8], ids=str)
+def test_a_state_with_fewer_bits_than_the_module_is_named_at_the_first_save(jobs: Jobs, dtype: torch.dtype) -> None:
     layer: Any = nn.Linear(WIDTH, WIDTH)
-    layer.register_state_dict_post_hook(lambda module, state, *_: state.update(bias=module.bias.detach().half()))
+    layer.register_state_dict_post_hook(lambda module, state, *_: state.update(bias=module.bias.detach().to(dtype)))
     with checkpointer(jobs, layer) as it:
-        with pytest.warns(bitsnap.RestoreWarning, match=r"gives bias in torch\.float16, the module .* torch\.float32"):
+        with pytest.warns(bitsnap.RestoreWarning, match=rf"gives bias in {dtype}, the module .* torch\.float32"):
             it.save(1)
         it.save(2)  # once
         it.wait()
