@@ -217,10 +217,16 @@ signal.signal(signal.SIGUSR1, handler)
 checkpointer.save(1, {"a": np.zeros(1000)}).wait_persisted()
 os.kill(checkpointer.agent_process, signal.SIGSTOP)  # so that no slot becomes free
 checkpointer.save(2, {"a": np.ones(1000)})
-timer = threading.Timer(1.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
-timer.start()
+main = threading.main_thread().ident
+def interrupt():
+    while sys._current_frames()[main].f_code.co_name != "save":  # where it waits
+        time.sleep(0.01)
+    time.sleep(0.2)
+    signal.pthread_kill(main, signal.SIGUSR1)
+thread = threading.Thread(target=interrupt)
+thread.start()
 save = checkpointer.save(3, {"a": np.ones(1000)})  # waits for a slot
-timer.join()
+thread.join()
 assert save.error is None, save.error
 print("another call of the checkpointer" in told[0])
 try:
