@@ -21,16 +21,17 @@ namespace {
 // The decoded streams of the old file.
 class DecodedStreams final : public StreamSource {
  public:
-  explicit DecodedStreams(const Snapshot& source) noexcept : source_(source) {}
+  DecodedStreams(const Snapshot& source, bool is_sampled) noexcept : source_(source), is_sampled_(is_sampled) {}
 
   Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out, ReadContext& context) const override {
     return source_.read_elements(stream, offset / element_size(source_.streams()[stream].dtype), out, context);
   }
-  // A sample would decode a whole chunk.
-  bool can_be_sampled(std::size_t) const noexcept override { return false; }
+  // A sample decodes a whole chunk.
+  bool can_be_sampled(std::size_t) const noexcept override { return is_sampled_; }
 
  private:
   const Snapshot& source_;
+  const bool is_sampled_;
 };
 
 // A standalone chunk that is smaller than it was by this factor gains nothing from a base.
@@ -130,7 +131,7 @@ Result<WriteSummary> rewrite_snapshot(const Snapshot& source, const RewriteRules
   return no_throw("rewriting", [&]() -> Result<WriteSummary> {
     BITSNAP_ASSIGN(const plan::PlannerSettings planner_settings, plan::make_planner_settings(options.settings));
     const Snapshot::Impl& impl = Snapshot::Impl::of(source);
-    const DecodedStreams streams(source);
+    const DecodedStreams streams(source, rules.later_depth.has_value());
     const KeptChunks kept(impl, rules);
     container::Index index = impl.index();
     BITSNAP_ASSIGN(index.content_text, impl.reader->read_content_text(impl.limits));

@@ -398,6 +398,33 @@ TEST(StepCoding, RewritesAStepWithoutItsBases) {
   EXPECT_EQ(read_tensor(*alone, "exp_avg_sq.w"), training.bytes_of(0, 'v'));
 }
 
+// Names that do not tell which moments belong to a parameter, as in torch's state_dict().
+TEST(StepCoding, RewritesAgainstALaterStateWhateverTheNames) {
+  SteppedTraining training(2);
+  const auto state_of = [&] {
+    State state;
+    for (const std::size_t i : {1U, 0U}) {
+      training.add(state, {"model." + std::to_string(i) + ".w", "o.0.exp_avg", "o.0.exp_avg_sq"}, i, "x");
+    }
+    for (const std::size_t i : {0U, 1U}) {
+      const std::string number = std::to_string(i);
+      training.add(state, {"", "o." + number + ".exp_avg", "o." + number + ".exp_avg_sq"}, i, "mv");
+    }
+    return state;
+  };
+  const auto first = open_file("first.bsnap", write_state(state_of(), {}).value().file);
+  training.step();
+  const auto later = open_file("later.bsnap", write_state(state_of(), {}).value().file);
+  SingleBase found(later);
+  const auto written = rewrite_by({.later_depth = 1}, *first, {}, &found);
+  ASSERT_TRUE(written.has_value()) << written.error().message();
+  const auto bases = std::make_shared<restore::MapBases>();
+  bases->add(later);
+  const auto back = open_file("back.bsnap", written->file, bases);
+  for (const std::string_view name : {"model.0.w", "model.1.w"}) EXPECT_TRUE(is_all_stepped(*back, name)) << name;
+  EXPECT_TRUE(back->verify().value().empty());
+}
+
 TEST(StepCoding, RewritesAStateAgainstTheOneAfterIt) {
   SteppedTraining training;
   Bytes weight = rounded(training.bytes_of(0, 'x'));

@@ -126,7 +126,7 @@ class StepPeersFinder {
       // Numeric names are numbers in some order, which may differ between parameters and moments.
       const bool is_certain = named && name.find_first_not_of("0123456789.") != std::string::npos;
       const std::optional<std::size_t> found =
-          is_certain || bases_are_later_ ? named : find_by_sample(parameter, k, named, same_size.moments);
+          is_certain ? named : find_by_sample(parameter, k, named, same_size.moments);
       if (!found) continue;
       const Moments& moments = same_size.moments[*found];
       if (bases_are_later_ && !have_bases(moments)) continue;
@@ -167,7 +167,7 @@ class StepPeersFinder {
   const Sample& sample_of_first(Moments& moments) {
     if (!moments.sampled) {
       moments.sampled = true;
-      moments.sample = sample(moments.first);
+      moments.sample = sample_after(moments.first);
       Sample sizes = moments.sample;
       for (float& size : sizes) size = std::isnan(size) ? 0 : std::abs(size);
       if (!sizes.empty()) {
@@ -188,7 +188,7 @@ class StepPeersFinder {
       const float change = now[k] - before[k];
       if (!(std::abs(moment[k]) >= moments.large) || moment[k] == 0 || change == 0 || std::isnan(change)) continue;
       ++moved;
-      if ((change > 0) == (moment[k] > 0)) ++wrong;
+      if ((change > 0) == ((moment[k] > 0) != bases_are_later_)) ++wrong;
     }
     return moved >= kFewestMoved && wrong * kMovedPerWrong <= moved;
   }
@@ -198,12 +198,13 @@ class StepPeersFinder {
     const Sample& moment = sample_of_first(moments);
     if (moment.empty()) return false;
     Sample square;
+    const auto kind = bases_are_later_ ? codec::InputKind::base : codec::InputKind::peer;
     std::vector<codec::Input> inputs{{codec::InputKind::base, DType::f32, std::as_bytes(std::span(before))},
-                                     {codec::InputKind::peer, DType::f32, std::as_bytes(std::span(moment))}};
+                                     {kind, DType::f32, std::as_bytes(std::span(moment))}};
     if (const auto stream = square_of(moments)) {
-      square = sample(*stream);
+      square = sample_after(*stream);
       if (square.empty()) return false;
-      inputs.push_back({codec::InputKind::peer, DType::f32, std::as_bytes(std::span(square))});
+      inputs.push_back({kind, DType::f32, std::as_bytes(std::span(square))});
     }
     const ConstByteSpan bytes = std::as_bytes(std::span(now));
     const codec::EncodeContext context{{DType::f32, now.size(), inputs}};
@@ -215,6 +216,12 @@ class StepPeersFinder {
 
   [[nodiscard]] static std::size_t first_of_run(std::size_t run, std::uint64_t elements) noexcept {
     return kMovedRuns.start(run, static_cast<std::size_t>(std::min(elements, kChunkElements)));
+  }
+
+  // Of the state after the step.
+  Sample sample_after(std::size_t stream) {
+    if (!bases_are_later_) return sample(stream);
+    return bases_[stream] ? sample_base(stream) : Sample();
   }
 
   Sample sample(std::size_t stream) {

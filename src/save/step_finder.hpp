@@ -28,7 +28,7 @@ struct StepPeers {
 
 // The moments of each stream that has a base; nullopt if none were found. The first moment of a second moment has a
 // base, too. If a tensor cannot be sampled, only names decide. `bases_are_later`: the bases hold the state after the
-// step, and `source` the state before it; then only names decide, and the moments of a parameter have bases.
+// step, and `source` the state before it; then the moments of a parameter have bases.
 [[nodiscard]] std::vector<std::optional<StepPeers>> find_steps(const container::Content& content,
                                                                const container::StreamTable& streams,
                                                                const StreamSource& source,
