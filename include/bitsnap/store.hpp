@@ -94,6 +94,8 @@ struct StoreOptions {
   std::vector<LossRule> first_loss = {};
   // Applied after each save and commit of this handle, if it has a rule; CheckpointInfo says what came of it.
   Retention retention = {};
+  // Of several ranks with a retention, one prunes; the others only code their shards for it.
+  bool prunes = true;
   // From the second save of a run in this process on, its newest state stays in memory if twice its size fits into
   // this, so that the next save need not decode it, also with another handle. The system may take that memory back
   // whenever it is short of it; the next save then reads the state from its files. 0 keeps nothing.
@@ -310,8 +312,9 @@ class Store {
   // invalid_argument if no undamaged checkpoint would stay.
   [[nodiscard]] Result<PruneReport> remove(const std::vector<std::uint64_t>& steps, const PruneOptions& options = {});
 
-  // Removes all checkpoints after `step`, newest first. not_found if there is no such step.
-  [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
+  // Removes all checkpoints after `step`, newest first. Those that stay and are coded against one of them are rewritten
+  // before. not_found if there is no such step.
+  [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step, const RunOptions& options = {});
 
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options = {}) const;
 

@@ -19,7 +19,8 @@ inline constexpr std::uint64_t kLockWaitMs = 10'000;
   StoreOptions options;
   options.access = world_size > 1 ? StoreAccess::shared : StoreAccess::write;
   options.settings = settings.coding;
-  if (rank == 0) options.retention = settings.retention;
+  options.retention = settings.retention;
+  options.prunes = rank == 0;
   return options;
 }
 

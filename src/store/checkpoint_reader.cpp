@@ -106,7 +106,7 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_picked(std::uint6
 }
 
 Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_t step, const ShardFile& file,
-                                                                    bool alone, std::uint32_t nesting,
+                                                                    bool alone, const Opening* outer,
                                                                     std::unique_ptr<os::RandomAccessFile> opened) {
   const std::string path = layout_.step_file(step, file.file);
   {
@@ -123,7 +123,7 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_
   if (alone) {
     options.bases = std::make_shared<OpenedBases>();
   } else {
-    BITSNAP_ASSIGN(options.bases, open_references(step, file, nesting));
+    BITSNAP_ASSIGN(options.bases, open_references({step, file, outer}));
   }
   if (opened == nullptr) {
     BITSNAP_ASSIGN(opened, cache_ != nullptr ? cache_->open_file(file_system_, path) : file_system_.open(path));
@@ -142,10 +142,15 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_
   return snapshot;
 }
 
-Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(std::uint64_t step, const ShardFile& file,
-                                                                              std::uint32_t nesting) {
+Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(const Opening& opening) {
+  const auto& [step, file, outer] = opening;
   auto bases = std::make_shared<OpenedBases>();
-  if (nesting >= kMaxNesting) {
+  std::uint32_t nesting = 0;
+  for (const Opening* above = outer; above != nullptr; above = above->outer) {
+    if (above->step == step && above->file.file == file.file) {
+      return fail(ErrorKind::corrupt, fmt::format("{} refers to itself", layout_.step_file(step, file.file)));
+    }
+    if (++nesting < kMaxNesting) continue;
     return fail(ErrorKind::resource_exhausted, fmt::format("{}: step {} needs a chain of more than {} checkpoints",
                                                            layout_.root(), step, kMaxNesting));
   }
@@ -156,7 +161,7 @@ Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(st
         return fail(ErrorKind::corrupt, fmt::format("shard {} of step {} is not snapshot {}", reference.shard,
                                                     reference.step, reference.id.to_hex()));
       }
-      return open_with(reference.step, record.shards[reference.shard], reference.standalone, nesting + 1, nullptr);
+      return open_with(reference.step, record.shards[reference.shard], reference.standalone, &opening, nullptr);
     };
     auto opened = open_one();
     if (!opened) {

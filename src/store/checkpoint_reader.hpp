@@ -1,8 +1,9 @@
 // CheckpointReader: opens the snapshots of a store with everything that they refer to. An open snapshot stays readable,
 // whatever is pruned later.
 //
-// An open snapshot owns the snapshots that it refers to. References lead to earlier steps only, so ownership forms no
-// circle. The reader refers weakly to open snapshots, to open no file twice. Thread-safe, except assume().
+// An open snapshot owns the snapshots that it refers to. A file that refers to itself through others is corrupt, so
+// ownership forms no circle. The reader refers weakly to open snapshots, to open no file twice. Thread-safe, except
+// assume().
 // `file_system` must outlive the reader and everything that it opens.
 #pragma once
 
@@ -52,7 +53,7 @@ class CheckpointReader {
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_file(
       std::uint64_t step, const ShardFile& file, bool alone = false,
       std::unique_ptr<os::RandomAccessFile> opened = nullptr) {
-    return open_with(step, file, alone, 0, std::move(opened));
+    return open_with(step, file, alone, nullptr, std::move(opened));
   }
 
   // Makes this reader use `record` for its step instead of the record on disk, to try out a repair. No other thread may
@@ -71,11 +72,15 @@ class CheckpointReader {
   using Pick = FunctionRef<const ShardFile*(const CommitRecord&)>;
   // open() for the picked file. Returns nullptr if the record has no such file.
   Result<std::shared_ptr<const Snapshot>> open_picked(std::uint64_t step, Pick pick);
+  // A file that is being opened, and the file that needs it.
+  struct Opening {
+    std::uint64_t step = 0;
+    const ShardFile& file;
+    const Opening* outer = nullptr;
+  };
   Result<std::shared_ptr<const Snapshot>> open_with(std::uint64_t step, const ShardFile& file, bool alone,
-                                                    std::uint32_t nesting,
-                                                    std::unique_ptr<os::RandomAccessFile> opened);
-  Result<std::shared_ptr<const BaseProvider>> open_references(std::uint64_t step, const ShardFile& file,
-                                                              std::uint32_t nesting);
+                                                    const Opening* outer, std::unique_ptr<os::RandomAccessFile> opened);
+  Result<std::shared_ptr<const BaseProvider>> open_references(const Opening& opening);
   void remember(const std::string& path, bool alone, const std::shared_ptr<const Snapshot>& snapshot);
 
   os::FileSystem& file_system_;

@@ -78,6 +78,8 @@ constexpr auto record_fields(Fields... own) {
       json_field<&CommitHeader::base, JsonDefault, Record>("base", JsonNeed::optional),
       json_field<&CommitHeader::links, JsonDefault, Record>("links"),
       json_field<&CommitHeader::directory_sync, JsonDefault, Record>("directory_sync", JsonNeed::defaulted),
+      json_field<&CommitHeader::coded_share, JsonDefault, Record>("coded_share", JsonNeed::optional),
+      json_field<&CommitHeader::coded_age, JsonDefault, Record>("coded_age", JsonNeed::optional),
       own...};
 }
 
@@ -129,16 +131,21 @@ static constexpr auto json_fields(std::type_identity<RunRecord>) {
 
 namespace {
 
-Result<void> check_header(const CommitHeader& header) {
-  if (!header.base || *header.base < header.step) return {};
-  return fail(ErrorKind::corrupt, fmt::format("base {} of step {} must be an earlier step", *header.base, header.step));
-}
+// A shard that waits for its commit is not coded against a later step, and no step is coded against itself.
+enum class Allowed : std::uint8_t { earlier, other };
 
-Result<void> check_references(const ShardFile& file, std::uint64_t step) {
+Result<void> check_steps(const CommitHeader& header, const ShardFile& file, Allowed allowed) {
+  const auto is_allowed = [&](std::uint64_t step) {
+    return allowed == Allowed::earlier ? step < header.step : step != header.step;
+  };
+  const std::string_view expected = allowed == Allowed::earlier ? "an earlier step" : "another step";
+  if (header.base && !is_allowed(*header.base)) {
+    return fail(ErrorKind::corrupt, fmt::format("base {} of step {} must be {}", *header.base, header.step, expected));
+  }
   for (const StepReference& reference : file.references) {
-    if (reference.step < step) continue;
+    if (is_allowed(reference.step)) continue;
     return fail(ErrorKind::corrupt,
-                fmt::format("step {} refers to step {}, expected an earlier step", step, reference.step));
+                fmt::format("step {} refers to step {}, expected {}", header.step, reference.step, expected));
   }
   return {};
 }
@@ -157,14 +164,13 @@ Result<void> check_files(const CommitRecord& record) {
 
 Result<void> read_commit(JsonReader& in, CommitRecord& record, std::uint64_t step) {
   BITSNAP_TRY(read_json(in, record));
-  BITSNAP_TRY(check_header(record));
   if (record.step != step) {
     return fail(ErrorKind::corrupt, fmt::format("the record names step {}, expected {}", record.step, step));
   }
   std::uint64_t bytes = 0;
   for (std::size_t number = 0; number < record.file_count(); ++number) {
     const ShardFile& file = record.file(number);
-    BITSNAP_TRY(check_references(file, step));
+    BITSNAP_TRY(check_steps(record, file, Allowed::other));
     // Bounded, so that no sum of sizes overflows.
     const auto sum = checked_add(bytes, checked_add(file.bytes, file.raw_bytes).value_or(~std::uint64_t{0}));
     if (!sum || *sum > std::uint64_t{1} << 62)
@@ -176,8 +182,7 @@ Result<void> read_commit(JsonReader& in, CommitRecord& record, std::uint64_t ste
 
 Result<void> read_shard(JsonReader& in, ShardRecord& record) {
   BITSNAP_TRY(read_json(in, record));
-  BITSNAP_TRY(check_header(record));
-  return check_references(record.file, record.step);
+  return check_steps(record, record.file, Allowed::earlier);
 }
 
 Result<void> read_run(JsonReader& in, RunRecord& record) {

@@ -18,7 +18,7 @@
 
 namespace bitsnap::store {
 
-// A snapshot of an earlier step that a file is coded against.
+// A snapshot of another step that a file is coded against.
 struct StepReference {
   SnapshotId id;
   std::uint64_t step = 0;
@@ -50,6 +50,10 @@ struct CommitHeader {
   std::optional<std::uint64_t> base;  // nullopt: a keyframe
   std::uint32_t links = 0;
   bool directory_sync = true;
+  // What a checkpoint coded against another one took when that was last seen, in 1/65536 of its raw bytes, and how many
+  // checkpoints ago: the kept ones may all be standalone. nullopt: not known.
+  std::optional<std::uint64_t> coded_share = {};
+  std::optional<std::uint32_t> coded_age = {};
 
   friend bool operator==(const CommitHeader&, const CommitHeader&) = default;
 };

@@ -70,6 +70,17 @@ OnStore prunes(const Retention& retention, Reencode reencode) {
   return [=](Store& store, Journal& journal) { return prune_steps(store, journal, retention, reencode); };
 }
 
+// Saves steps with the retention of the store, as Store::save() does.
+OnStore retains(std::uint64_t first, std::uint64_t last, const Retention& retention) {
+  return [=](Store& store, Journal& journal) -> Result<void> {
+    for (std::uint64_t step = first; step <= last; ++step) {
+      BITSNAP_TRY(save_step(store, journal, step));
+      BITSNAP_TRY(prune_steps(store, journal, retention, Reencode::when_it_pays));
+    }
+    return {};
+  };
+}
+
 OnStore removes(const std::vector<std::uint64_t>& steps, Reencode reencode) {
   return [=](Store& store, Journal& journal) { return remove_named(store, journal, steps, reencode); };
 }
@@ -330,6 +341,21 @@ std::vector<CrashScenario> removing_scenarios() {
   return scenarios;
 }
 
+// With these states, two of three checkpoints are coded against the later one.
+std::vector<CrashScenario> retaining_scenarios() {
+  StoreOptions three = writing(3);
+  three.retention = keep(3);
+  three.prunes = false;  // the scenarios do
+  const Calls six = with_store(three, retains(1, 6, keep(3)));
+  const Calls prune_all = with_store(three, prunes(keep(1), Reencode::when_it_pays), true);
+  std::vector<CrashScenario> scenarios;
+  scenarios.push_back({"SavingWithARetention", three, six, with_store(three, retains(7, 9, keep(3))), prune_all});
+  scenarios.push_back({"RollingBackALaterBase", three, six, with_store(three, rolls_back(5)), prune_all});
+  scenarios.push_back(
+      {"RemovingALaterBase", three, six, with_store(three, removes({6}, Reencode::when_it_pays)), prune_all});
+  return scenarios;
+}
+
 std::vector<CrashScenario> make_scenarios() {
   const Calls nothing = [](os::FileSystem&, Journal&) -> Result<void> { return {}; };
   const auto going_on = [](const StoreOptions& options, OnStore calls) {
@@ -403,6 +429,7 @@ std::vector<CrashScenario> make_scenarios() {
   std::ranges::move(file_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(replacing_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(removing_scenarios(), std::back_inserter(scenarios));
+  std::ranges::move(retaining_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(crash_repairs(), std::back_inserter(scenarios));
   return scenarios;
 }

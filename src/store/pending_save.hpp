@@ -33,7 +33,9 @@ struct Coding {
   std::optional<std::uint64_t> finder;  // the step whose shards are offered as bases
   std::uint32_t max_depth = 0;
   std::uint32_t links = 0;
-  std::optional<Error> damage;  // why the file has no base, although it should
+  std::optional<Error> damage;                    // why the file has no base, although it should
+  std::optional<std::uint64_t> coded_share = {};  // both as in the commit record
+  std::optional<std::uint32_t> coded_age = {};
 };
 
 // Where encode() leaves the snapshot file. On the way to disk, the pipeline bounds the memory. A file in memory needs

@@ -66,7 +66,7 @@ Result<Rebuilt> rebuild_file(os::FileSystem& file_system, const RunLayout& layou
     std::optional<StepReference> found = find(id, step);
     if (!found) {
       return fail(ErrorKind::corrupt,
-                  fmt::format("{}: base {} was not found in any earlier checkpoint", name, id.to_hex()));
+                  fmt::format("{}: base {} was not found in any other checkpoint", name, id.to_hex()));
     }
     found->standalone = found->standalone && uses[i].standalone;
     if (uses[i].is_built_upon) rebuilt.base = std::max(rebuilt.base.value_or(0), found->step);

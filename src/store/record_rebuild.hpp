@@ -14,9 +14,9 @@
 
 namespace bitsnap::store {
 
-// Returns the place of the snapshot `id` in a checkpoint before `before_step`, or nullopt if no checkpoint holds it.
+// Returns the place of the snapshot `id`, to which `step` refers, in another checkpoint; nullopt if none holds it.
 // `standalone` is true if only one checkpoint holds it.
-using FindSnapshot = std::function<std::optional<StepReference>(const SnapshotId& id, std::uint64_t before_step)>;
+using FindSnapshot = std::function<std::optional<StepReference>(const SnapshotId& id, std::uint64_t step)>;
 
 // Takes the files of the one attempt that has all shards. Of the rewritten versions of a shard, it takes the newest
 // whose bases are found. The record gets the time of the files. Chunks are not read. Returns corrupt, naming what is

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <ranges>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -58,7 +59,9 @@ class Marking {
     const StepNode& node = *found->second;
     const bool has_lost_record = node.state == StepState::uncommitted && node.references.empty();
     if (node.is_damaged || has_lost_record) {
-      for (auto earlier = nodes_.begin(); earlier != found; ++earlier) pending_.emplace_back(earlier->first, by);
+      for (const auto& [other, ignored] : nodes_) {
+        if (other != step) pending_.emplace_back(other, by);
+      }
       return;
     }
     for (const StepNode::Reference& reference : node.references) {
@@ -112,6 +115,30 @@ RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention
   }
   std::ranges::reverse(kept);
   return plan_without_others(nodes, std::move(kept), next_base);
+}
+
+std::vector<std::uint64_t> removal_order(const std::vector<StepNode>& nodes, const std::vector<std::uint64_t>& steps) {
+  std::map<std::uint64_t, std::vector<std::uint64_t>> referring;  // by the step that is referred to
+  const std::set<std::uint64_t> all(steps.begin(), steps.end());
+  for (const StepNode& node : nodes) {
+    if (!all.contains(node.step)) continue;
+    for (const StepNode::Reference& reference : node.references) referring[reference.step].push_back(node.step);
+  }
+  std::vector<std::uint64_t> order;
+  std::set<std::uint64_t> begun;
+  for (const std::uint64_t newest : std::views::reverse(all)) {
+    // Each step is looked at twice: before the steps that refer to it, and after them.
+    std::vector<std::pair<std::uint64_t, bool>> pending = {{newest, false}};
+    while (!pending.empty()) {
+      const auto [step, is_ready] = pending.back();
+      pending.pop_back();
+      if (is_ready) order.push_back(step);
+      if (is_ready || !begun.insert(step).second) continue;
+      pending.emplace_back(step, true);
+      for (const std::uint64_t other : referring[step]) pending.emplace_back(other, false);
+    }
+  }
+  return order;
 }
 
 RetentionPlan plan_removal(const std::vector<StepNode>& nodes, const std::vector<std::uint64_t>& removed,

@@ -21,9 +21,11 @@ struct StepNode {
   std::uint64_t step = 0;
   StepState state = StepState::committed;
   std::uint64_t bytes = 0;
+  std::uint64_t raw_bytes = 0;  // of its tensors
   std::vector<Reference> references;
+  std::optional<std::uint64_t> coded_share = {};  // as in the commit record
   bool is_labelled = false;
-  bool is_damaged = false;  // counts as if it referred to every earlier step
+  bool is_damaged = false;  // counts as if it referred to every other step
 };
 
 struct RetentionPlan {
@@ -42,6 +44,10 @@ struct RetentionPlan {
 // and what it refers to are needed, too.
 [[nodiscard]] RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
                                            std::optional<std::uint64_t> next_base = std::nullopt);
+
+// Steps in an order in which each comes after those of them that refer to it, and otherwise the newest first.
+[[nodiscard]] std::vector<std::uint64_t> removal_order(const std::vector<StepNode>& nodes,
+                                                       const std::vector<std::uint64_t>& steps);
 
 // The plan of removing the steps `removed`, in ascending order: every other checkpoint is kept.
 [[nodiscard]] RetentionPlan plan_removal(const std::vector<StepNode>& nodes, const std::vector<std::uint64_t>& removed,

@@ -143,8 +143,19 @@ TEST(RetentionPlan, KeepsDamagedStepsAndAllTheyMayReferTo) {
   nodes[2].references.clear();
   const RetentionPlan plan = plan_retention(nodes, {});
   EXPECT_EQ(plan.kept, (Steps{3, 8}));
-  EXPECT_EQ(needed_steps(plan), (Steps{1, 2, 5, 6, 7}));
-  EXPECT_EQ(plan.removed, (Steps{4}));
+  EXPECT_EQ(needed_steps(plan), (Steps{1, 2, 4, 5, 6, 7}));
+  EXPECT_TRUE(plan.removed.empty());
+}
+
+TEST(RetentionPlan, RemovesStepsAfterThoseThatReferToThem) {
+  // 1 and 2 are coded against 3, and 4 against 3, too; 6 stays.
+  const std::vector<StepNode> nodes = {node(1, {whole(2)}), node(2, {whole(3)}), node(3),
+                                       node(4, {whole(3)}), node(5, {whole(6)}), node(6)};
+  EXPECT_EQ(removal_order(nodes, {1, 2, 3, 4, 5}), (Steps{5, 4, 1, 2, 3}));
+  const RetentionPlan plan = plan_retention(nodes, keeping({1}));
+  EXPECT_EQ(plan.kept, (Steps{1, 6}));
+  EXPECT_EQ(needed_steps(plan), (Steps{2, 3}));
+  EXPECT_EQ(plan.removed, (Steps{4, 5}));
 }
 
 TEST(RetentionPlan, NeedsAllStepsBeforeANeededDamagedStep) {

@@ -145,8 +145,8 @@ Result<PruneReport> Store::remove(const std::vector<std::uint64_t>& steps, const
   return no_throw("removing", [&] { return impl_->remove(steps, options); });
 }
 
-Result<RollbackReport> Store::rollback(std::uint64_t step) {
-  return no_throw("rolling back", [&] { return impl_->rollback(step); });
+Result<RollbackReport> Store::rollback(std::uint64_t step, const RunOptions& options) {
+  return no_throw("rolling back", [&] { return impl_->rollback(step, options); });
 }
 
 Result<StoreVerification> Store::verify(const StoreVerifyOptions& options) const {

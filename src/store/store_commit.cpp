@@ -68,6 +68,8 @@ Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& rec
 
 // A crash leaves the old checkpoint or the new one. Until the record is replaced, the files of both are there.
 Result<CheckpointInfo> Store::Impl::replace_record(const store::CommitRecord& record) {
+  BITSNAP_TRY(refresh_known());
+  BITSNAP_TRY(detach({record.step}, {}));
   const auto replaced = store::replace_commit_record(file_system_, layout_, record, false);
   if (!replaced) {
     // Nobody knows which of the two records is there, and which would survive a crash. So the files of both stay.
@@ -271,6 +273,8 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
     record.links = std::max(record.links, part->links);
     record.directory_sync = record.directory_sync && part->directory_sync;
     record.policy = part->policy;
+    record.coded_share = part->coded_share;
+    record.coded_age = part->coded_age;
     record.shards.push_back(std::move(part->file));
   }
 

@@ -1,5 +1,6 @@
 // Encoding: chooses what a checkpoint is coded against, and writes its snapshot file.
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "save/base_finder.hpp"
 #include "save/snapshot_rewriter.hpp"
 #include "save/snapshot_writer.hpp"
+#include "store/coding_plan.hpp"
 #include "store/spilling_file.hpp"
 #include "store/store_impl.hpp"
 
@@ -17,6 +19,11 @@ namespace bitsnap {
 using Opening = save::ShardedBases::Opening;
 
 namespace {
+
+// How many records of the newest checkpoints tell what the next one is coded against.
+constexpr std::size_t kRecordsForBase = 16;
+// For how many checkpoints it is remembered what coding against another one takes.
+constexpr std::uint32_t kLongestMemory = 64;
 
 // Compares all payloads of a file with their hashes, without decoding them.
 Result<void> check_payloads(const Snapshot& snapshot, unsigned threads) {
@@ -36,8 +43,14 @@ store::Coding Store::Impl::choose_coding(std::optional<std::uint64_t> newest) {
     coding.damage = record.error();
     return coding;
   }
-  coding.finder = step;
   const std::uint32_t max_depth = *settings_.max_depth;
+  if (has_retention() && max_depth > 0 && settings_.base == BaseRule::previous) {
+    auto retained = choose_retained_coding();
+    if (retained) return *std::move(retained);
+    coding.damage = std::move(retained).error();
+    return coding;
+  }
+  coding.finder = step;
   if (record->links >= max_depth) return coding;  // a keyframe: it refers only to unchanged chunks
   std::uint64_t base = step;
   if (settings_.base == BaseRule::keyframe) {
@@ -71,6 +84,59 @@ store::Coding Store::Impl::choose_coding(std::optional<std::uint64_t> newest) {
   coding.base = base;
   coding.max_depth = max_depth;
   coding.links = record->links + 1;
+  return coding;
+}
+
+bool Store::Impl::has_retention() const noexcept {
+  return options_.retention.keep_last.has_value() || options_.retention.keep_every.has_value();
+}
+
+Result<store::Coding> Store::Impl::choose_retained_coding() {
+  BITSNAP_TRY(refresh_known());
+  std::set<std::uint64_t> labelled;
+  if (options_.retention.keep_labelled) {
+    BITSNAP_ASSIGN(const std::vector<StepLabel> labels, this->labels());
+    for (const StepLabel& label : labels) labelled.insert(label.step);
+  }
+  std::vector<store::StepNode> nodes;
+  for (const auto& [step, known] : known_) {
+    store::StepNode& node = nodes.emplace_back();
+    node.step = step;
+    node.state = known.state;
+    node.is_labelled = labelled.contains(step);
+  }
+  // The records of old checkpoints say nothing of the next one.
+  std::size_t read = 0;
+  std::uint32_t age = 0;
+  for (store::StepNode& node : std::views::reverse(nodes)) {
+    if (node.state == store::StepState::uncommitted || ++read > kRecordsForBase) continue;
+    Known& known = known_[node.step];
+    const Result<store::CommitRecord>& record = record_of(node.step, known);
+    node.is_damaged = !record;
+    if (!record) continue;
+    node.bytes = known.record_bytes + store::stored_bytes(*record);
+    node.raw_bytes = store::raw_bytes(*record);
+    node.coded_share = record->coded_share;
+    if (read == 1) age = record->coded_age.value_or(0);
+    for (const store::ShardFile& file : record->shards) {
+      for (const auto& reference : file.references) node.references.push_back({reference.step, reference.standalone});
+    }
+  }
+  std::vector<store::StepNode> with_next = nodes;
+  with_next.emplace_back().step = UINT64_MAX;
+  with_next.back().state = store::StepState::committed;
+  std::vector<std::uint64_t> kept = store::plan_retention(with_next, options_.retention).kept;
+  store::CodingShares shares = store::shares_of(nodes);
+  store::Coding coding;
+  if (shares.is_remembered && ++age > kLongestMemory) shares.later = std::nullopt;  // it is seen again
+  coding.coded_share = shares.earlier ? shares.earlier : shares.later;
+  if (coding.coded_share) coding.coded_age = shares.is_remembered ? age : 0;
+  const store::CodingPattern pattern = store::choose_pattern(shares, kept.size());
+  kept.pop_back();
+  coding.base = store::choose_base(nodes, kept, pattern);
+  if (!coding.base) return coding;
+  coding.finder = coding.base;
+  coding.max_depth = coding.links = 1;
   return coding;
 }
 

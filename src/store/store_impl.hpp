@@ -100,7 +100,7 @@ class Store::Impl {
   void apply_retention(CheckpointInfo& info, const RunOptions& options);
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options);
   [[nodiscard]] Result<PruneReport> remove(std::vector<std::uint64_t> steps, const PruneOptions& options);
-  [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
+  [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step, const RunOptions& options);
   // store_verify.cpp
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options) const;
   // store_repair.cpp
@@ -202,6 +202,9 @@ class Store::Impl {
   // store_encode.cpp
   // `newest` is the newest checkpoint beside the one that is to be saved.
   [[nodiscard]] store::Coding choose_coding(std::optional<std::uint64_t> newest);
+  [[nodiscard]] bool has_retention() const noexcept;
+  // What the retention lets the next checkpoint be coded against.
+  [[nodiscard]] Result<store::Coding> choose_retained_coding();
   // Whether to code against the same checkpoint as another rank of the attempt: if it is still there, and if this shard
   // may be equal to others, because it was in the newest checkpoint or there is none.
   [[nodiscard]] bool should_code_like(const store::Coding& other, const ShardPlace& place);
@@ -280,9 +283,14 @@ class Store::Impl {
   Result<void> retire_step(std::uint64_t step);
 
   // store_rewrite.cpp
-  // Rewrites those files of the steps `whole` that refer to a step of `dropped`.
+  // Rewrites the steps of `onto` against later ones, and those files of the steps `whole` that refer to a step of
+  // `dropped`.
   Result<void> rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
-                           const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten);
+                           const std::map<std::uint64_t, std::uint64_t>& onto, const RunOptions& options,
+                           std::vector<PruneReport::Rewritten>& rewritten);
+
+  // Rewrites the checkpoints, and the retired ones that are whole, that refer to one of the steps `dropped`.
+  Result<void> detach(const std::set<std::uint64_t>& dropped, const RunOptions& options);
 
   // store_verify.cpp. `records` are in order of steps. Returns an error only if verification could not continue.
   Result<std::vector<StoreDamage>> verify_records(store::CheckpointReader& reader,

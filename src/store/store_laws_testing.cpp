@@ -138,11 +138,14 @@ std::vector<TestRun> Journal::allowed() const {
 std::vector<TestRun> removals(const TestRun& run, const std::vector<std::uint64_t>& kept) {
   std::vector<TestRun> possible;
   TestRun left = run;
-  for (const std::uint64_t step : run | std::views::keys | std::views::reverse) {
-    if (std::ranges::find(kept, step) != kept.end()) continue;
+  const auto remove = [&](std::uint64_t step) {
+    if (std::ranges::find(kept, step) != kept.end()) return;
     left.erase(step);
     possible.push_back(left);
-  }
+  };
+  for (const std::uint64_t step : run | std::views::keys) remove(step);
+  left = run;
+  for (const std::uint64_t step : run | std::views::keys | std::views::reverse) remove(step);
   return possible;
 }
 
@@ -269,7 +272,7 @@ Result<void> roll_back(Store& store, Journal& journal, std::uint64_t step) {
     return steps;
   };
   return remove_steps(journal, kept, false, [&]() -> Result<void> {
-    BITSNAP_TRY(store.rollback(step));
+    BITSNAP_TRY(store.rollback(step, kOneThread));
     return {};
   });
 }

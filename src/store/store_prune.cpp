@@ -10,6 +10,7 @@
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "os/atomic_file.hpp"
+#include "store/coding_plan.hpp"
 #include "store/live_bytes.hpp"
 #include "store/store_impl.hpp"
 
@@ -29,7 +30,10 @@ class Store::Impl::Pruner {
  public:
   // Keeps what the retention says.
   Pruner(Impl& store, Retention retention, const PruneOptions& options)
-      : store_(store), retention_(std::move(retention)), options_(options) {}
+      : store_(store),
+        retention_(std::move(retention)),
+        is_of_retention_(retention_ == store.options_.retention),
+        options_(options) {}
   // Keeps all checkpoints but `removed`, which are ascending.
   Pruner(Impl& store, const std::vector<std::uint64_t>& removed, const PruneOptions& options)
       : store_(store), removed_(&removed), options_(options) {}
@@ -54,18 +58,27 @@ class Store::Impl::Pruner {
     return removed_ != nullptr ? store::plan_removal(nodes_, *removed_, next_base)
                                : store::plan_retention(nodes_, retention_, next_base);
   }
-  // The needed steps that other steps are rewritten without.
+  // What is written again: the needed steps that other steps are rewritten without, and what they are coded against.
+  Result<store::RecodingPlan> choose_recoding(std::optional<std::uint64_t> next_base);
+  // The needed steps that are held for unchanged chunks alone, if dropping them pays.
   Result<std::set<std::uint64_t>> choose_dropped();
-  Result<void> rewrite_without(const std::set<std::uint64_t>& dropped);
+  Result<void> recode(const store::RecodingPlan& recoding);
+  void report_removed();
   void report_plan();
-  Result<void> carry_out();
+  // Removes what is neither kept nor needed, and retires what is only needed. `before_recoding`: what is needed may not
+  // be for long.
+  Result<void> carry_out(bool before_recoding);
 
+  [[nodiscard]] std::uint64_t bytes_of(std::uint64_t step) const {
+    return std::ranges::lower_bound(nodes_, step, {}, &store::StepNode::step)->bytes;
+  }
   const Result<store::CommitRecord>& record_of(const store::StepNode& node) {
     return store_.record_of(node.step, store_.known_[node.step]);
   }
 
   Impl& store_;
   const Retention retention_ = {};
+  const bool is_of_retention_ = false;                         // more checkpoints follow, with the same retention
   const std::vector<std::uint64_t>* const removed_ = nullptr;  // nullptr: the retention decides
   const PruneOptions& options_;
   std::vector<store::StepNode> nodes_;  // by step
@@ -102,6 +115,8 @@ Result<void> Store::Impl::Pruner::look() {
       continue;
     }
     node.bytes = known.record_bytes + store::stored_bytes(*record);
+    node.raw_bytes = store::raw_bytes(*record);
+    node.coded_share = record->coded_share;
     std::ranges::for_each(record->shards, add_references);
     if (step != newest || known.state != store::StepState::committed) continue;
     BITSNAP_ASSIGN(const std::vector<store::ShardRecord> waiting, store_.waiting_replacements(step, *record));
@@ -133,17 +148,27 @@ Result<void> Store::Impl::Pruner::note_missing_files() {
   return {};
 }
 
+Result<store::RecodingPlan> Store::Impl::Pruner::choose_recoding(std::optional<std::uint64_t> next_base) {
+  store::RecodingPlan recoding;
+  if (options_.reencode == Reencode::never) return recoding;
+  // A damaged checkpoint may need any step, and shards that wait for their commit need their bases, so nothing is
+  // written again.
+  if (has_waiting_ || std::ranges::any_of(nodes_, &store::StepNode::is_damaged)) return recoding;
+  if (options_.reencode == Reencode::always) {
+    for (const auto& needed : plan_.needed) recoding.dropped.insert(needed.step);
+    return recoding;
+  }
+  store::CodingPattern pattern;
+  if (is_of_retention_) pattern = store::choose_pattern(store::shares_of(nodes_), plan_.kept.size());
+  recoding = store::plan_recoding(nodes_, plan_, pattern, *store_.settings_.max_depth, next_base);
+  if (recoding.dropped.empty() && !plan_.needed.empty()) {
+    BITSNAP_ASSIGN(recoding.dropped, choose_dropped());
+  }
+  return recoding;
+}
+
 Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
   std::set<std::uint64_t> dropped;
-  if (options_.reencode == Reencode::never || plan_.needed.empty()) return dropped;
-  // A damaged checkpoint may need any step, and shards that wait for their commit need their bases, so nothing is
-  // dropped.
-  if (has_waiting_ || std::ranges::any_of(nodes_, &store::StepNode::is_damaged)) return dropped;
-  if (options_.reencode == Reencode::always) {
-    for (const auto& needed : plan_.needed) dropped.insert(needed.step);
-    return dropped;
-  }
-
   // The links of a chain disappear with the checkpoints that are coded against them. A step that is held only for its
   // unchanged chunks would stay for ever, with all other bytes of its files.
   std::set<std::uint64_t> chains;
@@ -199,7 +224,8 @@ Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
 
 // Damage must not keep old checkpoints from being removed. If a file cannot be read or rewritten, it stays as it is,
 // unless the caller demanded rewriting.
-Result<void> Store::Impl::Pruner::rewrite_without(const std::set<std::uint64_t>& dropped) {
+Result<void> Store::Impl::Pruner::recode(const store::RecodingPlan& recoding) {
+  const std::set<std::uint64_t>& dropped = recoding.dropped;
   std::vector<std::uint64_t> whole = plan_.kept;
   for (const auto& needed : plan_.needed) {
     if (needed.whole && !dropped.contains(needed.step)) whole.push_back(needed.step);
@@ -207,45 +233,53 @@ Result<void> Store::Impl::Pruner::rewrite_without(const std::set<std::uint64_t>&
   std::ranges::sort(whole);
   if (options_.dry_run) {
     for (store::StepNode& node : nodes_) {
-      if (!std::ranges::binary_search(whole, node.step) || !refers_to(node, dropped)) continue;
+      const auto onto = recoding.onto.find(node.step);
+      const bool is_dependent = std::ranges::binary_search(whole, node.step) && refers_to(node, dropped);
+      if (onto == recoding.onto.end() && !is_dependent) continue;
       report_.rewritten.push_back({node.step, node.bytes, 0});
       std::erase_if(node.references, [&](const auto& r) { return dropped.contains(r.step); });
+      if (onto != recoding.onto.end()) node.references = {{onto->second, false}};
     }
     return {};
   }
-  Result<void> rewritten = store_.rewrite_all(dropped, whole, options_.run, report_.rewritten);
+  Result<void> rewritten = store_.rewrite_all(dropped, whole, recoding.onto, options_.run, report_.rewritten);
   if (!rewritten && (options_.reencode == Reencode::always || !is_damage(rewritten.error()))) return rewritten;
   return look();
 }
 
+void Store::Impl::Pruner::report_removed() {
+  for (const std::uint64_t step : plan_.removed) {
+    const bool was_pruned = store_.known_[step].state == store::StepState::retired;
+    report_.removed.push_back({step, bytes_of(step), was_pruned});
+    report_.removed_bytes += report_.removed.back().bytes;
+  }
+}
+
 void Store::Impl::Pruner::report_plan() {
-  const auto bytes_of = [&](std::uint64_t step) {
-    return std::ranges::lower_bound(nodes_, step, {}, &store::StepNode::step)->bytes;
-  };
   report_.dry_run = options_.dry_run;
   report_.kept = plan_.kept;
   const auto was_pruned = [&](std::uint64_t step) { return store_.known_[step].state == store::StepState::retired; };
   for (const auto& needed : plan_.needed) {
     report_.needed.push_back({needed.step, bytes_of(needed.step), needed.by, was_pruned(needed.step)});
   }
-  for (const std::uint64_t step : plan_.removed) {
-    report_.removed.push_back({step, bytes_of(step), was_pruned(step)});
-    report_.removed_bytes += bytes_of(step);
-  }
+  report_removed();
+  std::ranges::sort(report_.removed, {}, &PruneReport::Removed::step);
 }
 
-// From the newest to the oldest, so that nothing is removed before what depends on it.
-Result<void> Store::Impl::Pruner::carry_out() {
+// Nothing is removed before what depends on it.
+Result<void> Store::Impl::Pruner::carry_out(bool before_recoding) {
   const auto is_removed = [&](const store::StepNode& node) {
     return node.state == store::StepState::committed && !std::ranges::binary_search(plan_.kept, node.step);
   };
   if (std::ranges::any_of(nodes_, is_removed)) BITSNAP_TRY(store_.settle_labels());
-  for (const store::StepNode& node : std::views::reverse(nodes_)) {
-    if (std::ranges::binary_search(plan_.removed, node.step)) {
-      BITSNAP_TRY(store_.remove_step(node.step));
-    } else if (is_removed(node)) {
-      BITSNAP_TRY(store_.retire_step(node.step));
-    }
+  std::vector<std::uint64_t> unwanted = plan_.removed;
+  for (const store::StepNode& node : nodes_) {
+    if (is_removed(node)) unwanted.push_back(node.step);
+  }
+  for (const std::uint64_t step : store::removal_order(nodes_, unwanted)) {
+    const bool is_needed = !std::ranges::binary_search(plan_.removed, step);
+    if (is_needed && before_recoding) continue;
+    BITSNAP_TRY(is_needed ? store_.retire_step(step) : store_.remove_step(step));
   }
   return {};
 }
@@ -296,21 +330,26 @@ Result<PruneReport> Store::Impl::Pruner::run() {
   while (newest && is_to_go(*newest)) newest = store_.newest_below(*newest);
   const std::optional<std::uint64_t> next_base = store_.choose_coding(newest).base;
   plan_ = plan(next_base);
-  auto dropped = choose_dropped();
-  if (!dropped && (options_.reencode == Reencode::always || !is_damage(dropped.error()))) {
-    return tl::unexpected(std::move(dropped).error());
+  auto recoding = choose_recoding(next_base);
+  if (!recoding && (options_.reencode == Reencode::always || !is_damage(recoding.error()))) {
+    return tl::unexpected(std::move(recoding).error());
   }
-  if (dropped && !dropped->empty()) {
-    BITSNAP_TRY(rewrite_without(*dropped));
+  if (recoding && !recoding->is_empty()) {
+    // First, so that what is written again after each save has the room.
+    if (is_of_retention_ && !options_.dry_run) {
+      report_removed();
+      BITSNAP_TRY(carry_out(true));
+    }
+    BITSNAP_TRY(recode(*recoding));
     plan_ = plan(next_base);
   }
   report_plan();
-  if (!options_.dry_run) BITSNAP_TRY(carry_out());
+  if (!options_.dry_run) BITSNAP_TRY(carry_out(false));
   return std::move(report_);
 }
 
 void Store::Impl::apply_retention(CheckpointInfo& info, const RunOptions& options) {
-  if (!options_.retention.keep_last && !options_.retention.keep_every) return;
+  if (!has_retention() || !options_.prunes) return;
   auto pruned = no_throw("pruning", [&] { return prune(options_.retention, {.run = options}); });
   if (pruned) {
     info.pruned = std::move(*pruned);
@@ -406,7 +445,7 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
   return found;
 }
 
-Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
+Result<RollbackReport> Store::Impl::rollback(std::uint64_t step, const RunOptions& options) {
   BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::exclusive));
   BITSNAP_TRY(refresh_known());
   const auto target = known_.find(step);
@@ -416,6 +455,12 @@ Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
   // Another rank may have committed the step and been killed before it synced the name.
   if (lock_ == nullptr) BITSNAP_TRY(directories_.sync_step(step));
   if (known_.rbegin()->first > step) BITSNAP_TRY(settle_labels());
+  std::set<std::uint64_t> above;
+  for (auto entry = known_.upper_bound(step); entry != known_.end(); ++entry) above.insert(entry->first);
+  // Damage above must not keep a training from going back.
+  if (Result<void> detached = detach(above, options); !detached && !is_damage(detached.error())) {
+    return tl::unexpected(std::move(detached).error());
+  }
   RollbackReport report;
   while (known_.rbegin()->first > step) {
     const auto last = std::prev(known_.end());

@@ -125,7 +125,7 @@ TEST(StorePrune, KeepsTheKeyframeForTheNextSave) {
     options.base_memory_bytes = memory;
     const auto store = open(files, options);
     Retention retention;
-    retention.keep_last = 1;
+    retention.keep_last = 6;
     for (std::uint64_t step = 1; step <= 15; ++step) {
       const auto saved = store->save(step, TestState(step).state());
       ASSERT_TRUE(saved) << saved.error().message();

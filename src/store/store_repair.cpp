@@ -19,11 +19,14 @@
 namespace bitsnap {
 namespace {
 
-// The place of the snapshot `id`, if the record names it.
+// The place of the snapshot `id`, if the record names it. What is coded against a later step was rewritten, and files
+// that were coded against it before do not say how deep its chunks are now.
 std::optional<store::StepReference> find_in(const store::CommitRecord& record, const SnapshotId& id) {
   const auto file = std::ranges::find(record.shards, id, &store::ShardFile::id);
   if (file == record.shards.end()) return std::nullopt;
-  return store::StepReference{id, record.step, static_cast<std::uint32_t>(file - record.shards.begin()), true};
+  const bool is_rewritten = std::ranges::any_of(
+      file->references, [&](const store::StepReference& reference) { return reference.step > record.step; });
+  return store::StepReference{id, record.step, static_cast<std::uint32_t>(file - record.shards.begin()), !is_rewritten};
 }
 
 }  // namespace
@@ -42,14 +45,17 @@ class Store::Impl::Repairer {
   Result<void> mend_files();
   Result<std::optional<Policy>> newest_policy();
   Result<void> mend_records();
+  Result<void> mend_records_once();
   Result<void> mend_record(std::uint64_t step, Known& known);
   // Rebuilds the record of a step that has none. Returns whether the files of the step form a checkpoint.
   Result<bool> mend_missing(std::uint64_t step, Known& known, const std::string& why);
-  // The place of the snapshot `id` in a step before `before`.
-  std::optional<store::StepReference> find(const SnapshotId& id, std::uint64_t before);
+  // All steps but this one, first the earlier ones from the newest on, then the later ones.
+  [[nodiscard]] std::vector<std::uint64_t> others(std::uint64_t step) const;
+  // The place of the snapshot `id`, to which step `by` refers, in another step.
+  std::optional<store::StepReference> find(const SnapshotId& id, std::uint64_t by);
   // Like find(), but searches steps without a record, and gives the step that it finds a new record. That step may have
   // been pruned, with some files left: this cannot be told from a lost record.
-  std::optional<store::StepReference> find_uncommitted(const SnapshotId& id, std::uint64_t before);
+  std::optional<store::StepReference> find_uncommitted(const SnapshotId& id, std::uint64_t by);
   Result<void> replace_record(std::uint64_t step, Known& known, store::CommitRecord record, const std::string& why);
   // Rebuilds a record from the files of the step. If `gone` is given, a base that is not found counts as part of step
   // `gone`.
@@ -150,8 +156,8 @@ Result<void> Store::Impl::Repairer::mend_files() {
 }
 
 Result<store::CommitRecord> Store::Impl::Repairer::rebuild(std::uint64_t step, std::optional<std::uint64_t> gone) {
-  const auto find_base = [&](const SnapshotId& id, std::uint64_t before) {
-    std::optional<store::StepReference> found = find(id, before);
+  const auto find_base = [&](const SnapshotId& id, std::uint64_t by) {
+    std::optional<store::StepReference> found = find(id, by);
     if (!found && gone) found = store::StepReference{id, *gone, 0, false};
     return found;
   };
@@ -190,7 +196,20 @@ Result<void> Store::Impl::Repairer::mend_newest() {
   return {};
 }
 
+// A record is rebuilt with those of the steps that it refers to, which may be later and be mended after it.
 Result<void> Store::Impl::Repairer::mend_records() {
+  BITSNAP_TRY(mend_records_once());
+  bool is_any_left = false;
+  for (auto& [step, known] : store_.known_) {
+    if (known.state == store::StepState::uncommitted || store_.record_of(step, known)) continue;
+    known.record.reset();
+    is_any_left = true;
+  }
+  beyond_rebuilding_.clear();
+  return is_any_left ? mend_records_once() : Result<void>();
+}
+
+Result<void> Store::Impl::Repairer::mend_records_once() {
   const std::optional<std::uint64_t> last = store_.newest();
   for (auto& [step, known] : store_.known_) {
     if (known.state == store::StepState::uncommitted) {
@@ -219,18 +238,29 @@ Result<bool> Store::Impl::Repairer::mend_missing(std::uint64_t step, Known& know
   return true;
 }
 
-std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId& id, std::uint64_t before) {
+std::vector<std::uint64_t> Store::Impl::Repairer::others(std::uint64_t step) const {
+  std::vector<std::uint64_t> steps;
+  for (auto below = std::make_reverse_iterator(store_.known_.lower_bound(step)); below != store_.known_.rend(); ++below)
+    steps.push_back(below->first);
+  for (auto above = store_.known_.upper_bound(step); above != store_.known_.end(); ++above)
+    steps.push_back(above->first);
+  return steps;
+}
+
+std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId& id, std::uint64_t by) {
   std::optional<store::StepReference> result;
-  const std::ranges::subrange earlier_steps(store_.known_.begin(), store_.known_.lower_bound(before));
-  for (auto& [step, known] : std::views::reverse(earlier_steps)) {
+  for (const std::uint64_t step : others(by)) {
+    Known& known = store_.known_[step];
     if (known.state == store::StepState::uncommitted) continue;
-    const Result<store::CommitRecord>& earlier = store_.record_of(step, known);
-    if (!earlier) {
+    // A later step is asked only if no earlier one holds the snapshot.
+    if (result && step > by) break;
+    const Result<store::CommitRecord>& other = store_.record_of(step, known);
+    if (!other) {
       // This step may hold the snapshot: a file that the system refuses to read now may be whole.
-      if (!failure_ && !store::is_damage(earlier.error())) failure_ = earlier.error();
+      if (!failure_ && !store::is_damage(other.error())) failure_ = other.error();
       continue;
     }
-    const std::optional<store::StepReference> found = find_in(*earlier, id);
+    const std::optional<store::StepReference> found = find_in(*other, id);
     if (!found) continue;
     // If several steps hold the same content in different codings, nobody knows which one was meant. Then all that the
     // found one refers to counts as needed.
@@ -240,22 +270,22 @@ std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId
     }
     result = found;
   }
-  return result ? result : find_uncommitted(id, before);
+  return result ? result : find_uncommitted(id, by);
 }
 
-std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(const SnapshotId& id,
-                                                                            std::uint64_t before) {
-  const std::ranges::subrange earlier_steps(store_.known_.begin(), store_.known_.lower_bound(before));
-  for (auto& [step, known] : std::views::reverse(earlier_steps)) {
-    if (known.state != store::StepState::uncommitted || beyond_rebuilding_.contains(step)) continue;
+std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(const SnapshotId& id, std::uint64_t by) {
+  for (const std::uint64_t step : others(by)) {
+    Known& known = store_.known_[step];
+    // A step that is just being rebuilt asks for another one.
+    if (known.state != store::StepState::uncommitted || !beyond_rebuilding_.insert(step).second) continue;
     store::StepState state = store::StepState::uncommitted;
     auto rebuilt = rebuild_as(step, state);
     if (!rebuilt) {
-      beyond_rebuilding_.insert(step);
       // A file that the system refuses to read may be whole.
       if (!failure_ && !store::is_damage(rebuilt.error())) failure_ = std::move(rebuilt).error();
       continue;
     }
+    beyond_rebuilding_.erase(step);
     const std::optional<store::StepReference> found = find_in(*rebuilt, id);
     if (!found) continue;
     known.state = state;
@@ -327,8 +357,7 @@ Result<void> Store::Impl::Repairer::find_damages() {
     if (!store::is_damage(record.error())) return tl::unexpected(record.error());
     damages_[step].push_back(store::record_damage(step, is_retired, record.error()));
   }
-  // A retired step need not be restorable, but no damage may stay in it, because a later checkpoint could come to need
-  // it.
+  // A retired step need not be restorable, but no damage may stay in it, because a checkpoint could come to need it.
   BITSNAP_ASSIGN(std::vector<StoreDamage> found, store_.verify_records(*store_.reader_, committed, true, options_.run));
   BITSNAP_ASSIGN(std::vector<StoreDamage> found_in_retired,
                  store_.verify_records(*store_.reader_, retired, false, {options_.run.threads, nullptr}));
@@ -346,23 +375,21 @@ Result<void> Store::Impl::Repairer::find_damages() {
 Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
   std::set<std::uint64_t> dropped;
   std::vector<std::uint64_t> whole;
-  for (auto& [step, known] : store_.known_) {
-    if (known.state == store::StepState::uncommitted) continue;
-    if (damages_.contains(step)) {
-      dropped.insert(step);
-      continue;
-    }
-    const store::CommitRecord& record = *store_.record_of(step, known);
-    if (known.state == store::StepState::committed) {
-      whole.push_back(step);
-      ++report_.checkpoints;
-    } else if (store::refers_to(record, dropped)) {
-      dropped.insert(step);
+  for (const auto& [step, known] : store_.known_) {
+    if (known.state != store::StepState::uncommitted && damages_.contains(step)) dropped.insert(step);
+    if (known.state == store::StepState::committed && !damages_.contains(step)) whole.push_back(step);
+  }
+  report_.checkpoints = whole.size();
+  for (std::size_t before = 0; before != dropped.size();) {
+    before = dropped.size();
+    for (auto& [step, known] : store_.known_) {
+      if (known.state != store::StepState::retired || dropped.contains(step)) continue;
+      if (store::refers_to(*store_.record_of(step, known), dropped)) dropped.insert(step);
     }
   }
   if (options_.dry_run || dropped.empty()) return {};
   std::vector<PruneReport::Rewritten> rewritten;
-  BITSNAP_TRY(store_.rewrite_all(dropped, whole, {options_.run.threads, nullptr}, rewritten));
+  BITSNAP_TRY(store_.rewrite_all(dropped, whole, {}, {options_.run.threads, nullptr}, rewritten));
   for (const PruneReport::Rewritten& entry : rewritten) {
     report_.mended.push_back({entry.step, "rewritten without its damaged bases"});
   }

@@ -1,6 +1,9 @@
-// Rewriting: writes files of a checkpoint again, under new names, without references to dropped steps.
+// Rewriting: writes files of a checkpoint again, under new names, without references to dropped steps, or against a
+// later checkpoint.
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,33 +19,40 @@ namespace bitsnap {
 
 using Opening = save::ShardedBases::Opening;
 
-// Rewrites several checkpoints, from the oldest on, so that a checkpoint can refer to chunks that the one before it has
-// taken over.
+// Rewrites several checkpoints: first those that are coded against later ones, from the newest on, then the others from
+// the oldest on, so that a checkpoint can refer to chunks that the one before it has taken over.
 class Store::Impl::Rewriter {
  public:
   Rewriter(Impl& store, const std::set<std::uint64_t>& dropped, unsigned threads)
       : store_(store), dropped_(dropped), executor_(exec::make_executor(threads)) {}
 
-  // `whole` are the steps that must not refer to dropped ones, in ascending order.
-  Result<void> run(const std::vector<std::uint64_t>& whole, const Progress& progress,
-                   std::vector<PruneReport::Rewritten>& rewritten);
+  // `whole` are the steps that must not refer to dropped ones, in ascending order. `onto`: the later step that a step
+  // is coded against, of which nobody knows that it refers to the step itself.
+  Result<void> run(const std::vector<std::uint64_t>& whole, const std::map<std::uint64_t, std::uint64_t>& onto,
+                   const Progress& progress, std::vector<PruneReport::Rewritten>& rewritten);
 
  private:
   Result<PruneReport::Rewritten> rewrite(std::uint64_t step, const Progress& progress);
+  // Notes in the records of those that refer to the step that its chunks depend on others from now on.
+  Result<void> note_depth(std::uint64_t step);
+  [[nodiscard]] bool is_rewritten(const store::ShardFile& file) const {
+    return later_.has_value() || store::refers_to(file, dropped_);
+  }
   // Rewrites the files of the record that refer to dropped steps, and updates the record. `progress` covers all files.
   Result<void> rewrite_files(store::CommitRecord& record, const Progress& progress);
   Result<void> rewrite_file(const store::CommitRecord& record, std::uint32_t shard, store::ShardFile& file,
                             const Progress& progress);
   // Makes the rewritten file another name of an earlier shard's file, if both are equal.
   Result<void> link_to_earlier(store::CommitRecord& record, std::uint32_t shard);
-  // The shards of the previous checkpoint, where chunks of dropped steps are searched. Returns nullptr if there is
-  // none.
+  // The shards of the later checkpoint, or of the previous one, where chunks of dropped steps are searched. Returns
+  // nullptr if there is none.
   Result<std::unique_ptr<save::ShardedBases>> bases_for(std::uint32_t shard, std::uint32_t shards);
 
   Impl& store_;
   const std::set<std::uint64_t>& dropped_;
   const std::unique_ptr<exec::Executor> executor_;
   std::optional<std::uint64_t> earlier_;
+  std::optional<std::uint64_t> later_;
   // The following belong to the checkpoint that is being rewritten.
   std::shared_ptr<store::CheckpointReader> reader_;
   std::vector<std::string> written_;
@@ -51,8 +61,8 @@ class Store::Impl::Rewriter {
 
 Result<std::unique_ptr<save::ShardedBases>> Store::Impl::Rewriter::bases_for(std::uint32_t shard,
                                                                              std::uint32_t shards) {
-  if (!earlier_) return nullptr;
-  const std::uint64_t step = *earlier_;
+  if (!later_ && !earlier_) return nullptr;
+  const std::uint64_t step = later_ ? *later_ : *earlier_;
   const Result<store::CommitRecord>& found = store_.record_of(step, store_.known_[step]);
   if (!found) return tl::unexpected(found.error());
   const store::CommitRecord& record = *found;
@@ -70,6 +80,19 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   for (const store::StepReference& reference : file.references) {
     if (dropped_.contains(reference.step)) dropped_ids.push_back(reference.id);
   }
+  std::optional<std::uint32_t> later_depth;
+  if (later_) {
+    // The later checkpoint may refer to chunks of these, and of other shards of this one.
+    later_depth = std::max(*store_.settings_.max_depth, std::uint32_t{1});
+    for (const std::uint64_t step : dropped_) {
+      const auto known = store_.known_.find(step);
+      if (known == store_.known_.end() || known->second.state == store::StepState::uncommitted) continue;
+      const Result<store::CommitRecord>& gone = store_.record_of(step, known->second);
+      if (!gone) continue;
+      for (const store::ShardFile& shard_file : gone->shards) dropped_ids.push_back(shard_file.id);
+    }
+    for (const store::ShardFile& shard_file : record.shards) dropped_ids.push_back(shard_file.id);
+  }
   BITSNAP_ASSIGN(const auto source, reader_->open_file(record.step, file));
   BITSNAP_ASSIGN(const auto bases, bases_for(shard, static_cast<std::uint32_t>(record.shards.size())));
   BITSNAP_ASSIGN(const std::string name, store_.free_file_name(record.step, store::rewritten_file_name(file.file)));
@@ -81,7 +104,8 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
                                                .objective = objective_from_name(source->objective())},
                                               store_.settings_),
                    .progress = progress};
-  auto written = save::rewrite_snapshot(*source, {.dropped = dropped_ids}, bases.get(), save, *out, *executor_);
+  auto written = save::rewrite_snapshot(*source, {.dropped = dropped_ids, .later_depth = later_depth}, bases.get(),
+                                        save, *out, *executor_);
   if (!written) return tl::unexpected(name_file(std::move(written).error(), path));
   BITSNAP_TRY(out->sync());
   BITSNAP_TRY(out->close());
@@ -89,7 +113,7 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   std::vector<store::StepReference> references;
   for (const save::Reference& reference : written->references) {
     const auto before = std::ranges::find(file.references, reference.id, &store::StepReference::id);
-    if (before != file.references.end() && !dropped_.contains(before->step)) {
+    if (!later_ && before != file.references.end() && !dropped_.contains(before->step)) {
       references.push_back(*before);
       references.back().standalone = before->standalone && reference.standalone;
       continue;
@@ -126,17 +150,21 @@ Result<void> Store::Impl::Rewriter::link_to_earlier(store::CommitRecord& record,
 
 Result<void> Store::Impl::Rewriter::rewrite_files(store::CommitRecord& record, const Progress& progress) {
   std::uint64_t total = 0;
-  for (const store::ShardFile& file : record.shards) total += store::refers_to(file, dropped_) ? file.raw_bytes : 0;
+  for (const store::ShardFile& file : record.shards) total += is_rewritten(file) ? file.raw_bytes : 0;
   store::SummedProgress summed(progress, total);
   for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
     store::ShardFile& file = record.shards[shard];
-    if (!store::refers_to(file, dropped_)) continue;
+    if (!is_rewritten(file)) continue;
     BITSNAP_TRY(rewrite_file(record, shard, file, summed.next(file.raw_bytes)));
     BITSNAP_TRY(link_to_earlier(record, shard));
   }
   store::settle_links(record);
   // A checkpoint whose base was dropped is a keyframe now. Any other is as many links from its keyframe as before.
-  if (record.base && dropped_.contains(*record.base)) {
+  if (later_) {
+    const Result<store::CommitRecord>& later = store_.record_of(*later_, store_.known_[*later_]);
+    record.base = later_;
+    record.links = (later ? later->links : 0) + 1;
+  } else if (record.base && dropped_.contains(*record.base)) {
     record.base.reset();
     record.links = 0;
   }
@@ -151,6 +179,7 @@ Result<PruneReport::Rewritten> Store::Impl::Rewriter::rewrite(std::uint64_t step
   reader_ = std::make_shared<store::CheckpointReader>(store_.file_system_, store_.layout_, store_.options_.limits);
   written_.clear();
   replaced_.clear();
+  if (later_) BITSNAP_TRY(note_depth(step));
   if (Result<void> rewritten = rewrite_files(record, progress); !rewritten) {
     // No record names these files. A later prune removes those that cannot be removed now.
     for (const std::string& name : written_) static_cast<void>(store_.directories_.remove_file(step, name));
@@ -171,14 +200,55 @@ Result<PruneReport::Rewritten> Store::Impl::Rewriter::rewrite(std::uint64_t step
   return report;
 }
 
-Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole, const Progress& progress,
+// A reader opens what it refers to alone if the record says `standalone`. Whatever a record says instead is correct
+// before the step is rewritten and after it.
+Result<void> Store::Impl::Rewriter::note_depth(std::uint64_t step) {
+  for (auto& [other, known] : store_.known_) {
+    if (other == step || known.state == store::StepState::uncommitted) continue;
+    const Result<store::CommitRecord>& found = store_.record_of(other, known);
+    if (!found) continue;
+    store::CommitRecord record = *found;
+    bool is_changed = false;
+    for (store::ShardFile& file : record.shards) {
+      for (store::StepReference& reference : file.references) {
+        if (reference.step != step || !reference.standalone) continue;
+        reference.standalone = false;
+        is_changed = true;
+      }
+    }
+    if (!is_changed) continue;
+    for (store::ShardFile& file : record.shards) ++file.depth;
+    ++record.links;
+    const auto replaced = store::replace_commit_record(store_.file_system_, store_.layout_, record,
+                                                       known.state == store::StepState::retired);
+    if (!replaced) {
+      store_.lose_sight();
+      return tl::unexpected(replaced.error());
+    }
+    store_.directories_.note_sync(*replaced);
+    known.set_record(std::move(record));
+  }
+  return {};
+}
+
+Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
+                                        const std::map<std::uint64_t, std::uint64_t>& onto, const Progress& progress,
                                         std::vector<PruneReport::Rewritten>& rewritten) {
   std::uint64_t total = 0;
   for (const std::uint64_t step : whole) {
     const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);
-    if (record && store::refers_to(*record, dropped_)) total += store::raw_bytes(*record);
+    const bool is_rewritten = onto.contains(step) || (record && store::refers_to(*record, dropped_));
+    if (is_rewritten) total += store::raw_bytes(*record);
   }
   store::SummedProgress summed(progress, total);
+  for (const auto& [step, later] : std::views::reverse(onto)) {
+    const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);
+    if (!record) continue;
+    later_ = later;
+    BITSNAP_ASSIGN(PruneReport::Rewritten report, rewrite(step, summed.next(store::raw_bytes(*record))));
+    rewritten.push_back(report);
+  }
+  later_.reset();
   for (const std::uint64_t step : whole) {
     if (dropped_.contains(step)) continue;
     const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);  // until it is replaced
@@ -192,9 +262,25 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
   return {};
 }
 
+Result<void> Store::Impl::detach(const std::set<std::uint64_t>& dropped, const RunOptions& options) {
+  std::vector<std::uint64_t> referring;
+  for (auto& [step, known] : known_) {
+    if (dropped.contains(step) || known.state == store::StepState::uncommitted) continue;
+    const Result<store::CommitRecord>& record = record_of(step, known);
+    if (!record || !store::refers_to(*record, dropped)) continue;
+    const bool is_whole = std::ranges::all_of(record->shards, [&, at = step](const store::ShardFile& file) {
+      return reader_->check_references(at, file).has_value();
+    });
+    if (is_whole || known.state == store::StepState::committed) referring.push_back(step);
+  }
+  std::vector<PruneReport::Rewritten> rewritten;
+  return referring.empty() ? Result<void>() : rewrite_all(dropped, referring, {}, options, rewritten);
+}
+
 Result<void> Store::Impl::rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
-                                      const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten) {
-  return Rewriter(*this, dropped, options.threads).run(whole, options.progress, rewritten);
+                                      const std::map<std::uint64_t, std::uint64_t>& onto, const RunOptions& options,
+                                      std::vector<PruneReport::Rewritten>& rewritten) {
+  return Rewriter(*this, dropped, options.threads).run(whole, onto, options.progress, rewritten);
 }
 
 }  // namespace bitsnap

@@ -148,7 +148,9 @@ store::CommitHeader Store::Impl::header_of(const store::PendingSave& save) const
           .attempt = save.place ? save.place->attempt : "",
           .base = save.coding.base,
           .links = save.coding.links,
-          .directory_sync = directories_.is_durable()};
+          .directory_sync = directories_.is_durable(),
+          .coded_share = save.coding.coded_share,
+          .coded_age = save.coding.coded_age};
 }
 
 // The sync of the directory covers the file, too. The committing rank checks that both record and file are there.

@@ -215,11 +215,7 @@ std::vector<std::size_t> reads_of_saves(bool opens_each, bool is_rank, std::uint
   os::FaultyFileSystem files(fake);
   StoreOptions options = writing();
   options.base_memory_bytes = base_memory_bytes;
-  if (is_rank) {
-    options.access = StoreAccess::shared;
-  } else {
-    options.retention.keep_last = 2;
-  }
+  if (is_rank) options.access = StoreAccess::shared;
   std::unique_ptr<Store> store;
   for (std::uint64_t step = 1; step <= 12; ++step) {
     if (opens_each) store = nullptr;

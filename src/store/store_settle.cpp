@@ -34,10 +34,10 @@ Result<void> Store::Impl::settle() {
     if (!is_spared) removed.push_back(step);
   }
   // An interrupted rollback leaves retired steps above the newest, and so does a repair that sets the newest aside.
-  // Only shards that wait for their commit may need such steps, because references lead to earlier steps.
   for (const auto& [step, known] : std::views::reverse(known_)) {
     if (!last || step <= *last || has_waiting) break;
-    if (known.state == store::StepState::retired) removed.push_back(step);
+    if (known.state != store::StepState::retired || is_referred_to(step, UnreadableRecord::may_refer_to_any)) continue;
+    removed.push_back(step);
   }
   std::ranges::sort(removed, std::ranges::greater());
   for (const std::uint64_t step : removed) {
@@ -64,8 +64,8 @@ bool Store::Impl::is_referred_to(std::uint64_t step, UnreadableRecord unreadable
   // A retired step counts only if it is needed whole: otherwise some of its references may have been removed.
   std::set<std::uint64_t> needed;
   std::vector<std::uint64_t> pending;
-  for (auto entry = known_.upper_bound(step); entry != known_.end(); ++entry) {
-    if (entry->second.state == store::StepState::committed) pending.push_back(entry->first);
+  for (const auto& [other, known] : known_) {
+    if (known.state == store::StepState::committed && other != step) pending.push_back(other);
   }
   while (!pending.empty()) {
     const auto entry = known_.find(pending.back());
@@ -80,7 +80,7 @@ bool Store::Impl::is_referred_to(std::uint64_t step, UnreadableRecord unreadable
     for (const store::ShardFile& file : record->shards) {
       for (const store::StepReference& reference : file.references) {
         if (reference.step == step) return true;
-        if (!reference.standalone && reference.step > step && needed.insert(reference.step).second) {
+        if (!reference.standalone && needed.insert(reference.step).second) {
           pending.push_back(reference.step);
         }
       }
