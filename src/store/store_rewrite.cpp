@@ -19,8 +19,9 @@ namespace bitsnap {
 
 using Opening = save::ShardedBases::Opening;
 
-// Rewrites several checkpoints: first those that are coded against later ones, from the newest on, then the others from
-// the oldest on, so that a checkpoint can refer to chunks that the one before it has taken over.
+// Rewrites several checkpoints: from the oldest on, so that a checkpoint can refer to chunks that the one before it has
+// taken over; or, if some are coded against later ones, from the newest on, because a later one may need the earlier
+// ones until it is rewritten.
 class Store::Impl::Rewriter {
  public:
   Rewriter(Impl& store, const std::set<std::uint64_t>& dropped, unsigned threads)
@@ -241,24 +242,25 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
     if (is_rewritten) total += store::raw_bytes(*record);
   }
   store::SummedProgress summed(progress, total);
-  for (const auto& [step, later] : std::views::reverse(onto)) {
-    const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);
-    if (!record) continue;
-    later_ = later;
-    BITSNAP_ASSIGN(PruneReport::Rewritten report, rewrite(step, summed.next(store::raw_bytes(*record))));
-    rewritten.push_back(report);
-  }
-  later_.reset();
-  for (const std::uint64_t step : whole) {
-    if (dropped_.contains(step)) continue;
+  const auto rewrite_one = [&](std::uint64_t step) -> Result<void> {
     const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);  // until it is replaced
-    if (!record) continue;
-    if (store::refers_to(*record, dropped_)) {
+    if (dropped_.contains(step) || !record) return {};
+    const auto later = onto.find(step);
+    later_ = later == onto.end() ? std::nullopt : std::optional(later->second);
+    if (later_ || store::refers_to(*record, dropped_)) {
       BITSNAP_ASSIGN(PruneReport::Rewritten report, rewrite(step, summed.next(store::raw_bytes(*record))));
       rewritten.push_back(report);
     }
-    earlier_ = step;
+    if (onto.empty()) earlier_ = step;
+    return {};
+  };
+  if (onto.empty()) {
+    for (const std::uint64_t step : whole) BITSNAP_TRY(rewrite_one(step));
+    return {};
   }
+  std::set<std::uint64_t> all(whole.begin(), whole.end());
+  for (const auto& entry : onto) all.insert(entry.first);
+  for (const std::uint64_t step : std::views::reverse(all)) BITSNAP_TRY(rewrite_one(step));
   return {};
 }
 

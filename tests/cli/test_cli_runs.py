@@ -91,12 +91,14 @@ def test_add_reports_json(tmp_path: Path) -> None:
     assert first["pruned"] is None
     assert before < first["time_unix_ms"] < time.time() * 1000 + 1
     source.write_bytes(state(11))
-    second = run_json("add", tmp_path / "run", "--step", 8, source, "--keep-last", 1)
+    second = run_json("add", tmp_path / "run", "--step", 8, source)
     assert second["base"] == 7
     assert second["policy"] == "lmc"  # that of the run
     assert second["ratio"] > first["ratio"]
-    assert second["pruned"]["kept"] == [8]
-    assert not second["pruned"]["dry_run"]
+    third = run_json("add", tmp_path / "run", "--step", 9, source, "--keep-last", 1)
+    assert third["base"] is None  # which nothing would keep
+    assert third["pruned"]["kept"] == [9]
+    assert not third["pruned"]["dry_run"]
 
 
 def test_add_prunes_after_saving(tmp_path: Path) -> None:
