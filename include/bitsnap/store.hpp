@@ -94,7 +94,7 @@ struct StoreOptions {
   std::vector<LossRule> first_loss = {};
   // Applied after each save and commit of this handle, if it has a rule; CheckpointInfo says what came of it.
   Retention retention = {};
-  // Of several ranks with a retention, one prunes; the others only code their shards for it.
+  // False: others remove checkpoints as the retention says. This handle only codes for it. So do all ranks but one.
   bool prunes = true;
   // From the second save of a run in this process on, its newest state stays in memory if twice its size fits into
   // this, so that the next save need not decode it, also with another handle. The system may take that memory back

@@ -98,8 +98,18 @@ class FolderSaves:
         """Those that were saved to."""
         return set(self._references.values())
 
-    def save(self, folder: PathLike, step: int, state: Mapping[str, Any], run: Path | None = None) -> None:
+    def save(
+        self,
+        folder: PathLike,
+        step: int,
+        state: Mapping[str, Any],
+        run: Path | None = None,
+        *,
+        kept: int | None = None,
+    ) -> None:
         """Saves the checkpoint of a folder to a run, which lies beside it if none is given.
+
+        `kept`: how many checkpoints the framework keeps, which it removes itself. None: all.
 
         Raises what Store.save() raises.
         """
@@ -112,7 +122,14 @@ class FolderSaves:
             self._agents.save(reference, step, state, run)
         else:
             chosen = self._options
-            with Store(run, settings=chosen.settings, timeout=chosen.timeout, threads=chosen.threads) as store:
+            with Store(
+                run,
+                settings=chosen.settings,
+                keep_last=kept,
+                prunes=False,
+                timeout=chosen.timeout,
+                threads=chosen.threads,
+            ) as store:
                 new = paths.begin(store, reference, step)
                 store.save(new.saved.step, state, metadata=new.metadata, opaque=chosen.opaque, labels=new.label or ())
                 paths.finish(store, new)

@@ -56,6 +56,8 @@ KEY = "bitsnap.path"
 RUN = "bitsnap"
 # The reference in the folder of a checkpoint, if the checkpoint is a folder.
 FOLDER_REFERENCE = "bitsnap.json"
+# A framework that has more checkpoints than this may keep all.
+_FEW = 4
 # The longest wait for a save that an agent commits, in seconds.
 _LONGEST_WAIT = 600.0
 
@@ -114,7 +116,8 @@ def save(
     """
     run = run_of(reference)
     absolute(reference).parent.mkdir(parents=True, exist_ok=True)
-    with Store(run, settings=settings, timeout=timeout, threads=threads) as store:
+    kept = _kept_of(run)
+    with Store(run, settings=settings, keep_last=kept, prunes=False, timeout=timeout, threads=threads) as store:
         new = begin(store, reference, step)
         store.save(
             new.saved.step,
@@ -126,6 +129,19 @@ def save(
         )
         finish(store, new)
     return Place(run, new.saved.step)
+
+
+def _kept_of(run: Path) -> int | None:
+    """How many checkpoints the framework keeps, as far as the references say that are there now; None: many, or all.
+
+    A framework that keeps N has N of them when it saves the next one, and then removes one.
+    """
+    if not is_store(native_path(run)):
+        return None
+    found = find_references(run.parent, FOLDER_REFERENCE)
+    with Store(run, read_only=True) as store:
+        kept = len(_steps_of(store, found.references.values()))
+    return kept if 0 < kept <= _FEW and not found.unknown else None
 
 
 def begin(

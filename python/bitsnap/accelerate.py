@@ -74,6 +74,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
     _custom_objects: list[Any]
     _saves: FolderSaves | None = None
     _saved_folders: tuple[Path, ...] = ()  # by this process, the newest last
+    _kept: int | None = None  # folders, by total_limit
 
     def save_state(self, output_dir: str | None = None, safe_serialization: bool = True, **options: Any) -> Any:
         """As Accelerator.save_state().
@@ -88,6 +89,8 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         local_path(output_dir or self.project_dir or "")  # checks it before Accelerate makes a folder
         if self._saves is not None:
             self._saves.wait()
+        limit = project.total_limit if project.automatic_checkpoint_naming else None
+        self._kept = None if limit is None else max(limit, 1)
         with ExitStack() as patches:
             # Accelerate deletes older folders before it saves, so that a killed save may leave none.
             patches.enter_context(patch.object(project, "total_limit", None))
@@ -175,7 +178,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         if self.project_configuration.automatic_checkpoint_naming:
             # Accelerate counts and deletes what is in the folder `checkpoints`.
             run = Path(self.project_dir).absolute() / RUN
-        self._saves.save(output_dir, self.save_iteration, state, run)
+        self._saves.save(output_dir, self.save_iteration, state, run, kept=self._kept)
         folder = Path(output_dir).absolute()
         self._saved_folders = (*(each for each in self._saved_folders if each != folder), folder)
         return Path(output_dir)

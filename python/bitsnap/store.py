@@ -61,9 +61,10 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         adam: Adam's betas, eps and step for first moments, if `settings` rounds them and the states do not have them;
             or a dict or function of the names of tensors that gives them. The store does not remember it.
         keep_last: after each save, keep only the N newest checkpoints, and
-        keep_every: those of steps that are multiples of this. If neither is given, all are kept. The files of a pruned
-            checkpoint stay as long as others are coded against it.
+        keep_every: those of steps that are multiples of this. If neither is given, all are kept. Checkpoints that are
+            coded against a pruned one are coded again, so that the store holds no more than standalone files would.
         keep_labelled: then keep also those with a label.
+        prunes: False only codes for what `keep_last` and `keep_every` say, and removes nothing: others do.
         keep_base: from the second save of a run in this process on, keep the newest state in memory, about twice its
             size, so that the next save need not decode it from the files. The system may take this memory back at any
             time. A number limits it to that many bytes, and False keeps nothing. The files are the same.
@@ -90,6 +91,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         keep_last: int | None = None,
         keep_every: int | None = None,
         keep_labelled: bool = False,
+        prunes: bool = True,
         keep_base: int | bool = True,
         read_only: bool = False,
         shared: bool = False,
@@ -116,6 +118,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
                 keep_last=positive_of(keep_last, "keep_last"),
                 keep_every=positive_of(keep_every, "keep_every"),
                 keep_labelled=bool(keep_labelled),
+                prunes=bool(prunes),
                 base_memory_bytes=LARGEST if keep_base is True else number_of(keep_base, "keep_base"),
                 wait_ms=wait_ms,
             )

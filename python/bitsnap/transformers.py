@@ -184,7 +184,8 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     def _save_to_run(self, output_dir: str, state: dict[str, Any]) -> None:
         if self._saves is None:
             self._saves = FolderSaves(self.checkpoint_options)
-        self._saves.save(output_dir, self.state.global_step, state)
+        limit = self.args.save_total_limit
+        self._saves.save(output_dir, self.state.global_step, state, kept=limit if limit and limit > 0 else None)
         if self.args.push_to_hub:
             self._saves.wait()
         elif self.checkpoint_options.agent is not None and (self.args.save_total_limit or 0) > 0:

@@ -101,12 +101,13 @@ CheckpointInfo raise_prune_error(CheckpointInfo info) {
 
 PyStore open_store(nb::bytes path, std::string_view access, bool create, const CodingSettings& settings,
                    std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every, bool keep_labelled,
-                   std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
+                   bool prunes, std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
   StoreOptions options;
   options.access = to_access(access);
   options.create = create;
   options.settings = settings;
   options.retention = {.keep_last = keep_last, .keep_every = keep_every, .keep_labelled = keep_labelled};
+  options.prunes = prunes;
   options.base_memory_bytes = base_memory_bytes;
   // The innermost call of this thread is that of the handle.
   options.interrupted = [] {
@@ -323,7 +324,7 @@ void bind_store(nb::module_& module) {
   nb::class_<PyStore>(module, "Store")
       .def_static("open", &open_store, nb::arg("path"), nb::kw_only(), nb::arg("access"), nb::arg("create"),
                   nb::arg("settings"), nb::arg("keep_last").none(), nb::arg("keep_every").none(),
-                  nb::arg("keep_labelled"), nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
+                  nb::arg("keep_labelled"), nb::arg("prunes"), nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
       .def_static("repair", &repair, nb::arg("path"), nb::kw_only(), nb::arg("dry_run"), nb::arg("threads"),
                   nb::arg("progress").none())
       .def("close", &close)

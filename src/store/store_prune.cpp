@@ -36,7 +36,10 @@ class Store::Impl::Pruner {
         options_(options) {}
   // Keeps all checkpoints but `removed`, which are ascending.
   Pruner(Impl& store, const std::vector<std::uint64_t>& removed, const PruneOptions& options)
-      : store_(store), removed_(&removed), options_(options) {}
+      : store_(store),
+        is_of_retention_(store.has_retention() && !store.options_.prunes),
+        removed_(&removed),
+        options_(options) {}
 
   Result<PruneReport> run();
 

@@ -158,7 +158,7 @@ def rotate_while_uncommitted(folder: str) -> list[str]:
     """The checkpoints that Transformers keeps of 2 (the best), 4, and 6, which an agent has not committed yet."""
 
     class Uncommitted:
-        def save(self, *_: Any) -> None:
+        def save(self, *_: Any, **__: Any) -> None:
             pass
 
         def uncommitted(self) -> int:
