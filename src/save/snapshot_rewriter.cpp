@@ -11,6 +11,7 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "codec/codec_id.hpp"
 #include "container/index.hpp"
 #include "restore/snapshot_impl.hpp"
 #include "save/snapshot_pipeline.hpp"
@@ -54,7 +55,9 @@ class KeptChunks final : public StoredChunks {
       const std::uint64_t first = index.streams.first_chunk[stream];
       const auto is_encoded_again = [&](const container::ChunkEntry& chunk, std::uint64_t number) {
         const std::uint64_t elements = std::min(kChunkElements, info.elements - (number - first) * kChunkElements);
-        return rules.later_depth && chunk.inputs[0] == container::kNoInput &&
+        // The labels of clusters cannot be found again.
+        const bool is_clustered = chunk.codec == static_cast<std::uint16_t>(codec::CodecId::clustered);
+        return rules.later_depth && !is_clustered && chunk.inputs[0] == container::kNoInput &&
                chunk.stored_bytes * kSmall > elements * element_size(info.dtype);
       };
       for (std::uint64_t number = first; number < index.streams.first_chunk[stream + 1]; ++number) {

@@ -19,7 +19,8 @@ namespace bitsnap::save {
 struct RewriteRules {
   std::span<const SnapshotId> dropped = {};  // nothing refers to these afterwards
   // If given, all chunks with a base and all that are standalone are encoded again, against `bases`, which hold a later
-  // state, and this is the most that such a chunk may be deep. Chunks that follow from others of the file are copied.
+  // state, and this is the most that such a chunk may be deep. Chunks that follow from others of the file are copied,
+  // and those of clusters.
   std::optional<std::uint32_t> later_depth = {};
 };
 

@@ -161,7 +161,11 @@ Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(co
         return fail(ErrorKind::corrupt, fmt::format("shard {} of step {} is not snapshot {}", reference.shard,
                                                     reference.step, reference.id.to_hex()));
       }
-      return open_with(reference.step, record.shards[reference.shard], reference.standalone, &opening, nullptr);
+      const ShardFile& target = record.shards[reference.shard];
+      // It may have been rewritten against a later step since the record was read that says `standalone`.
+      const bool is_rewritten = std::ranges::any_of(
+          target.references, [&](const StepReference& other) { return other.step > reference.step; });
+      return open_with(reference.step, target, reference.standalone && !is_rewritten, &opening, nullptr);
     };
     auto opened = open_one();
     if (!opened) {

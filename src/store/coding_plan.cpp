@@ -16,12 +16,6 @@ constexpr std::uint64_t kLeastGain = 8;
 // The longest period that is tried.
 constexpr std::uint64_t kLongestPeriod = 16;
 
-// Sizes are at most 2^62; shares need no more digits than a double has.
-std::uint64_t share_of(std::uint64_t bytes, std::uint64_t raw_bytes) {
-  if (raw_bytes == 0) return 0;
-  return static_cast<std::uint64_t>(static_cast<double>(bytes) / static_cast<double>(raw_bytes) * kShareUnit);
-}
-
 std::uint64_t bytes_of(std::uint64_t share, std::uint64_t raw_bytes) {
   return static_cast<std::uint64_t>(static_cast<double>(share) * static_cast<double>(raw_bytes) / kShareUnit);
 }
@@ -191,6 +185,12 @@ class Recoding {
 
 }  // namespace
 
+// Sizes are at most 2^62; shares need no more digits than a double has.
+std::uint64_t share_of(std::uint64_t bytes, std::uint64_t raw_bytes) {
+  if (raw_bytes == 0) return 0;
+  return static_cast<std::uint64_t>(static_cast<double>(bytes) / static_cast<double>(raw_bytes) * kShareUnit);
+}
+
 CodingShares shares_of(const std::vector<StepNode>& nodes) {
   CodingShares shares;
   std::optional<std::uint64_t> farther;  // coded against an earlier one that is not the one before
@@ -207,12 +207,12 @@ CodingShares shares_of(const std::vector<StepNode>& nodes) {
     if (!share) share = share_of(node->bytes, node->raw_bytes);
   }
   if (!shares.earlier) shares.earlier = farther;
-  if (!shares.earlier && !shares.later) {
-    const auto newest = std::ranges::find_if(std::views::reverse(nodes), [](const StepNode& node) {
-      return node.state != StepState::uncommitted && !node.is_damaged;
-    });
-    if (newest != std::views::reverse(nodes).end()) shares.later = newest->coded_share;
-    shares.is_remembered = shares.later.has_value();
+  if (shares.earlier || shares.later) return shares;
+  for (const StepNode& node : std::views::reverse(nodes)) {
+    if (node.state == StepState::uncommitted || node.is_damaged || !node.coded_share) continue;
+    shares.later = node.coded_share;
+    shares.remembered_age = node.coded_age;
+    break;
   }
   return shares;
 }

@@ -21,11 +21,13 @@ struct CodingShares {
   std::optional<std::uint64_t> alone;    // standalone
   std::optional<std::uint64_t> earlier;  // coded against an earlier checkpoint, the next one if possible
   std::optional<std::uint64_t> later;    // coded against a later one
-  bool is_remembered = false;            // neither was seen; `later` is what the newest checkpoint says
+  // Neither was seen; `later` is what the newest record remembers, and so many checkpoints old.
+  std::optional<std::uint32_t> remembered_age = {};
 
   friend bool operator==(const CodingShares&, const CodingShares&) = default;
 };
 inline constexpr std::uint64_t kShareUnit = 1 << 16;
+[[nodiscard]] std::uint64_t share_of(std::uint64_t bytes, std::uint64_t raw_bytes);
 
 // Of the newest checkpoints of each kind. Precondition, here and below: `nodes` are in order of steps.
 [[nodiscard]] CodingShares shares_of(const std::vector<StepNode>& nodes);

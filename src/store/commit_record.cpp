@@ -214,7 +214,22 @@ std::string serialize_commit_record(const CommitRecord& record) {
   return seal_json(kCommitKey, container::serialize_json(record));
 }
 
+namespace {
+
+// What a reader would refuse must not replace anything.
+Result<void> check_written(const CommitHeader& header, std::span<const ShardFile> files, Allowed allowed) {
+  for (const ShardFile& file : files) {
+    if (Result<void> checked = check_steps(header, file, allowed); !checked) {
+      return fail(ErrorKind::internal, checked.error().message());
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<bool> write_commit_record(os::FileSystem& file_system, const RunLayout& layout, const CommitRecord& record) {
+  BITSNAP_TRY(check_written(record, record.shards, Allowed::earlier));
   return write_sealed_json(file_system, layout.commit(record.step), kCommitKey, container::serialize_json(record),
                            false);
 }
@@ -222,6 +237,7 @@ Result<bool> write_commit_record(os::FileSystem& file_system, const RunLayout& l
 Result<bool> replace_commit_record(os::FileSystem& file_system, const RunLayout& layout, const CommitRecord& record,
                                    bool retired) {
   const std::string path = layout.step_file(record.step, record_file_name(retired));
+  BITSNAP_TRY(check_written(record, record.shards, Allowed::other));
   return write_sealed_json(file_system, path, kCommitKey, container::serialize_json(record), true);
 }
 
@@ -232,6 +248,7 @@ Result<ShardRecord> read_shard_record(os::FileSystem& file_system, const std::st
 }
 
 Result<bool> write_shard_record(os::FileSystem& file_system, const std::string& path, const ShardRecord& record) {
+  BITSNAP_TRY(check_written(record, {&record.file, 1}, Allowed::earlier));
   return write_sealed_json(file_system, path, kShardKey, container::serialize_json(record), true);
 }
 

@@ -23,7 +23,8 @@ struct StepNode {
   std::uint64_t bytes = 0;
   std::uint64_t raw_bytes = 0;  // of its tensors
   std::vector<Reference> references;
-  std::optional<std::uint64_t> coded_share = {};  // as in the commit record
+  std::optional<std::uint64_t> coded_share = {};  // both as in the commit record
+  std::uint32_t coded_age = 0;
   bool is_labelled = false;
   bool is_damaged = false;  // counts as if it referred to every other step
 };

@@ -23,7 +23,7 @@ namespace {
 // How many records of the newest checkpoints tell what the next one is coded against.
 constexpr std::size_t kRecordsForBase = 16;
 // For how many checkpoints it is remembered what coding against another one takes.
-constexpr std::uint32_t kLongestMemory = 64;
+constexpr std::uint32_t kLongestMemory = 12;
 
 // Compares all payloads of a file with their hashes, without decoding them.
 Result<void> check_payloads(const Snapshot& snapshot, unsigned threads) {
@@ -44,8 +44,8 @@ store::Coding Store::Impl::choose_coding(std::optional<std::uint64_t> newest) {
     return coding;
   }
   const std::uint32_t max_depth = *settings_.max_depth;
-  if (has_retention() && max_depth > 0 && settings_.base == BaseRule::previous) {
-    auto retained = choose_retained_coding();
+  if (has_retention() && max_depth > 0) {
+    auto retained = choose_retained_coding(step);
     if (retained) return *std::move(retained);
     coding.damage = std::move(retained).error();
     return coding;
@@ -55,7 +55,7 @@ store::Coding Store::Impl::choose_coding(std::optional<std::uint64_t> newest) {
   std::uint64_t base = step;
   if (settings_.base == BaseRule::keyframe) {
     std::shared_ptr<const Result<store::CommitRecord>> at = known_[step].record;
-    while ((*at)->base) {
+    while ((*at)->base && *(*at)->base < (*at)->step) {
       const std::uint64_t earlier = *(*at)->base;
       Result<Known*> known = find_known(earlier);
       if (!known || *known == nullptr) {  // pruned, as nobody needed it: there is no keyframe to code against
@@ -91,7 +91,7 @@ bool Store::Impl::has_retention() const noexcept {
   return options_.retention.keep_last.has_value() || options_.retention.keep_every.has_value();
 }
 
-Result<store::Coding> Store::Impl::choose_retained_coding() {
+Result<store::Coding> Store::Impl::choose_retained_coding(std::uint64_t newest) {
   BITSNAP_TRY(refresh_known());
   std::set<std::uint64_t> labelled;
   if (options_.retention.keep_labelled) {
@@ -100,6 +100,7 @@ Result<store::Coding> Store::Impl::choose_retained_coding() {
   }
   std::vector<store::StepNode> nodes;
   for (const auto& [step, known] : known_) {
+    if (step > newest) break;
     store::StepNode& node = nodes.emplace_back();
     node.step = step;
     node.state = known.state;
@@ -107,7 +108,6 @@ Result<store::Coding> Store::Impl::choose_retained_coding() {
   }
   // The records of old checkpoints say nothing of the next one.
   std::size_t read = 0;
-  std::uint32_t age = 0;
   for (store::StepNode& node : std::views::reverse(nodes)) {
     if (node.state == store::StepState::uncommitted || ++read > kRecordsForBase) continue;
     Known& known = known_[node.step];
@@ -117,7 +117,7 @@ Result<store::Coding> Store::Impl::choose_retained_coding() {
     node.bytes = known.record_bytes + store::stored_bytes(*record);
     node.raw_bytes = store::raw_bytes(*record);
     node.coded_share = record->coded_share;
-    if (read == 1) age = record->coded_age.value_or(0);
+    node.coded_age = record->coded_age.value_or(0);
     for (const store::ShardFile& file : record->shards) {
       for (const auto& reference : file.references) node.references.push_back({reference.step, reference.standalone});
     }
@@ -128,9 +128,9 @@ Result<store::Coding> Store::Impl::choose_retained_coding() {
   std::vector<std::uint64_t> kept = store::plan_retention(with_next, options_.retention).kept;
   store::CodingShares shares = store::shares_of(nodes);
   store::Coding coding;
-  if (shares.is_remembered && ++age > kLongestMemory) shares.later = std::nullopt;  // it is seen again
+  if (shares.remembered_age >= kLongestMemory) shares.later = std::nullopt;  // it is seen again
   coding.coded_share = shares.earlier ? shares.earlier : shares.later;
-  if (coding.coded_share) coding.coded_age = shares.is_remembered ? age : 0;
+  if (coding.coded_share) coding.coded_age = shares.remembered_age ? *shares.remembered_age + 1 : 0;
   const store::CodingPattern pattern = store::choose_pattern(shares, kept.size());
   kept.pop_back();
   coding.base = store::choose_base(nodes, kept, pattern);

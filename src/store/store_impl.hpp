@@ -203,8 +203,8 @@ class Store::Impl {
   // `newest` is the newest checkpoint beside the one that is to be saved.
   [[nodiscard]] store::Coding choose_coding(std::optional<std::uint64_t> newest);
   [[nodiscard]] bool has_retention() const noexcept;
-  // What the retention lets the next checkpoint be coded against.
-  [[nodiscard]] Result<store::Coding> choose_retained_coding();
+  // What the retention lets the next checkpoint be coded against, if `newest` is the one before it.
+  [[nodiscard]] Result<store::Coding> choose_retained_coding(std::uint64_t newest);
   // Whether to code against the same checkpoint as another rank of the attempt: if it is still there, and if this shard
   // may be equal to others, because it was in the newest checkpoint or there is none.
   [[nodiscard]] bool should_code_like(const store::Coding& other, const ShardPlace& place);

@@ -120,6 +120,7 @@ Result<void> Store::Impl::Pruner::look() {
     node.bytes = known.record_bytes + store::stored_bytes(*record);
     node.raw_bytes = store::raw_bytes(*record);
     node.coded_share = record->coded_share;
+    node.coded_age = record->coded_age.value_or(0);
     std::ranges::for_each(record->shards, add_references);
     if (step != newest || known.state != store::StepState::committed) continue;
     BITSNAP_ASSIGN(const std::vector<store::ShardRecord> waiting, store_.waiting_replacements(step, *record));
@@ -344,7 +345,7 @@ Result<PruneReport> Store::Impl::Pruner::run() {
       BITSNAP_TRY(carry_out(true));
     }
     BITSNAP_TRY(recode(*recoding));
-    plan_ = plan(next_base);
+    plan_ = plan(next_base && recoding->dropped.contains(*next_base) ? std::nullopt : next_base);
   }
   report_plan();
   if (!options_.dry_run) BITSNAP_TRY(carry_out(false));

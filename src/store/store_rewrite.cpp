@@ -12,6 +12,7 @@
 #include "exec/executor.hpp"
 #include "save/base_finder.hpp"
 #include "save/snapshot_rewriter.hpp"
+#include "store/coding_plan.hpp"
 #include "store/store_impl.hpp"
 #include "store/summed_progress.hpp"
 
@@ -121,6 +122,11 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
     }
     BITSNAP_ASSIGN(references.emplace_back(), reader_->reference_to(reference));
   }
+  // Some chunks cannot be coded again as they were.
+  if (later_ && written->summary.stored_bytes >= file.bytes && !store::refers_to(file, dropped_)) {
+    written_.pop_back();
+    return store_.directories_.remove_file(record.step, name);
+  }
   replaced_.push_back(file.file);
   file.file = name;
   file.bytes = written->summary.stored_bytes;
@@ -128,6 +134,7 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   file.references = std::move(references);
   // Keeps the new file only if it can be opened with everything that it refers to.
   store::CheckpointReader fresh(store_.file_system_, store_.layout_, store_.options_.limits);
+  fresh.assume(record);  // which has the new file
   BITSNAP_TRY(fresh.open_file(record.step, file));
   return {};
 }
@@ -163,8 +170,11 @@ Result<void> Store::Impl::Rewriter::rewrite_files(store::CommitRecord& record, c
   // A checkpoint whose base was dropped is a keyframe now. Any other is as many links from its keyframe as before.
   if (later_) {
     const Result<store::CommitRecord>& later = store_.record_of(*later_, store_.known_[*later_]);
-    record.base = later_;
-    record.links = (later ? later->links : 0) + 1;
+    const bool is_used = store::refers_to(record, {*later_});
+    record.base = is_used ? later_ : std::nullopt;
+    record.links = is_used ? (later ? later->links : 0) + 1 : 0;
+    record.coded_share = store::share_of(store::stored_bytes(record), store::raw_bytes(record));
+    record.coded_age = 0;
   } else if (record.base && dropped_.contains(*record.base)) {
     record.base.reset();
     record.links = 0;
@@ -218,8 +228,6 @@ Result<void> Store::Impl::Rewriter::note_depth(std::uint64_t step) {
       }
     }
     if (!is_changed) continue;
-    for (store::ShardFile& file : record.shards) ++file.depth;
-    ++record.links;
     const auto replaced = store::replace_commit_record(store_.file_system_, store_.layout_, record,
                                                        known.state == store::StepState::retired);
     if (!replaced) {
@@ -242,26 +250,37 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
     if (is_rewritten) total += store::raw_bytes(*record);
   }
   store::SummedProgress summed(progress, total);
+  const auto has_later_base = [&](std::uint64_t step) {
+    const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);
+    return record && record->base > step;
+  };
+  const bool is_ascending = onto.empty() && std::ranges::none_of(whole, has_later_base);
+  std::optional<Error> damage;
   const auto rewrite_one = [&](std::uint64_t step) -> Result<void> {
     const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);  // until it is replaced
     if (dropped_.contains(step) || !record) return {};
     const auto later = onto.find(step);
     later_ = later == onto.end() ? std::nullopt : std::optional(later->second);
     if (later_ || store::refers_to(*record, dropped_)) {
-      BITSNAP_ASSIGN(PruneReport::Rewritten report, rewrite(step, summed.next(store::raw_bytes(*record))));
-      rewritten.push_back(report);
+      Result<PruneReport::Rewritten> report = rewrite(step, summed.next(store::raw_bytes(*record)));
+      // Damage of one checkpoint keeps no other from being rewritten against a later one.
+      if (!report && (!later_ || !store::is_damage(report.error()))) {
+        return tl::unexpected(std::move(report).error());
+      }
+      if (!report && !damage) damage = std::move(report).error();
+      if (report) rewritten.push_back(*report);
     }
-    if (onto.empty()) earlier_ = step;
+    if (is_ascending) earlier_ = step;
     return {};
   };
-  if (onto.empty()) {
+  if (is_ascending) {
     for (const std::uint64_t step : whole) BITSNAP_TRY(rewrite_one(step));
     return {};
   }
   std::set<std::uint64_t> all(whole.begin(), whole.end());
   for (const auto& entry : onto) all.insert(entry.first);
   for (const std::uint64_t step : std::views::reverse(all)) BITSNAP_TRY(rewrite_one(step));
-  return {};
+  return damage ? tl::unexpected(*std::move(damage)) : Result<void>();
 }
 
 Result<void> Store::Impl::detach(const std::set<std::uint64_t>& dropped, const RunOptions& options) {
