@@ -61,7 +61,7 @@ void run_commit(std::string_view text) {
   require(record->step == kStep && !record->shards.empty());
   for (const ShardFile& file : record->shards) {
     require(is_snapshot_file_name(file.file));
-    for (const StepReference& reference : file.references) require(reference.step < kStep);
+    for (const StepReference& reference : file.references) require(reference.step != kStep);
   }
   require(!record->files || (attempt_of_files(record->files->file) && record->files->references.empty()));
   (void)checkpoint_info(*record, text.size());
