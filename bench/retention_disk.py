@@ -9,6 +9,8 @@ Written is what the saves wrote, with what they wrote again, per checkpoint, in 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -54,11 +56,10 @@ def training(is_same_data: bool) -> tuple[Callable[[], None], Callable[[], dict[
 
 def bytes_in(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_blocks * 512 if path.is_file() else 0
-        except FileNotFoundError:  # removed since
-            continue
+    for path, _, names in os.walk(folder):  # passes over folders that were removed since
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += Path(path, name).stat().st_blocks * 512
     return total
 
 

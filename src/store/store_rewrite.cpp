@@ -267,8 +267,11 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
       if (!report && (!later_ || !store::is_damage(report.error()))) {
         return tl::unexpected(std::move(report).error());
       }
-      if (!report && !damage) damage = std::move(report).error();
-      if (report) rewritten.push_back(*report);
+      if (report) {
+        rewritten.push_back(*report);
+      } else if (!damage) {
+        damage = std::move(report).error();
+      }
     }
     if (is_ascending) earlier_ = step;
     return {};

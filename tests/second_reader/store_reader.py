@@ -164,13 +164,14 @@ class Store:
         _check_size(directory, there)
         return record, reference.shard
 
-    def _check_references(self, file: ShardFile) -> None:
+    def _check_references(self, file: ShardFile, outer: tuple[str, ...] = ()) -> None:
         """Follows all references that are not standalone to their ends."""
+        require(file.snapshot_id not in outer, f"{file.file}: refers to itself")
         for reference in file.references:
             record, shard = self._resolve(reference)
             self._open(record, shard, standalone=reference.standalone)
             if not reference.standalone:
-                self._check_references(record.shards[shard])
+                self._check_references(record.shards[shard], (*outer, file.snapshot_id))
 
     def _open(self, record: CommitRecord, shard: int, *, standalone: bool) -> Snapshot:
         file = record.shards[shard]

@@ -227,6 +227,7 @@ def parse_shard_record(data: bytes, name: str, step: int, where: str) -> ShardRe
     required = {"step", "shard", "shards", "attempt", "file"} | _EVERY_RECORD
     body = members(unseal(data, "shard", where), where, required, set(), closed=False)
     stated, base, links = _place(body, where)
+    require(base is None or base < stated, f"{where}: base {base} is not before {stated}")
     shards = count(body["shards"], where, MAX_SHARDS)
     shard = count(body["shard"], where)
     attempt = _attempt(body["attempt"], where)
@@ -242,7 +243,7 @@ def parse_shard_record(data: bytes, name: str, step: int, where: str) -> ShardRe
         base,
         links,
         check_type(body.get("directory_sync", True), bool, where),
-        _shard_file(body["file"], step, where),
+        _shard_file(body["file"], step, where, is_committed=False),
     )
 
 
@@ -305,13 +306,13 @@ def _parse_catalog(data: bytes) -> list[CatalogEntry]:
     return found
 
 
-def _shard_file(value: Any, step: int, where: str) -> ShardFile:
+def _shard_file(value: Any, step: int, where: str, *, is_committed: bool = True) -> ShardFile:
     required = {"file", "id", "bytes", "raw_bytes", "depth", "references"}
     body = members(value, where, required, {"link"}, closed=False)
     file = check_type(body["file"], str, where)
     require(_FILE.fullmatch(file) is not None, f"{where}: file {file!r}")
     references = [
-        _reference(item, step, f"{where}: reference {number}")
+        _reference(item, step, f"{where}: reference {number}", is_committed=is_committed)
         for number, item in enumerate(check_type(body["references"], list, where))
     ]
     return ShardFile(
@@ -325,10 +326,10 @@ def _shard_file(value: Any, step: int, where: str) -> ShardFile:
     )
 
 
-def _reference(value: Any, step: int, where: str) -> Reference:
+def _reference(value: Any, step: int, where: str, *, is_committed: bool) -> Reference:
     body = members(value, where, {"id", "step", "shard"}, {"standalone"}, closed=False)
     to = count(body["step"], where)
-    require(to < step, f"{where}: step {to} is not before {step}")
+    require(to < step or (is_committed and to > step), f"{where}: step {step} refers to step {to}")
     standalone = check_type(body.get("standalone", False), bool, where)
     return Reference(_id(body["id"], where), to, count(body["shard"], where, _MAX_U32), standalone)
 
@@ -337,7 +338,7 @@ def _place(body: dict[str, Any], where: str) -> tuple[int, int | None, int]:
     """Step, base and links."""
     step = count(body["step"], where)
     base = count(body["base"], where) if "base" in body else None
-    require(base is None or base < step, f"{where}: base {base} is not before {step}")
+    require(base != step, f"{where}: base {base} is the step itself")
     return step, base, count(body["links"], where, _MAX_U32)
 
 
