@@ -48,7 +48,7 @@ def training(is_same_data: bool) -> tuple[Callable[[], None], Callable[[], dict[
         data = fixed if is_same_data else torch.randn(64, WIDTH)
         loss = torch.nn.functional.mse_loss(model(data), teacher(data).detach())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return step, lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
