@@ -136,16 +136,31 @@ std::vector<TestRun> Journal::allowed() const {
 }
 
 std::vector<TestRun> removals(const TestRun& run, const std::vector<std::uint64_t>& kept) {
+  constexpr std::size_t kMostInAnyOrder = 6;  // then only from the newest on, and from the oldest on
+  std::vector<std::uint64_t> gone;
+  for (const std::uint64_t step : run | std::views::keys) {
+    if (std::ranges::find(kept, step) == kept.end()) gone.push_back(step);
+  }
   std::vector<TestRun> possible;
+  if (gone.size() <= kMostInAnyOrder) {
+    for (std::size_t subset = 1; subset < std::size_t{1} << gone.size(); ++subset) {
+      TestRun& left = possible.emplace_back(run);
+      for (std::size_t i = 0; i < gone.size(); ++i) {
+        if ((subset >> i & 1) != 0) left.erase(gone[i]);
+      }
+    }
+    return possible;
+  }
   TestRun left = run;
-  const auto remove = [&](std::uint64_t step) {
-    if (std::ranges::find(kept, step) != kept.end()) return;
+  for (const std::uint64_t step : gone) {
     left.erase(step);
     possible.push_back(left);
-  };
-  for (const std::uint64_t step : run | std::views::keys) remove(step);
+  }
   left = run;
-  for (const std::uint64_t step : run | std::views::keys | std::views::reverse) remove(step);
+  for (const std::uint64_t step : gone | std::views::reverse) {
+    left.erase(step);
+    possible.push_back(left);
+  }
   return possible;
 }
 

@@ -79,8 +79,8 @@ class Journal {
   std::vector<TestRun> possible_;
 };
 
-// The runs that an interrupted removal of all steps but `kept` may leave. Removal goes from the newest to the oldest,
-// or from the oldest on if these are coded against later ones. The last run is that after the removal.
+// The runs that an interrupted removal of all steps but `kept` may leave: removal goes from the newest to the oldest,
+// but each step goes after those that are coded against it. The last run is that after the removal.
 [[nodiscard]] std::vector<TestRun> removals(const TestRun& run, const std::vector<std::uint64_t>& kept);
 
 // Does what Store::save() does or, with a place, Store::save_shard(), with either destination. One thread encodes.

@@ -154,19 +154,21 @@ Result<void> Store::Impl::Pruner::note_missing_files() {
 
 Result<store::RecodingPlan> Store::Impl::Pruner::choose_recoding(std::optional<std::uint64_t> next_base) {
   store::RecodingPlan recoding;
-  if (options_.reencode == Reencode::never) return recoding;
   // A damaged checkpoint may need any step, and shards that wait for their commit need their bases, so nothing is
   // written again.
   if (has_waiting_ || std::ranges::any_of(nodes_, &store::StepNode::is_damaged)) return recoding;
-  if (options_.reencode == Reencode::always) {
-    for (const auto& needed : plan_.needed) recoding.dropped.insert(needed.step);
-    return recoding;
+  if (options_.reencode == Reencode::when_it_pays) {
+    store::CodingPattern pattern;
+    if (is_of_retention_) pattern = store::choose_pattern(store::shares_of(nodes_), plan_.kept.size());
+    recoding = store::plan_recoding(nodes_, plan_, pattern, *store_.settings_.max_depth, next_base);
+    if (recoding.dropped.empty() && !plan_.needed.empty()) {
+      BITSNAP_ASSIGN(recoding.dropped, choose_dropped());
+    }
   }
-  store::CodingPattern pattern;
-  if (is_of_retention_) pattern = store::choose_pattern(store::shares_of(nodes_), plan_.kept.size());
-  recoding = store::plan_recoding(nodes_, plan_, pattern, *store_.settings_.max_depth, next_base);
-  if (recoding.dropped.empty() && !plan_.needed.empty()) {
-    BITSNAP_ASSIGN(recoding.dropped, choose_dropped());
+  // A step above the newest checkpoint that others are coded against would be in the way of the next save.
+  for (const auto& needed : plan_.needed) {
+    const bool is_above = !plan_.kept.empty() && needed.step > plan_.kept.back();
+    if (is_above || options_.reencode == Reencode::always) recoding.dropped.insert(needed.step);
   }
   return recoding;
 }

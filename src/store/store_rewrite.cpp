@@ -291,6 +291,11 @@ Result<void> Store::Impl::detach(const std::set<std::uint64_t>& dropped, const R
   for (auto& [step, known] : known_) {
     if (dropped.contains(step) || known.state == store::StepState::uncommitted) continue;
     const Result<store::CommitRecord>& record = record_of(step, known);
+    if (!record && !store::is_damage(record.error())) {
+      Error error = record.error();
+      known.record.reset();
+      return tl::unexpected(std::move(error));
+    }
     if (!record || !store::refers_to(*record, dropped)) continue;
     const bool is_whole = std::ranges::all_of(record->shards, [&, at = step](const store::ShardFile& file) {
       return reader_->check_references(at, file).has_value();

@@ -67,7 +67,9 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
   save.file_name = std::move(name);
   save.replaces = replaces;
   const bool is_like = like != nullptr && place && !replaces && should_code_like(*like, *place);
-  save.coding = is_like ? *like : choose_coding(replaces ? newest_below(step) : newest());
+  // What is coded against the step that is replaced is rewritten later, and can be no base of its successor.
+  const bool is_base = replaces && is_referred_to(step, UnreadableRecord::may_refer_to_any);
+  if (!is_base) save.coding = is_like ? *like : choose_coding(replaces ? newest_below(step) : newest());
   // Another process may have committed the base and been killed before it synced the name.
   if (place && save.coding.finder) BITSNAP_TRY(directories_.sync_step(*save.coding.finder));
   return save;
