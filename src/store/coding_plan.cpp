@@ -1,4 +1,4 @@
-// The costs of patterns, and the choice of what is coded against what.
+// Computes what patterns cost, and plans which checkpoints are coded again.
 #include "store/coding_plan.hpp"
 
 #include <algorithm>

@@ -21,7 +21,7 @@ struct CodingShares {
   std::optional<std::uint64_t> alone;    // standalone
   std::optional<std::uint64_t> earlier;  // coded against an earlier checkpoint, the next one if possible
   std::optional<std::uint64_t> later;    // coded against a later one
-  // Neither was seen; `later` is what the newest record remembers, and so many checkpoints old.
+  // If neither was seen, `later` is what a record remembers, and this is the number of checkpoints since it was seen.
   std::optional<std::uint32_t> remembered_age = {};
 
   friend bool operator==(const CodingShares&, const CodingShares&) = default;
