@@ -13,6 +13,8 @@ namespace {
 constexpr std::uint64_t kMostWritten = 145;
 // Dropping steps must free this part of what it writes.
 constexpr std::uint64_t kLeastGain = 8;
+// For how many checkpoints it is remembered what coding against another one takes. Then one tells again.
+constexpr std::uint32_t kLongestMemory = 12;
 // The longest period that is tried.
 constexpr std::uint64_t kLongestPeriod = 16;
 
@@ -210,6 +212,7 @@ CodingShares shares_of(const std::vector<StepNode>& nodes) {
   if (shares.earlier || shares.later) return shares;
   for (const StepNode& node : std::views::reverse(nodes)) {
     if (node.state == StepState::uncommitted || node.is_damaged || !node.coded_share) continue;
+    if (node.coded_age >= kLongestMemory) break;
     shares.later = node.coded_share;
     shares.remembered_age = node.coded_age;
     break;

@@ -22,8 +22,6 @@ namespace {
 
 // How many records of the newest checkpoints tell what the next one is coded against.
 constexpr std::size_t kRecordsForBase = 16;
-// For how many checkpoints it is remembered what coding against another one takes.
-constexpr std::uint32_t kLongestMemory = 12;
 
 // Compares all payloads of a file with their hashes, without decoding them.
 Result<void> check_payloads(const Snapshot& snapshot, unsigned threads) {
@@ -114,21 +112,14 @@ Result<store::Coding> Store::Impl::choose_retained_coding(std::uint64_t newest) 
     const Result<store::CommitRecord>& record = record_of(node.step, known);
     node.is_damaged = !record;
     if (!record) continue;
-    node.bytes = known.record_bytes + store::stored_bytes(*record);
-    node.raw_bytes = store::raw_bytes(*record);
-    node.coded_share = record->coded_share;
-    node.coded_age = record->coded_age.value_or(0);
-    for (const store::ShardFile& file : record->shards) {
-      for (const auto& reference : file.references) node.references.push_back({reference.step, reference.standalone});
-    }
+    describe(node, known, *record);
   }
   std::vector<store::StepNode> with_next = nodes;
   with_next.emplace_back().step = UINT64_MAX;
   with_next.back().state = store::StepState::committed;
   std::vector<std::uint64_t> kept = store::plan_retention(with_next, options_.retention).kept;
-  store::CodingShares shares = store::shares_of(nodes);
+  const store::CodingShares shares = store::shares_of(nodes);
   store::Coding coding;
-  if (shares.remembered_age >= kLongestMemory) shares.later = std::nullopt;  // it is seen again
   coding.coded_share = shares.earlier ? shares.earlier : shares.later;
   if (coding.coded_share) coding.coded_age = shares.remembered_age ? *shares.remembered_age + 1 : 0;
   const store::CodingPattern pattern = store::choose_pattern(shares, kept.size());

@@ -278,6 +278,8 @@ class Store::Impl {
   Result<void> settle_labels();
 
   // store_prune.cpp
+  // What a plan has to know of a checkpoint with this record.
+  static void describe(store::StepNode& node, const Known& known, const store::CommitRecord& record);
   Result<store::WriteGuard> begin_pruning(const PruneOptions& options);
   Result<void> remove_step(std::uint64_t step);
   Result<void> retire_step(std::uint64_t step);

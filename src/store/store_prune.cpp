@@ -19,6 +19,10 @@ namespace {
 
 using store::is_damage;
 
+void add_references(store::StepNode& node, const store::ShardFile& file) {
+  for (const auto& reference : file.references) node.references.push_back({reference.step, reference.standalone});
+}
+
 bool refers_to(const store::StepNode& node, const std::set<std::uint64_t>& steps) {
   return std::ranges::any_of(node.references, [&](const auto& reference) { return steps.contains(reference.step); });
 }
@@ -97,12 +101,9 @@ Result<void> Store::Impl::Pruner::look() {
     store::StepNode& node = nodes_.emplace_back();
     node.step = step;
     node.state = known.state;
-    const auto add_references = [&](const store::ShardFile& file) {
-      for (const auto& reference : file.references) node.references.push_back({reference.step, reference.standalone});
-    };
     if (known.state == store::StepState::uncommitted) {
       BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, store_.pending_shards(step));
-      for (const store::ShardRecord& shard : pending) add_references(shard.file);
+      for (const store::ShardRecord& shard : pending) add_references(node, shard.file);
       has_waiting_ = has_waiting_ || !node.references.empty();
       continue;
     }
@@ -117,14 +118,10 @@ Result<void> Store::Impl::Pruner::look() {
       node.is_damaged = true;
       continue;
     }
-    node.bytes = known.record_bytes + store::stored_bytes(*record);
-    node.raw_bytes = store::raw_bytes(*record);
-    node.coded_share = record->coded_share;
-    node.coded_age = record->coded_age.value_or(0);
-    std::ranges::for_each(record->shards, add_references);
+    describe(node, known, *record);
     if (step != newest || known.state != store::StepState::committed) continue;
     BITSNAP_ASSIGN(const std::vector<store::ShardRecord> waiting, store_.waiting_replacements(step, *record));
-    for (const store::ShardRecord& shard : waiting) add_references(shard.file);
+    for (const store::ShardRecord& shard : waiting) add_references(node, shard.file);
     has_waiting_ = has_waiting_ || !waiting.empty();
   }
   BITSNAP_TRY(note_labelled());
@@ -364,6 +361,14 @@ void Store::Impl::apply_retention(CheckpointInfo& info, const RunOptions& option
   // Several ranks may commit, but one prunes. If none gets the lock, the next commit prunes.
   if (options_.access == StoreAccess::shared && pruned.error().kind() == ErrorKind::busy) return;
   info.prune_error = std::move(pruned).error().within(fmt::format("step {} is saved, but pruning failed", info.step));
+}
+
+void Store::Impl::describe(store::StepNode& node, const Known& known, const store::CommitRecord& record) {
+  node.bytes = known.record_bytes + store::stored_bytes(record);
+  node.raw_bytes = store::raw_bytes(record);
+  node.coded_share = record.coded_share;
+  node.coded_age = record.coded_age.value_or(0);
+  for (const store::ShardFile& file : record.shards) add_references(node, file);
 }
 
 Result<store::WriteGuard> Store::Impl::begin_pruning(const PruneOptions& options) {

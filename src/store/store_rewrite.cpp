@@ -28,15 +28,17 @@ class Store::Impl::Rewriter {
   Rewriter(Impl& store, const std::set<std::uint64_t>& dropped, unsigned threads)
       : store_(store), dropped_(dropped), executor_(exec::make_executor(threads)) {}
 
-  // `whole` are the steps that must not refer to dropped ones, in ascending order. `onto`: the later step that a step
-  // is coded against, of which nobody knows that it refers to the step itself.
+  // `whole` are the steps that must not refer to dropped ones, in ascending order. `onto`: for some of them, the later
+  // step that each is coded against, which does not depend on it when it is rewritten itself.
   Result<void> run(const std::vector<std::uint64_t>& whole, const std::map<std::uint64_t, std::uint64_t>& onto,
                    const Progress& progress, std::vector<PruneReport::Rewritten>& rewritten);
 
  private:
   Result<PruneReport::Rewritten> rewrite(std::uint64_t step, const Progress& progress);
-  // Notes in the records of those that refer to the step that its chunks depend on others from now on.
-  Result<void> note_depth(std::uint64_t step);
+  // Removes `standalone` from the references to the step, whose chunks depend on others from now on.
+  Result<void> expect_dependence(std::uint64_t step);
+  // Writes a record over the one that is there, durably.
+  Result<void> replace_record(Known& known, store::CommitRecord record);
   [[nodiscard]] bool is_rewritten(const store::ShardFile& file) const {
     return later_.has_value() || store::refers_to(file, dropped_);
   }
@@ -190,22 +192,14 @@ Result<PruneReport::Rewritten> Store::Impl::Rewriter::rewrite(std::uint64_t step
   reader_ = std::make_shared<store::CheckpointReader>(store_.file_system_, store_.layout_, store_.options_.limits);
   written_.clear();
   replaced_.clear();
-  if (later_) BITSNAP_TRY(note_depth(step));
+  if (later_) BITSNAP_TRY(expect_dependence(step));
   if (Result<void> rewritten = rewrite_files(record, progress); !rewritten) {
     // No record names these files. A later prune removes those that cannot be removed now.
     for (const std::string& name : written_) static_cast<void>(store_.directories_.remove_file(step, name));
     return tl::unexpected(std::move(rewritten).error());
   }
-  const auto replaced = store::replace_commit_record(store_.file_system_, store_.layout_, record,
-                                                     known.state == store::StepState::retired);
-  if (!replaced) {
-    // Nobody knows which of the two records is there, and which would survive a crash. So the files of both stay.
-    store_.lose_sight();
-    return tl::unexpected(replaced.error());
-  }
-  store_.directories_.note_sync(*replaced);
   PruneReport::Rewritten report{step, store::checkpoint_info(*old, known.record_bytes).stored_bytes, 0};
-  known.set_record(std::move(record));
+  BITSNAP_TRY(replace_record(known, std::move(record)));
   report.bytes_after = store::checkpoint_info(**known.record, known.record_bytes).stored_bytes;
   for (const std::string& name : replaced_) BITSNAP_TRY(store_.directories_.remove_file(step, name));
   return report;
@@ -213,7 +207,7 @@ Result<PruneReport::Rewritten> Store::Impl::Rewriter::rewrite(std::uint64_t step
 
 // A reader opens what it refers to alone if the record says `standalone`. Whatever a record says instead is correct
 // before the step is rewritten and after it.
-Result<void> Store::Impl::Rewriter::note_depth(std::uint64_t step) {
+Result<void> Store::Impl::Rewriter::expect_dependence(std::uint64_t step) {
   for (auto& [other, known] : store_.known_) {
     if (other == step || known.state == store::StepState::uncommitted) continue;
     const Result<store::CommitRecord>& found = store_.record_of(other, known);
@@ -227,16 +221,21 @@ Result<void> Store::Impl::Rewriter::note_depth(std::uint64_t step) {
         is_changed = true;
       }
     }
-    if (!is_changed) continue;
-    const auto replaced = store::replace_commit_record(store_.file_system_, store_.layout_, record,
-                                                       known.state == store::StepState::retired);
-    if (!replaced) {
-      store_.lose_sight();
-      return tl::unexpected(replaced.error());
-    }
-    store_.directories_.note_sync(*replaced);
-    known.set_record(std::move(record));
+    if (is_changed) BITSNAP_TRY(replace_record(known, std::move(record)));
   }
+  return {};
+}
+
+Result<void> Store::Impl::Rewriter::replace_record(Known& known, store::CommitRecord record) {
+  const auto replaced = store::replace_commit_record(store_.file_system_, store_.layout_, record,
+                                                     known.state == store::StepState::retired);
+  if (!replaced) {
+    // Nobody knows which of the two records is there, and which would survive a crash. So the files of both stay.
+    store_.lose_sight();
+    return tl::unexpected(replaced.error());
+  }
+  store_.directories_.note_sync(*replaced);
+  known.set_record(std::move(record));
   return {};
 }
 
@@ -280,9 +279,7 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
     for (const std::uint64_t step : whole) BITSNAP_TRY(rewrite_one(step));
     return {};
   }
-  std::set<std::uint64_t> all(whole.begin(), whole.end());
-  for (const auto& entry : onto) all.insert(entry.first);
-  for (const std::uint64_t step : std::views::reverse(all)) BITSNAP_TRY(rewrite_one(step));
+  for (const std::uint64_t step : std::views::reverse(whole)) BITSNAP_TRY(rewrite_one(step));
   return damage ? tl::unexpected(*std::move(damage)) : Result<void>();
 }
 
