@@ -35,6 +35,7 @@ ARGUMENTS: dict[str, Any] = {
     "state": {"a": np.arange(8)},
     "state_dict": {},
     "step": 1,
+    "tag": "global_step1",
     "tensors": {"a": np.arange(8)},
 }
 
