@@ -28,22 +28,6 @@ bool is_coded_against_later(const StepNode& node) {
 
 std::uint64_t alone_of(const CodingShares& shares) { return shares.alone.value_or(kShareUnit); }
 
-// What a checkpoint takes that is coded against an earlier one at this distance. If nearly nothing changes, distance
-// does not matter. Several optimizer steps apart, what coding gains falls slowly; one step apart, nearly all of it is
-// lost at once (docs/measurements.md).
-std::uint64_t share_at(const CodingShares& shares, std::uint64_t distance) {
-  const std::uint64_t alone = alone_of(shares);
-  const std::uint64_t first = std::min(shares.earlier ? *shares.earlier : shares.later.value_or(alone), alone);
-  if (distance <= 1 || first <= alone / 16) return first;
-  if (first < alone * 6 / 10) return alone * 7 / 8;
-  return std::min(alone, first + (alone - first) * 3 * (distance - 1) / 10);
-}
-
-std::uint64_t later_share(const CodingShares& shares) {
-  const std::uint64_t first = share_at(shares, 1);
-  return std::min(shares.later.value_or(first + first / 8), alone_of(shares));
-}
-
 // What stands in the plan of references while it is made.
 class Recoding {
  public:
@@ -220,6 +204,21 @@ CodingShares shares_of(const std::vector<StepNode>& nodes) {
   return shares;
 }
 
+// If nearly nothing changes, distance does not matter. Several optimizer steps apart, what coding gains falls slowly;
+// one step apart, nearly all of it is lost at once (docs/measurements.md).
+std::uint64_t earlier_share(const CodingShares& shares, std::uint64_t distance) {
+  const std::uint64_t alone = alone_of(shares);
+  const std::uint64_t first = std::min(shares.earlier ? *shares.earlier : shares.later.value_or(alone), alone);
+  if (distance <= 1 || first <= alone / 16) return first;
+  if (first < alone * 6 / 10) return alone * 7 / 8;
+  return std::min(alone, first + (alone - first) * 3 * (distance - 1) / 10);
+}
+
+std::uint64_t later_share(const CodingShares& shares) {
+  const std::uint64_t first = earlier_share(shares, 1);
+  return std::min(shares.later.value_or(first + first / 8), alone_of(shares));
+}
+
 PatternCost cost_of(const CodingPattern& pattern, const CodingShares& shares, std::uint64_t kept) {
   const std::uint64_t alone = alone_of(shares);
   const std::uint64_t later = later_share(shares);
@@ -229,13 +228,14 @@ PatternCost cost_of(const CodingPattern& pattern, const CodingShares& shares, st
     return {.held = all / kept, .written = alone + later, .peak = all + alone};
   }
   const auto share_of_nth = [&](std::uint64_t nth) {
-    return nth % pattern.period == 0 ? alone : share_at(shares, nth % pattern.period);
+    return nth % pattern.period == 0 ? alone : earlier_share(shares, nth % pattern.period);
   };
-  const std::uint64_t again = std::min(alone, std::max(later, share_at(shares, 1)));
+  const std::uint64_t again = std::min(alone, std::max(later, earlier_share(shares, 1)));
   std::uint64_t period = 0;  // bytes of one period
   for (std::uint64_t nth = 0; nth < pattern.period; ++nth) period += share_of_nth(nth);
-  // The oldest is standalone, and goes when the one after it is coded again.
+  // The oldest is standalone, and goes when those that are coded against it are coded again, one after another.
   std::uint64_t peak = pattern.period > 1 ? again : 0;
+  for (std::uint64_t nth = 2; nth < pattern.period; ++nth) peak += again - std::min(again, share_of_nth(nth));
   for (std::uint64_t nth = 0; nth <= kept; ++nth) peak += share_of_nth(nth);
   return {.held = period / pattern.period,
           .written = (period + (pattern.period - 1) * again) / pattern.period,

@@ -32,6 +32,11 @@ inline constexpr std::uint64_t kShareUnit = 1 << 16;
 // Of the newest checkpoints of each kind. Precondition, here and below: `nodes` are in order of steps.
 [[nodiscard]] CodingShares shares_of(const std::vector<StepNode>& nodes);
 
+// What a checkpoint takes, in kShareUnit of its raw bytes, if it is coded against the one `distance` before it, or
+// against the next one. An estimate from what is known, never more than a standalone one takes.
+[[nodiscard]] std::uint64_t earlier_share(const CodingShares& shares, std::uint64_t distance);
+[[nodiscard]] std::uint64_t later_share(const CodingShares& shares);
+
 // How checkpoints follow one another. Of `period` new ones, the first is standalone, and the others are coded against
 // it. If `backwards`, all new ones are standalone, and each is coded against the next one when that is there.
 struct CodingPattern {
