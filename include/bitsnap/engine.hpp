@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -150,6 +151,13 @@ class Engine {
   // The newest step that every rank can restore: from memory if the agent has the states of all ranks, or from the
   // store. nullopt: none. Ranks on different nodes see the same steps in the store, but not each other's memory.
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step() const;
+
+  // For callers that remove checkpoints themselves, as frameworks do that rotate them: the agent codes new ones for a
+  // retention of `keep_last` (nullopt: all), removes the steps `removed` when it has committed what it has, and no
+  // others. Called before each save, because an agent that is started anew does not know it. The newest step of the
+  // store and steps that it does not have are ignored. Returns false if no agent was told: there is none, or it is of
+  // an older version. Waits for nothing.
+  [[nodiscard]] bool rotate(std::span<const std::uint64_t> removed, std::optional<std::uint64_t> keep_last) const;
 
   // Makes this node's part of a checkpoint of a step that only memory has, saved by this number of ranks or by another
   // one: the agent stores the states that it has of the attempt, as their trainers would have. The checkpoint is

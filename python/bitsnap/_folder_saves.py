@@ -119,7 +119,7 @@ class FolderSaves:
         if self._agents is not None:
             for deleted in [path for path in self._references if not path.exists()]:
                 self._agents.remove(deleted, self._references.pop(deleted))
-            self._agents.save(reference, step, state, run)
+            self._agents.save(reference, step, state, run, kept=kept)
         else:
             chosen = self._options
             with Store(

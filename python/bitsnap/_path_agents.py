@@ -2,8 +2,8 @@
 
 The reference of a path is written when the state has been copied, and also names the checkpoint that it led to
 before, until the new one is committed. A reference that is removed meanwhile stays until then (_removals.py). While an
-agent lives, only it can write to its run: steps that are replaced or removed stay in the run until the agent is
-stopped, which happens when enough of them have come together, and at the end.
+agent lives, only it can write to its run. It is told at each save which steps have been replaced or removed since, and
+removes them; the last ones go when it is stopped at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import BitsnapError, BusyError, NotFoundError
 from bitsnap.store import Store
 
-# As many steps that are not needed any more may be in a run before its agent is stopped to remove them.
+# An agent of an older version does not remove steps. As many that are not needed any more may be in its run before it
+# is stopped to remove them.
 _MOST_UNNEEDED = 8
 
 
@@ -56,10 +57,13 @@ class AgentSaves:
 
         self._checkpointer = checkpointer
 
-    def save(self, reference: PathLike, step: int, state: Any, run: Path | None = None) -> None:
+    def save(
+        self, reference: PathLike, step: int, state: Any, run: Path | None = None, *, kept: int | None = None
+    ) -> None:
         """Copies a state. Returns before it is committed; a failure is a warning at the next save to this run.
 
-        `run`: that of the path, if it is not where run_of() says.
+        `run`: that of the path, if it is not where run_of() says. `kept`: how many checkpoints the framework keeps,
+        which it removes itself; None: as many as there are now.
 
         Raises:
             BitsnapError: nothing was copied; the path leads to what it did before.
@@ -69,7 +73,7 @@ class AgentSaves:
         if run not in self._runs:
             tidy(run, self._timeout)  # what the last process has left
             self._runs[run] = _Run(self._checkpointer, run)
-        self._runs[run].save(path, step, state, self._opaque, self._timeout)
+        self._runs[run].save(path, step, state, self._opaque, self._timeout, kept)
 
     def wait(self) -> bool:
         """Waits until no save makes further progress. Failures are warnings at the next save.
@@ -122,7 +126,7 @@ class _Run:
         self._newest: dict[Saved, Save] = {}  # one, also if it failed: who waits for a step means one save
         self.unneeded = 0
 
-    def save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float) -> None:
+    def save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float, kept: int | None) -> None:
         if self.unneeded >= _MOST_UNNEEDED:
             self.wait(timeout)
             self._settle()
@@ -131,8 +135,12 @@ class _Run:
         self._pending = {saved: save for saved, save in self._pending.items() if not save.done()}
         self._settle()
         with Store(self._path, read_only=True) as store:
-            new = paths.begin(store, path, step, [*self._pending, *self._newest], forgets=False)
+            pending = [*self._pending, *self._newest]
+            new = paths.begin(store, path, step, pending, forgets=False)
+            gone = paths.forgotten(store, pending)
             run_id = store.run_id
+        if self._checkpointer._rotate(gone, paths.kept_of(self._path) if kept is None else kept):
+            self.unneeded = 0
         save = self._checkpointer.save(new.saved.step, state, metadata=new.metadata, opaque=opaque)
         assert save is not None  # because every step is due
         if save.error is not None:

@@ -116,7 +116,7 @@ def save(
     """
     run = run_of(reference)
     absolute(reference).parent.mkdir(parents=True, exist_ok=True)
-    kept = _kept_of(run)
+    kept = kept_of(run)
     with Store(run, settings=settings, keep_last=kept, prunes=False, timeout=timeout, threads=threads) as store:
         new = begin(store, reference, step)
         store.save(
@@ -131,7 +131,7 @@ def save(
     return Place(run, new.saved.step)
 
 
-def _kept_of(run: Path) -> int | None:
+def kept_of(run: Path) -> int | None:
     """How many checkpoints the framework keeps, as far as the references say that are there now; None: many, or all.
 
     A framework that keeps N has N of them when it saves the next one, and then removes one.
@@ -252,7 +252,7 @@ def forget(store: Store, pending: Collection[Saved] = (), *, keep_newest: bool =
     which the next one is coded. With `keep_newest=False`, the newest one stays only if all others go.
     """
     removals.finish(store.path, lambda save: save.step in store and _is_of(store, save), is_last=True)
-    gone = _forgotten(store, pending)
+    gone = forgotten(store, pending)
     if gone and gone[-1] == store.latest() and (keep_newest or len(gone) == len(store)):
         gone.pop()
     if gone:
@@ -268,7 +268,8 @@ def label(store: Store) -> None:
             store.label(step, origin.label)
 
 
-def _forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
+def forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
+    """The steps that were saved to paths and to which no path leads any more, ascending."""
     steps = store.steps()
     found = find_references(store.path.parent, FOLDER_REFERENCE)
     referred = _steps_of(store, found.references.values()) | {save.step for save in pending}

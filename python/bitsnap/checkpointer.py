@@ -406,6 +406,10 @@ class Checkpointer:
         else:
             self._leave()
 
+    def _rotate(self, removed: list[int], keep_last: int | None) -> bool:
+        """Tells the agent what the caller keeps and removes itself: Engine::rotate(). False if no agent was told."""
+        return self._saves.native.rotate(removed, keep_last)
+
     def _leave(self) -> None:
         if self._flush is not None:
             self._flush.uninstall()

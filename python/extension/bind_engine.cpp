@@ -193,6 +193,12 @@ Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::st
   return self.call(context, [&](Engine& engine) { return engine.restore(step, attempt, timeout_ms, in_place); });
 }
 
+bool rotate(const PyEngine& self, const std::vector<std::uint64_t>& removed, std::optional<std::uint64_t> keep_last) {
+  const std::shared_ptr<HeldEngine> engine = self.in_use();
+  const GilRelease release;
+  return engine->engine->rotate(removed, keep_last);
+}
+
 void persist_earlier(const PyEngine& self, std::uint64_t step, const std::string& attempt, std::uint64_t timeout_ms) {
   RunContext context(nb::none(), self.turn());
   self.call(context, [&](Engine& engine) { return engine.persist_earlier(step, attempt, timeout_ms); });
@@ -290,6 +296,7 @@ void bind_engine(nb::module_& module) {
            nb::arg("is_urgent") = true)
       .def("wait_all", &wait_all, nb::arg("timeout_ms"))
       .def("steps", &steps, nb::arg("timeout_ms"))
+      .def("rotate", &rotate, nb::arg("removed"), nb::arg("keep_last").none())
       .def("persist_earlier", &persist_earlier, nb::arg("step"), nb::arg("attempt"), nb::arg("timeout_ms"))
       .def("restore", &restore, nb::arg("step"), nb::arg("attempt"), nb::arg("timeout_ms"), nb::kw_only(),
            nb::arg("in_place"));

@@ -1,6 +1,9 @@
 // The writer thread: publishes encoded saves to the store, commits the checkpoints of several ranks, and prunes. The
 // encoder thread also calls open_store(), memory_settings() and is_budget_given().
 #include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -164,6 +167,28 @@ void AgentRank::prune(std::uint64_t step) {
   must_reopen_ = true;
 }
 
+void AgentRank::remove_rotated() {
+  std::set<std::uint64_t> removed;
+  {
+    const std::lock_guard lock(mutex_);
+    removed = std::exchange(removed_, {});
+  }
+  if (removed.empty()) return;
+  const Result<void> done = no_throw("removing", [&]() -> Result<void> {
+    BITSNAP_ASSIGN(const std::shared_ptr<Store> store, open_store());
+    BITSNAP_ASSIGN(std::vector<std::uint64_t> steps, store->steps());
+    if (steps.empty()) return {};
+    steps.pop_back();  // the newest stays
+    std::erase_if(steps, [&](std::uint64_t step) { return !removed.contains(step); });
+    if (steps.empty()) return {};
+    return store->remove(steps, {.run = {.threads = job_.threads}}).map([](const PruneReport&) {});
+  });
+  if (done) return;
+  set_last_error(done.error());
+  const std::lock_guard lock(mutex_);
+  must_reopen_ = true;
+}
+
 Result<std::shared_ptr<Store>> AgentRank::open_store() {
   const std::lock_guard store_lock(store_mutex_);
   StoreOptions options;
@@ -175,6 +200,7 @@ Result<std::shared_ptr<Store>> AgentRank::open_store() {
     store_.reset();
     must_reopen_ = false;
     options = store_options(settings_, rank_, job_.world_size);
+    options.prunes = options.prunes && !is_rotated_;
   }
   options.lock_wait_ms = kLockWaitMs;
   auto opened = store::open_store(job_.files, job_.store_path, options, cache_);

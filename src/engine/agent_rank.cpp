@@ -47,6 +47,7 @@ AgentRank::ArenaView AgentRank::renew(const Hello& hello) {
   const std::lock_guard lock(mutex_);
   must_reopen_ |= !(settings_ == hello.settings);
   settings_ = hello.settings;
+  is_rotated_ = false;
   budget_bytes_ = hello.budget_bytes;
   memory_snapshots_ = std::max(1U, hello.memory_snapshots);
   cache_->set_limits(memory_limits());
@@ -217,7 +218,8 @@ bool AgentRank::is_storing(std::uint64_t step) const {
 
 bool AgentRank::is_idle(bool ignore_uncommitted) const {
   const std::lock_guard lock(mutex_);
-  return work_.empty() && !encoding_ && publication_ == nullptr && (ignore_uncommitted || uncommitted_.empty());
+  const bool has_work = !work_.empty() || encoding_ || publication_ != nullptr || !removed_.empty();
+  return !has_work && (ignore_uncommitted || uncommitted_.empty());
 }
 
 void AgentRank::abandon() {
@@ -287,29 +289,34 @@ void AgentRank::run_writer() {
   auto wait = kFirstCommitWait;
   std::unique_lock lock(mutex_);
   for (;;) {
-    const auto is_due = [&] { return publication_ != nullptr ? publication_->is_encoded : is_ending_; };
+    const auto is_due = [&] {
+      return publication_ != nullptr ? publication_->is_encoded : is_ending_ || !removed_.empty();
+    };
     if (uncommitted_.empty()) {
       changed_.wait(lock, is_due);
     } else {
       changed_.wait_for(lock, wait, is_due);
     }
     if (is_due()) {
-      if (publication_ == nullptr) return;
-      lock.unlock();
-      publish(*publication_);
-      lock.lock();
-      publication_.reset();
+      if (publication_ == nullptr && is_ending_) return;
+      if (publication_ != nullptr) {
+        lock.unlock();
+        publish(*publication_);
+        lock.lock();
+        publication_.reset();
+      }
       wait = kFirstCommitWait;
     } else {
       // The encoder thread is using the store.
       if (publication_ != nullptr) continue;
       wait = std::min(2 * wait, kLongestCommitWait);
     }
-    is_committing_ = !uncommitted_.empty();
+    is_committing_ = !uncommitted_.empty() || !removed_.empty();
     lock.unlock();
     changed_.notify_all();
     if (is_committing_) {
-      commit_complete_attempts();
+      if (!uncommitted_.empty()) commit_complete_attempts();
+      remove_rotated();
       const std::lock_guard end(mutex_);
       is_committing_ = false;
     }
@@ -317,6 +324,18 @@ void AgentRank::run_writer() {
     sink_.wake();
     lock.lock();
   }
+}
+
+void AgentRank::rotate(const Rotation& rotation) {
+  {
+    const std::lock_guard lock(mutex_);
+    const Retention retention{.keep_last = rotation.keep_last};
+    must_reopen_ |= !is_rotated_ || !(settings_.retention == retention);
+    settings_.retention = retention;
+    is_rotated_ = true;
+    removed_.insert(rotation.removed.begin(), rotation.removed.end());
+  }
+  changed_.notify_all();
 }
 
 void AgentRank::free_slot(std::uint32_t slot) {

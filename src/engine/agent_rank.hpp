@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -142,6 +143,8 @@ class AgentRank {
   [[nodiscard]] Result<void> set_arena(os::SharedMemory memory, const ArenaOffer& offer);
 
   [[nodiscard]] Result<void> stage(const Staged& staged);
+  // Takes effect when the writer thread has no save at hand. Steps that the store does not have are ignored.
+  void rotate(const Rotation& rotation);
   // How many slots the trainer may write; nullopt without an arena.
   [[nodiscard]] std::optional<std::size_t> free_slots() const;
 
@@ -313,6 +316,8 @@ class AgentRank {
   [[nodiscard]] std::optional<Error> other_job_error(const Store& store, const Uncommitted& shard) const;
   void finish(const ProgressEvent& event, std::uint64_t step);
   void prune(std::uint64_t step);
+  // What the trainer's caller has removed.
+  void remove_rotated();
   [[nodiscard]] Result<std::shared_ptr<Store>> open_store();
   void remember_settings(const Store& store);
   // The settings for a save for memory only.
@@ -330,6 +335,8 @@ class AgentRank {
   std::uint64_t trainer_ = 0;  // number of trainers that have said hello
   bool must_reopen_ = false;   // the settings changed or the store handle failed
   WriteSettings settings_;
+  bool is_rotated_ = false;          // the retention comes from rotate(): it removes nothing
+  std::set<std::uint64_t> removed_;  // by rotate(), and not from the store yet
   std::uint64_t budget_bytes_ = 0;
   std::uint64_t tensors_ = 0;  // of the newest state
   std::optional<Arena> arena_;

@@ -139,7 +139,8 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
                         .slot_bytes = arena.slot_bytes,
                         .slots = std::move(arena.slots),
                         .decides = true,
-                        .hurries = true};
+                        .hurries = true,
+                        .rotates = true};
   std::optional<os::Descriptor> descriptor;
   if (arena.descriptor.is_open()) descriptor = std::move(arena.descriptor);
   reply({token, packet.number}, MessageKind::welcome, serialize_body(welcome), std::move(descriptor));
@@ -226,6 +227,11 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       return on_persist(asked, request);
     }
     case MessageKind::hurry: return on_hurry(token, packet);
+    case MessageKind::rotate: {
+      BITSNAP_ASSIGN(const Rotation rotation, parse_body<Rotation>(packet.body));
+      rank.rotate(rotation);
+      return {};
+    }
     case MessageKind::bye:
       job_->attempts.note_left(*number);
       close(token);

@@ -1,6 +1,8 @@
 // The public class Engine: forwards every call to Engine::Impl (trainer.hpp).
 #include <bitsnap/engine.hpp>
 
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/no_throw.hpp"
@@ -46,6 +48,10 @@ Result<std::vector<RestorableStep>> Engine::steps(std::optional<std::uint64_t> t
 }
 
 Result<std::optional<std::uint64_t>> Engine::newest_common_step() const { return impl_->newest_common_step(); }
+
+bool Engine::rotate(std::span<const std::uint64_t> removed, std::optional<std::uint64_t> keep_last) const {
+  return impl_->rotate(removed, keep_last);
+}
 
 Result<void> Engine::persist_earlier(std::uint64_t step, const std::string& attempt,
                                      std::optional<std::uint64_t> timeout_ms) const {

@@ -45,6 +45,7 @@ void read_body(const Packet& packet) {
     case MessageKind::fetch: return read_twice<FetchRequest>(packet);
     case MessageKind::stop: return read_twice<StopRequest>(packet);
     case MessageKind::decide: return read_twice<DecideRequest>(packet);
+    case MessageKind::rotate: return read_twice<Rotation>(packet);
     case MessageKind::decided: return read_twice<Decided>(packet);
     case MessageKind::welcome: return read_twice<Welcome>(packet);
     case MessageKind::steps: return read_twice<TextSize>(packet);

@@ -151,6 +151,7 @@ struct Welcome {
   std::vector<HeldSlot> slots;
   bool decides = false;  // the agent knows `decide`
   bool hurries = false;  // and `hurry`
+  bool rotates = false;  // and `rotate`
 };
 
 constexpr auto json_fields(std::type_identity<Welcome>) {
@@ -158,6 +159,7 @@ constexpr auto json_fields(std::type_identity<Welcome>) {
                     json_field<&Welcome::version>("version"),
                     json_field<&Welcome::decides>("decides", JsonNeed::optional),
                     json_field<&Welcome::hurries>("hurries", JsonNeed::optional),
+                    json_field<&Welcome::rotates>("rotates", JsonNeed::optional),
                     json_field<&Welcome::slot_bytes>("slot_bytes"),
                     json_field<&Welcome::slots>("slots").must(
                         "at most 2 slots", [](const Welcome& welcome) { return welcome.slots.size() <= kMaxSlots; })};
@@ -214,6 +216,18 @@ struct Hurry {
 };
 
 constexpr auto json_fields(std::type_identity<Hurry>) { return std::array{json_field<&Hurry::waits>("waits")}; }
+
+// What the caller of a trainer keeps and removes itself, as a framework does that rotates its checkpoints.
+struct Rotation {
+  std::vector<std::uint64_t> removed;      // steps that are not needed any more
+  std::optional<std::uint64_t> keep_last;  // how many stay; nullopt: many, or all
+};
+
+constexpr auto json_fields(std::type_identity<Rotation>) {
+  return std::array{json_field<&Rotation::removed>("removed"),
+                    json_field<&Rotation::keep_last>("keep_last", JsonNeed::optional)
+                        .must("at least 1", [](const Rotation& rotation) { return rotation.keep_last != 0; })};
+}
 
 struct ListRequest {
   std::uint64_t wait_ms = 0;

@@ -24,16 +24,16 @@ struct KindRow {
 };
 
 constexpr std::array kKinds = {
-    KindRow{MessageKind::hello, "hello", 0},       KindRow{MessageKind::arena, "arena", 1},
-    KindRow{MessageKind::staged, "staged", 0},     KindRow{MessageKind::list, "list", 0},
-    KindRow{MessageKind::fetch, "fetch", 0},       KindRow{MessageKind::bye, "bye", 0},
-    KindRow{MessageKind::status, "status", 0},     KindRow{MessageKind::stop, "stop", 0},
-    KindRow{MessageKind::decide, "decide", 0},     KindRow{MessageKind::hurry, "hurry", 0},
-    KindRow{MessageKind::persist, "persist", 0},   KindRow{MessageKind::ok, "ok", 0},
-    KindRow{MessageKind::refused, "refused", 0},   KindRow{MessageKind::welcome, "welcome", 1},
-    KindRow{MessageKind::steps, "steps", 1},       KindRow{MessageKind::fetched, "fetched", 1},
-    KindRow{MessageKind::report, "report", 1},     KindRow{MessageKind::decided, "decided", 0},
-    KindRow{MessageKind::progress, "progress", 0},
+    KindRow{MessageKind::hello, "hello", 0},     KindRow{MessageKind::arena, "arena", 1},
+    KindRow{MessageKind::staged, "staged", 0},   KindRow{MessageKind::list, "list", 0},
+    KindRow{MessageKind::fetch, "fetch", 0},     KindRow{MessageKind::bye, "bye", 0},
+    KindRow{MessageKind::status, "status", 0},   KindRow{MessageKind::stop, "stop", 0},
+    KindRow{MessageKind::decide, "decide", 0},   KindRow{MessageKind::hurry, "hurry", 0},
+    KindRow{MessageKind::persist, "persist", 0}, KindRow{MessageKind::rotate, "rotate", 0},
+    KindRow{MessageKind::ok, "ok", 0},           KindRow{MessageKind::refused, "refused", 0},
+    KindRow{MessageKind::welcome, "welcome", 1}, KindRow{MessageKind::steps, "steps", 1},
+    KindRow{MessageKind::fetched, "fetched", 1}, KindRow{MessageKind::report, "report", 1},
+    KindRow{MessageKind::decided, "decided", 0}, KindRow{MessageKind::progress, "progress", 0},
 };
 
 const KindRow* find_kind(MessageKind kind) noexcept {

@@ -31,6 +31,7 @@ enum class MessageKind : std::uint16_t {
   decide = 9,
   hurry = 10,
   persist = 11,
+  rotate = 12,
   ok = 64,
   refused = 65,
   welcome = 66,

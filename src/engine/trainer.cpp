@@ -226,6 +226,7 @@ Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
     const std::lock_guard lock(mutex_);
     is_deciding_ = welcome.decides;
     is_hurrying_ = welcome.hurries;
+    is_rotating_ = welcome.rotates;
     is_silent_ = false;
   }
   // If the trainer has an arena, the agent is new and gets that arena later.

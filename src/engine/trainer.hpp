@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,7 @@ class Engine::Impl {
 
   [[nodiscard]] Result<std::vector<RestorableStep>> steps(std::optional<std::uint64_t> timeout_ms = {});
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step();
+  [[nodiscard]] bool rotate(std::span<const std::uint64_t> removed, std::optional<std::uint64_t> keep_last);
   [[nodiscard]] Result<void> persist_earlier(std::uint64_t step, const std::string& attempt,
                                              std::optional<std::uint64_t> timeout_ms);
   [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt,
@@ -262,6 +264,7 @@ class Engine::Impl {
   bool is_deciding_ = false;
   bool is_silent_ = false;
   bool is_hurrying_ = false;        // the agent of the present link knows `hurry`
+  bool is_rotating_ = false;        // and `rotate`
   std::uint64_t hurried_link_ = 0;  // number of the link whose agent was told to hurry
 };
 

@@ -2,6 +2,8 @@
 // except on_taken(), which the link's receiving thread calls.
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -19,6 +21,7 @@ using engine::MessageKind;
 using engine::milliseconds_until;
 
 constexpr auto kBetweenArenas = std::chrono::milliseconds(20);
+constexpr std::size_t kMostRotated = 1000;                      // steps in one message, which has a limited size
 constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
 
 }  // namespace
@@ -187,6 +190,24 @@ void Engine::Impl::hurry_agent(bool waits) {
     link = link_;
   }
   if (link != nullptr) link->post(MessageKind::hurry, serialize_body(engine::Hurry{waits}));
+}
+
+bool Engine::Impl::rotate(std::span<const std::uint64_t> removed, std::optional<std::uint64_t> keep_last) {
+  if (is_forked()) return false;
+  Link link;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_lost_ || !is_rotating_) return false;
+    link = link_;
+  }
+  if (link == nullptr) return false;
+  do {
+    const auto some = removed.first(std::min(removed.size(), kMostRotated));
+    removed = removed.subspan(some.size());
+    link->post(MessageKind::rotate,
+               serialize_body(engine::Rotation{.removed = {some.begin(), some.end()}, .keep_last = keep_last}));
+  } while (!removed.empty());
+  return true;
 }
 
 Result<std::optional<std::uint32_t>> Engine::Impl::take_slot(Clock::time_point deadline) {
