@@ -159,10 +159,7 @@ std::string render(const DuReport& report, const CommonOptions& common) {
   } else if (steps > 0) {
     out += '\n' + render_steps(report, common.table_width());
   }
-  for (const PruneReport::Needed& needed : report.needed) {
-    out +=
-        fmt::format("step {} was pruned: step {} needs it ({})\n", needed.step, needed.by, format_size(needed.bytes));
-  }
+  out += render_needed(report.needed);
   for (const CheckpointSizes& checkpoint : report.checkpoints) {
     if (checkpoint.damage) {
       out += fmt::format("step {} [{}]: {}\n", checkpoint.step, error_kind_name(checkpoint.damage->kind()),
@@ -183,11 +180,9 @@ Result<PruneReport> foresee_pruning(Store& store, const Retention& retention) {
 }
 
 void find_needed(Store& store, DuReport& report) {
-  if (auto pruned = find_pruned(store)) {  // fails if a damage, which is shown, hides who needs what
-    report.needed = std::move(*pruned);
-  }
-  for (const PruneReport::Needed& needed : report.needed) {
-    report.needed_bytes += needed.bytes;
+  if (auto usage = store.usage()) {  // fails if a damage, which is shown, hides who needs what
+    report.needed = std::move(usage->needed);
+    report.needed_bytes = usage->needed_bytes;
   }
   report.total.total.stored_bytes += report.needed_bytes;
 }

@@ -34,6 +34,7 @@ static void to_json(cli::Json& json, const CheckpointInfo& checkpoint) {
   json["depth"] = checkpoint.depth;
   json["shards"] = checkpoint.shards;
   json["labels"] = checkpoint.labels;
+  json["needed"] = checkpoint.needed;
 }
 
 }  // namespace bitsnap
@@ -67,28 +68,26 @@ Row checkpoint_row(const CheckpointInfo& info) {
           render_labels(info)};
 }
 
-Row total_row(const std::vector<CheckpointInfo>& checkpoints) {
-  std::uint64_t raw_bytes = 0;
-  std::uint64_t stored_bytes = 0;
-  for (const CheckpointInfo& info : checkpoints) {
-    raw_bytes += info.raw_bytes;
-    stored_bytes += info.stored_bytes;
-  }
+Row total_row(const RunUsage& usage) {
   return {"total",
-          format_plural(checkpoints.size(), "checkpoint"),
-          format_size(raw_bytes),
-          format_size(stored_bytes),
-          format_ratio(raw_bytes, stored_bytes),
+          format_plural(usage.checkpoints, "checkpoint"),
+          format_size(usage.raw_bytes),
+          format_size(usage.held_bytes()),
+          format_ratio(usage.raw_bytes, usage.held_bytes()),
           "",
           "",
           "",
           ""};
 }
 
-// Runs with more checkpoints are listed without pruned ones that are still on disk: finding those reads every record.
-constexpr std::size_t kPrunedShownUpTo = 500;
+// What the checkpoints take besides their own files.
+Row needed_row(const RunUsage& usage) {
+  return {
+      "", format_count(usage.needed.size()) + " pruned, needed", "", format_size(usage.needed_bytes), "", "", "", "",
+      ""};
+}
 
-std::string render(const RunPath& path, const std::vector<CheckpointInfo>& checkpoints, std::size_t pruned,
+std::string render(const RunPath& path, const std::vector<CheckpointInfo>& checkpoints, const RunUsage& usage,
                    std::optional<std::size_t> width) {
   if (checkpoints.empty()) {
     return fmt::format("{}: no checkpoint yet\n", printable(path.run));
@@ -130,15 +129,11 @@ std::string render(const RunPath& path, const std::vector<CheckpointInfo>& check
     }
   }
   if (!path.step) {
+    if (!usage.needed.empty()) add(needed_row(usage));
     table.add_rule();
-    add(total_row(checkpoints));
+    add(total_row(usage));
   }
-  std::string out = table.render(width);
-  if (pruned > 0) {
-    out += fmt::format("and {} pruned {} needed by others\n", format_count(pruned),
-                       pruned == 1 ? "checkpoint that is" : "checkpoints that are");
-  }
-  return out + damages;
+  return table.render(width) + render_needed(usage.needed, true) + damages;
 }
 
 // All checkpoints, or the one that the path names.
@@ -149,20 +144,37 @@ Result<std::vector<CheckpointInfo>> find_checkpoints(const Store& store, const R
   return store.info(*path.step).map([](CheckpointInfo info) { return std::vector<CheckpointInfo>{std::move(info)}; });
 }
 
+// Notes at each checkpoint which pruned ones stay for it.
+RunUsage find_usage(Store& store, const RunPath& path, std::vector<CheckpointInfo>& checkpoints) {
+  RunUsage usage;
+  if (path.step) {
+    usage.needed = checkpoints.front().needed;
+  } else if (auto found = store.usage()) {
+    usage = std::move(*found);
+  } else {  // a damaged record, which is shown, hides who needs what
+    usage.checkpoints = checkpoints.size();
+    for (const CheckpointInfo& info : checkpoints) {
+      usage.raw_bytes += info.raw_bytes;
+      usage.stored_bytes += info.stored_bytes;
+    }
+  }
+  for (const PruneReport::Needed& needed : usage.needed) {
+    const auto by = std::ranges::lower_bound(checkpoints, needed.by, {}, &CheckpointInfo::step);
+    if (!path.step && by != checkpoints.end() && by->step == needed.by) by->needed.push_back(needed);
+  }
+  return usage;
+}
+
 Result<int> log(const std::string& text, const CommonOptions& common) {
   BITSNAP_ASSIGN(auto path, find_run(text));
   const RunPath run = path.value_or(RunPath{text, std::nullopt});
   BITSNAP_ASSIGN(auto store, open_to_read(run.run));
   BITSNAP_ASSIGN(auto checkpoints, find_checkpoints(*store, run));
+  const RunUsage usage = find_usage(*store, run, checkpoints);
   if (common.json) {
     print_json(checkpoints);
   } else {
-    // A damaged record may hide pruned checkpoints; the log shows that damage instead.
-    std::size_t pruned = 0;
-    if (!run.step && checkpoints.size() <= kPrunedShownUpTo) {
-      if (const auto found = find_pruned(*store)) pruned = found->size();
-    }
-    print_result(render(run, checkpoints, pruned, common.table_width()));
+    print_result(render(run, checkpoints, usage, common.table_width()));
   }
   return kExitOk;
 }

@@ -40,11 +40,19 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
   PruneOptions prune;
   prune.reencode = kReencode.at(options.reencode);
   prune.dry_run = options.dry_run;
+  const auto run = [&] {
+    return options.removed.empty() ? store->prune(options.retention, prune) : store->remove(options.removed, prune);
+  };
+  if (!common.quiet && !options.dry_run) {
+    prune.dry_run = true;
+    BITSNAP_ASSIGN(const PruneReport outlook, run());
+    prune.dry_run = false;
+    print_note(run_name(options.run) + ": " + render_outlook(outlook));
+  }
   ProgressBar bar(run_name(options.run), !common.quiet);
   prune.run.threads = common.threads;
   prune.run.progress = bar.callback();
-  auto pruning =
-      options.removed.empty() ? store->prune(options.retention, prune) : store->remove(options.removed, prune);
+  auto pruning = run();
   bar.clear();
   if (!pruning) {
     return tl::unexpected(std::move(pruning).error());

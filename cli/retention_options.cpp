@@ -2,6 +2,7 @@
 #include "cli/retention_options.hpp"
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -14,6 +15,8 @@
 namespace bitsnap::cli {
 
 namespace {
+
+constexpr std::size_t kMostNeeded = 5;  // where not all are shown
 
 // Bytes that pruning freed, less those that rewriting added; nullopt before rewriting is done.
 std::optional<std::int64_t> freed_bytes(const PruneReport& report) {
@@ -63,15 +66,36 @@ bool is_given(const Retention& retention) noexcept {
   return retention.keep_last || retention.keep_every || !retention.keep.empty() || retention.keep_labelled;
 }
 
-// A dry run that keeps all listed checkpoints reports the pruned ones that stay.
-Result<std::vector<PruneReport::Needed>> find_pruned(Store& store) {
-  Retention all;
-  all.keep_every = 1;
-  PruneOptions options;
-  options.reencode = Reencode::never;
-  options.dry_run = true;
-  BITSNAP_ASSIGN(auto report, store.prune(all, options));
-  return std::move(report.needed);
+std::string render_needed(const std::vector<PruneReport::Needed>& needed, bool some) {
+  const std::size_t shown = some ? std::min(needed.size(), kMostNeeded) : needed.size();
+  std::string out;
+  for (const PruneReport::Needed& each : std::span(needed).first(shown)) {
+    out += fmt::format("step {} was pruned, but step {} needs it ({})\n", each.step, each.by, format_size(each.bytes));
+  }
+  if (shown < needed.size()) {
+    out += fmt::format("and {} more; `bitsnap du` shows each\n", format_count(needed.size() - shown));
+  }
+  return out;
+}
+
+std::string render_outlook(const PruneReport& report) {
+  std::string out = fmt::format("frees up to {} of {}", format_size(report.removed_bytes),
+                                format_size(report.removed_bytes + report.held_bytes()));
+  if (!report.rewritten.empty()) {
+    std::uint64_t bytes = 0;
+    for (const PruneReport::Rewritten& rewritten : report.rewritten) bytes += rewritten.bytes_before;
+    out += fmt::format("; rewrites {} ({})", format_plural(report.rewritten.size(), "checkpoint"), format_size(bytes));
+  }
+  out += '\n';
+  const std::size_t shown = std::min(report.needed.size(), kMostNeeded);
+  for (const PruneReport::Needed& needed : std::span(report.needed).first(shown)) {
+    out += fmt::format("step {} stays, because step {} needs it ({})\n", needed.step, needed.by,
+                       format_size(needed.bytes));
+  }
+  if (shown < report.needed.size()) {
+    out += fmt::format("and {} more stay; --dry-run shows each\n", format_count(report.needed.size() - shown));
+  }
+  return out;
 }
 
 std::string render_pruning(const PruneReport& report) {
@@ -123,6 +147,10 @@ std::string render_pruning_sum(const PruneReport& report) {
     out += "; " + describe_freed(report);
   }
   out += fmt::format("; {} kept", format_count(report.kept.size()));
+  if (!report.dry_run || report.rewritten.empty()) {
+    out += fmt::format(" in {} ({})", format_size(report.held_bytes()),
+                       format_ratio(report.kept_raw_bytes, report.held_bytes()));
+  }
   if (still_staying > 0) {
     out += fmt::format(", {} pruned before still needed", format_count(still_staying));
   }
@@ -149,6 +177,10 @@ void to_json(cli::Json& json, const PruneReport& report) {
           {"rewritten", cli::Json::array()},
           {"removed_bytes", report.removed_bytes},
           {"freed_bytes", cli::freed_bytes(report)},
+          {"kept_raw_bytes", report.kept_raw_bytes},
+          {"kept_bytes", report.kept_bytes},
+          {"needed_bytes", report.needed_bytes},
+          {"held_bytes", report.held_bytes()},
           {"strays", report.strays}};
   for (const PruneReport::Rewritten& rewritten : report.rewritten) {
     json["rewritten"].push_back({{"step", rewritten.step},

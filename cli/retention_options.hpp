@@ -23,8 +23,11 @@ void add_keep_steps_option(CLI::App& app, Retention& retention);
 // Whether any --keep option is given. Pruning without one would remove all checkpoints but the newest.
 [[nodiscard]] bool is_given(const Retention& retention) noexcept;
 
-// Pruned checkpoints whose files stay because others need them. Damaged records may hide some of them.
-[[nodiscard]] Result<std::vector<PruneReport::Needed>> find_pruned(Store& store);
+// "step 500 was pruned, but step 510 needs it (12 MB)", a line for each; with `some`, of five at most.
+[[nodiscard]] std::string render_needed(const std::vector<PruneReport::Needed>& needed, bool some = false);
+
+// From a dry run: what a pruning frees at most, and why not more.
+[[nodiscard]] std::string render_outlook(const PruneReport& report);
 
 // One line per checkpoint that is removed, rewritten or needed, and one with the sum.
 [[nodiscard]] std::string render_pruning(const PruneReport& report);

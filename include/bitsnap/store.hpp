@@ -84,6 +84,24 @@ struct PruneReport {
   std::vector<Rewritten> rewritten;
   std::uint64_t removed_bytes = 0;
   std::vector<std::string> strays;  // files and directories that belonged to no checkpoint, relative to the store
+  // Of the checkpoints in `kept`, as they are afterwards; in a dry run, as they are before they are rewritten.
+  std::uint64_t kept_raw_bytes = 0;
+  std::uint64_t kept_bytes = 0;
+  std::uint64_t needed_bytes = 0;  // of `needed`
+
+  // What the run holds on disk for `kept_raw_bytes`.
+  [[nodiscard]] std::uint64_t held_bytes() const noexcept { return kept_bytes + needed_bytes; }
+};
+
+// What a run holds on disk.
+struct RunUsage {
+  std::uint64_t checkpoints = 0;
+  std::uint64_t raw_bytes = 0;                   // of their tensors
+  std::uint64_t stored_bytes = 0;                // of their files
+  std::vector<PruneReport::Needed> needed = {};  // checkpoints that were pruned and stay because these need them
+  std::uint64_t needed_bytes = 0;
+
+  [[nodiscard]] std::uint64_t held_bytes() const noexcept { return stored_bytes + needed_bytes; }
 };
 
 struct StoreOptions {
@@ -126,6 +144,8 @@ struct CheckpointInfo {
   std::optional<PruneReport> pruned = {};
   std::optional<Error> prune_error = {};
   std::vector<std::string> labels = {};  // in order of their bytes; empty in a list if labels.json is damaged
+  // By Store::info() only: checkpoints that were pruned and stay because this one needs them, and maybe others, too.
+  std::vector<PruneReport::Needed> needed = {};
 };
 
 // A small file that belongs to a checkpoint.
@@ -250,6 +270,9 @@ class Store {
   [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;
   // The same, with the contents of their commit records.
   [[nodiscard]] Result<std::vector<CheckpointInfo>> list() const;
+  // What the run holds: its checkpoints, and pruned ones that they need. Reads all records if there are pruned ones,
+  // and then fails if one of them cannot be read. Damaged checkpoints count with no bytes.
+  [[nodiscard]] Result<RunUsage> usage();
   // not_found if there is no such step; the message names the nearest ones.
   [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
 

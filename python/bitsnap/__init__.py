@@ -35,6 +35,7 @@ from bitsnap._bitsnap import (
     PruneReport as PruneReport,
     RepairReport as RepairReport,
     RollbackReport as RollbackReport,
+    RunUsage as RunUsage,
     SaveState as SaveState,
     SaveSummary as SaveSummary,
     Settings as Settings,

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from bitsnap import _bitsnap
@@ -67,6 +68,11 @@ class Save:
     @property
     def step(self) -> int:
         return self._step
+
+    @property
+    def run(self) -> Path:
+        """The directory of the store."""
+        return Path(os.fsdecode(self._saves.native.path))
 
     @property
     def stage(self) -> Stage:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from typing import Any, Protocol
 
 from bitsnap._engine_saves import Save
 from bitsnap._options import PathLike, absolute_path
+from bitsnap.errors import BitsnapError
+from bitsnap.store import Store
 
 
 class ScalarWriter(Protocol):
@@ -28,7 +31,9 @@ class LoggingRun(Protocol):
 class TensorBoard:
     """Writes the costs of each finished save to TensorBoard, at its step: the seconds of the stall, of waiting for a
     slot, of encoding and of writing, the stored bytes, the ratio, the lag, and whether it failed. The lag are the
-    seconds from the call of save() until this function heard that the save had ended.
+    seconds from the call of save() until this function heard that the save had ended. Of a save to the store also what
+    the run then holds on disk, with pruned checkpoints that others need (``run_held_bytes``), and how many times
+    smaller that is than its checkpoints are raw (``run_ratio``).
 
     Args:
         writer: has ``add_scalar(tag, value, step)``, such as a SummaryWriter.
@@ -140,4 +145,8 @@ def _numbers_of(save: Save) -> dict[str, float]:
             "ratio": state.ratio,
             "lag_seconds": time.monotonic() - save.began,
         }
+    if save.stage == "persisted":
+        with suppress(BitsnapError), Store(save.run, read_only=True) as store:
+            usage = store.usage()
+            numbers |= {"run_held_bytes": float(usage.held_bytes), "run_ratio": usage.ratio}
     return numbers

@@ -14,6 +14,7 @@ from bitsnap._bitsnap import (
     Checkpoint,
     CommitOutcome,
     RepairReport,
+    RunUsage,
     SaveSummary,
     Settings,
     StoreDamage,
@@ -188,6 +189,10 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
     def checkpoint(self, step: SupportsIndex) -> Checkpoint:
         """One checkpoint. Raises NotFoundError, which names the nearest steps, if there is none."""
         return self._native.info(number_of(step, "step"))
+
+    def usage(self) -> RunUsage:
+        """What the run holds on disk: its checkpoints, and pruned ones that stay because these need them."""
+        return self._native.usage()
 
     def snapshot(self, step: SupportsIndex | None = None, shard: SupportsIndex | None = None) -> Snapshot:
         """Opens a checkpoint, or one shard of it, for functions that take a snapshot, such as safe_open().

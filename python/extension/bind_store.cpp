@@ -335,6 +335,7 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("is_durable", [](const PyStore& self) { return self.in_use()->is_durable(); })
       .def("steps", [](const PyStore& self) { return self.call(&Store::steps); })
       .def("checkpoints", [](const PyStore& self) { return self.call(&Store::list); })
+      .def("usage", [](const PyStore& self) { return self.write([](Store& store) { return store.usage(); }); })
       .def(
           "info",
           [](const PyStore& self, std::uint64_t step) {

@@ -83,6 +83,8 @@ void bind_checkpoint(nb::module_& module) {
              "In the result of a save: why the base could not be used; the checkpoint is complete and is a keyframe. "
              "In a list: why its record cannot be read; only the step is known then.")
       .field("pruned", &CheckpointInfo::pruned, "In the result of a save: what `keep_last` and `keep_every` removed.")
+      .field("needed", &CheckpointInfo::needed,
+             "From Store.checkpoint(): those that were pruned and stay because this one needs them.")
       .computed("ratio", &ratio_of<CheckpointInfo>, "Raw size divided by stored size.");
 
   ReportClass<CommitOutcome>(module, "CommitOutcome", "What commit() did. True if the checkpoint exists.")
@@ -108,12 +110,26 @@ void bind_pruning(nb::module_& module) {
       .field("step", &PruneReport::Rewritten::step)
       .field("bytes_before", &PruneReport::Rewritten::bytes_before)
       .field("bytes_after", &PruneReport::Rewritten::bytes_after, "0 in a dry run, where it is not known.");
+  ReportClass<RunUsage>(module, "RunUsage", "What a run holds on disk. Sizes are in bytes.")
+      .field("checkpoints", &RunUsage::checkpoints, "Their number.")
+      .field("raw_bytes", &RunUsage::raw_bytes, "Size of their tensors.")
+      .field("stored_bytes", &RunUsage::stored_bytes, "Size of their files.")
+      .field("needed", &RunUsage::needed, "Those that were pruned and stay because these need them.")
+      .field("needed_bytes", &RunUsage::needed_bytes)
+      .computed("held_bytes", &RunUsage::held_bytes, "Size of all these files.")
+      .computed(
+          "ratio", [](const RunUsage& self) { return ratio_of_bytes(self.raw_bytes, self.held_bytes()); },
+          "Raw size divided by what is held.");
   report.computed("dry_run", [](const PruneReport& self) { return self.dry_run; })
       .field("kept", &PruneReport::kept)
       .field("removed", &PruneReport::removed)
       .field("needed", &PruneReport::needed)
       .field("rewritten", &PruneReport::rewritten)
       .field("removed_bytes", &PruneReport::removed_bytes)
+      .field("kept_raw_bytes", &PruneReport::kept_raw_bytes, "Size of the tensors of those that are kept.")
+      .field("kept_bytes", &PruneReport::kept_bytes, "Size of their files afterwards.")
+      .field("needed_bytes", &PruneReport::needed_bytes, "Size of the files of those in `needed`.")
+      .computed("held_bytes", &PruneReport::held_bytes, "What the run then holds.")
       .field(
           "strays", [](const PruneReport& self) { return file_names(self.strays); },
           "Removed files that belonged to no checkpoint, relative to the store.");

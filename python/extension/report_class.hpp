@@ -1,6 +1,7 @@
 // Structs of the library as classes of Python: attributes to read, and a short repr and equality made from them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -34,9 +35,12 @@ namespace bitsnap::python {
 [[nodiscard]] nanobind::object has_equal_fields(nanobind::handle self, nanobind::handle other);
 
 // 1 if nothing is stored.
+[[nodiscard]] inline double ratio_of_bytes(std::uint64_t raw_bytes, std::uint64_t stored_bytes) {
+  return stored_bytes == 0 ? 1.0 : static_cast<double>(raw_bytes) / static_cast<double>(stored_bytes);
+}
 template <typename T>
 double ratio_of(const T& sizes) {
-  return sizes.stored_bytes == 0 ? 1.0 : static_cast<double>(sizes.raw_bytes) / static_cast<double>(sizes.stored_bytes);
+  return ratio_of_bytes(sizes.raw_bytes, sizes.stored_bytes);
 }
 
 template <typename T>

@@ -78,6 +78,10 @@ Result<CheckpointInfo> Store::info(std::uint64_t step) const {
   return no_throw("store", [&] { return impl_->info(step); });
 }
 
+Result<RunUsage> Store::usage() {
+  return no_throw("store", [&] { return impl_->usage(); });
+}
+
 Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint64_t> step, std::uint32_t shard) const {
   return no_throw("store", [&] { return impl_->snapshot(step, shard); });
 }

@@ -98,6 +98,7 @@ class Store::Impl {
   // store_prune.cpp
   // Prunes with the handle's retention after a commit, and notes the result in `info`.
   void apply_retention(CheckpointInfo& info, const RunOptions& options);
+  [[nodiscard]] Result<RunUsage> usage();
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options);
   [[nodiscard]] Result<PruneReport> remove(std::vector<std::uint64_t> steps, const PruneOptions& options);
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step, const RunOptions& options);
@@ -155,6 +156,8 @@ class Store::Impl {
   [[nodiscard]] std::optional<std::uint64_t> newest_below(std::uint64_t step) const;
   // `is_alone`: nobody else writes, so no other rank works on an uncommitted step above the newest.
   Result<std::vector<std::string>> remove_strays(bool dry_run, bool is_alone);
+  // The retired steps that the checkpoint needs, ascending.
+  [[nodiscard]] std::vector<PruneReport::Needed> pruned_below(const store::CommitRecord& record) const;
   [[nodiscard]] Error step_not_found(std::uint64_t step) const;
 
   // store_tensors.cpp. From the tensor index, or else from the files.

@@ -1,5 +1,4 @@
-// Pruning and rollback: removes checkpoints. A step that others need is retired, or the others are rewritten without
-// it.
+// Pruning: removes checkpoints. A step that others need is retired, or the others are rewritten without it.
 #include <algorithm>
 #include <iterator>
 #include <ranges>
@@ -264,6 +263,12 @@ void Store::Impl::Pruner::report_plan() {
   const auto was_pruned = [&](std::uint64_t step) { return store_.known_[step].state == store::StepState::retired; };
   for (const auto& needed : plan_.needed) {
     report_.needed.push_back({needed.step, bytes_of(needed.step), needed.by, was_pruned(needed.step)});
+    report_.needed_bytes += report_.needed.back().bytes;
+  }
+  for (const std::uint64_t step : plan_.kept) {
+    const store::StepNode& node = *std::ranges::lower_bound(nodes_, step, {}, &store::StepNode::step);
+    report_.kept_raw_bytes += node.raw_bytes;
+    report_.kept_bytes += node.bytes;
   }
   report_removed();
   std::ranges::sort(report_.removed, {}, &PruneReport::Removed::step);
@@ -389,6 +394,24 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
   return Pruner(*this, retention, options).run();
 }
 
+// A dry run that keeps all checkpoints tells which pruned ones stay. Without any, the catalog says enough.
+Result<RunUsage> Store::Impl::usage() {
+  RunUsage usage;
+  BITSNAP_ASSIGN(const std::vector<CheckpointInfo> checkpoints, list());
+  usage.checkpoints = checkpoints.size();
+  for (const CheckpointInfo& info : checkpoints) {
+    usage.raw_bytes += info.raw_bytes;
+    usage.stored_bytes += info.stored_bytes;
+  }
+  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, list_entries());
+  const auto is_retired = [](const store::StepEntry& entry) { return entry.state == store::StepState::retired; };
+  if (std::ranges::none_of(entries, is_retired)) return usage;
+  BITSNAP_ASSIGN(PruneReport report, prune({.keep_every = 1}, {.reencode = Reencode::never, .dry_run = true}));
+  usage.needed = std::move(report.needed);
+  usage.needed_bytes = report.needed_bytes;
+  return usage;
+}
+
 Result<PruneReport> Store::Impl::remove(std::vector<std::uint64_t> steps, const PruneOptions& options) {
   std::ranges::sort(steps);
   BITSNAP_ASSIGN(const store::WriteGuard guard, begin_pruning(options));
@@ -454,40 +477,6 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
   }
   std::ranges::sort(found);
   return found;
-}
-
-Result<RollbackReport> Store::Impl::rollback(std::uint64_t step, const RunOptions& options) {
-  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::exclusive));
-  BITSNAP_TRY(refresh_known());
-  const auto target = known_.find(step);
-  if (target == known_.end() || target->second.state != store::StepState::committed) {
-    return tl::unexpected(step_not_found(step));
-  }
-  // Another rank may have committed the step and been killed before it synced the name.
-  if (lock_ == nullptr) BITSNAP_TRY(directories_.sync_step(step));
-  if (known_.rbegin()->first > step) BITSNAP_TRY(settle_labels());
-  std::set<std::uint64_t> above;
-  for (auto entry = known_.upper_bound(step); entry != known_.end(); ++entry) above.insert(entry->first);
-  // Damage above must not keep a training from going back.
-  if (Result<void> detached = detach(above, options); !detached && !is_damage(detached.error())) {
-    return tl::unexpected(std::move(detached).error());
-  }
-  RollbackReport report;
-  while (known_.rbegin()->first > step) {
-    const auto last = std::prev(known_.end());
-    const std::uint64_t removed = last->first;
-    const bool was_committed = last->second.state == store::StepState::committed;
-    std::uint64_t bytes = last->second.record_bytes;
-    if (last->second.state != store::StepState::uncommitted) {
-      if (const Result<store::CommitRecord>& record = record_of(removed, last->second)) {
-        bytes = store::checkpoint_info(*record, bytes).stored_bytes;
-      }
-    }
-    BITSNAP_TRY(remove_step(removed));
-    if (was_committed) report.removed.push_back(removed);
-    report.removed_bytes += bytes;
-  }
-  return report;
 }
 
 }  // namespace bitsnap

@@ -65,6 +65,31 @@ TEST(StorePrune, RemovesOldStepsAndKeepsNeededFiles) {
   EXPECT_TRUE(store->verify()->damages.empty());
 }
 
+TEST(StorePrune, TellsWhatTheRunHolds) {
+  os::FakeFileSystem files;
+  const auto store = open(files);
+  save_steps(*store, 1, 12);  // keyframes 1 and 10
+  const RunUsage before = store->usage().value();
+  EXPECT_EQ(before.checkpoints, 12U);
+  EXPECT_EQ(before.held_bytes(), before.stored_bytes);
+  EXPECT_TRUE(before.needed.empty());
+  const auto report = store->prune({.keep = {4, 8}}, {.reencode = Reencode::never}).value();  // and the newest
+  const RunUsage after = store->usage().value();
+  EXPECT_EQ(after.checkpoints, 3U);
+  EXPECT_EQ(after.held_bytes(), before.held_bytes() - report.removed_bytes);
+  EXPECT_EQ(after.needed.size(), 8U);  // 1 to 3, 5 to 7, 10 and 11
+  EXPECT_EQ(after.raw_bytes, before.raw_bytes / 4);
+  EXPECT_EQ(report.held_bytes(), after.held_bytes());
+  EXPECT_EQ(report.kept_bytes, after.stored_bytes);
+  EXPECT_EQ(report.kept_raw_bytes, after.raw_bytes);
+  // Also behind a checkpoint that is kept.
+  std::vector<std::uint64_t> needed;
+  const CheckpointInfo info = store->info(8).value();
+  for (const auto& each : info.needed) needed.push_back(each.step);
+  EXPECT_EQ(needed, (std::vector<std::uint64_t>{1, 2, 3, 5, 6, 7}));
+  EXPECT_EQ(info.needed.front().bytes, after.needed.front().bytes);
+}
+
 TEST(StorePrune, RewritesDependantsToFreeTheRest) {
   os::FakeFileSystem files;
   const auto store = open(files);

@@ -1,5 +1,6 @@
 // Reading: lists checkpoints and opens them.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -95,9 +96,37 @@ Result<CheckpointInfo> Store::Impl::info(std::uint64_t step) const {
   if (!file.exists) return tl::unexpected(step_not_found(step));
   auto record = store::read_commit_record(file_system_, layout_, step);
   if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(step_not_found(step));
+  std::vector<PruneReport::Needed> needed = record ? pruned_below(*record) : std::vector<PruneReport::Needed>();
   std::vector<CheckpointInfo> checkpoint = {info_or_damage(step, std::move(record), file.size_bytes)};
   note_labels(checkpoint, labels());
+  checkpoint.front().needed = std::move(needed);
   return std::move(checkpoint.front());
+}
+
+// Passes over those that cannot be read: verify() tells of damage.
+std::vector<PruneReport::Needed> Store::Impl::pruned_below(const store::CommitRecord& record) const {
+  std::vector<PruneReport::Needed> found;
+  std::set<std::uint64_t> seen = {record.step};
+  std::vector<store::CommitRecord> pending = {record};
+  while (!pending.empty()) {
+    const store::CommitRecord from = std::move(pending.back());
+    pending.pop_back();
+    for (const store::ShardFile& file : from.shards) {
+      for (const store::StepReference& reference : file.references) {
+        if (!seen.insert(reference.step).second) continue;
+        auto below = store::read_commit_record(file_system_, layout_, reference.step, true);
+        if (below) {
+          const std::uint64_t record_bytes = store::serialize_commit_record(*below).size();
+          found.push_back({reference.step, record_bytes + store::stored_bytes(*below), record.step, true});
+        } else if (below = store::read_commit_record(file_system_, layout_, reference.step); !below) {
+          continue;
+        }
+        if (!reference.standalone) pending.push_back(*std::move(below));
+      }
+    }
+  }
+  std::ranges::sort(found, {}, &PruneReport::Needed::step);
+  return found;
 }
 
 Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std::uint64_t> step,

@@ -294,18 +294,23 @@ def test_prune_reports_removed_and_kept_checkpoints_and_why(own: Path, made: tup
     assert foreseen["kept"] == [30, 40, 50]
     assert [entry["step"] for entry in foreseen["needed"]] == [10, 20]
     assert foreseen["needed"][1]["by"] == 30
-    text = run("prune", own, "--keep-last", 2, "--keep", "30", "--reencode", "never").stdout.decode()
+    done = run("prune", own, "--keep-last", 2, "--keep", "30", "--reencode", "never")
+    text, outlook = done.stdout.decode(), done.stderr.decode()
+    assert re.search(
+        r"^run: frees up to 0 B of [\d.]+ kB\nstep 10 stays, because step 30 needs it \([\d.]+ kB\)\nstep 20 ", outlook
+    )
     assert re.search(
         r"^step 20 pruned; its files stay until step 30 no longer needs them \([\d.]+ kB\)$", text, re.MULTILINE
     )
-    assert text.endswith("\n2 pruned, of which 2 stay as files for others; 3 kept\n")
+    held = r"in [\d.]+ kB \([\d.]+x\)"
+    assert re.search(rf"\n2 pruned, of which 2 stay as files for others; 3 kept {held}\n$", text)
     assert listed(own) == [30, 40, 50]
     again = run("prune", own, "--keep-last", 3, "--reencode", "never").stdout.decode()
     assert "\nstep 20 was pruned before; its files stay until step 30 no longer needs them (" in again
-    assert again.endswith("\nnothing to prune; 3 kept, 2 pruned before still needed\n")
+    assert re.search(rf"\nnothing to prune; 3 kept {held}, 2 pruned before still needed\n$", again)
     foretold = run("prune", own, "--keep-last", 2, "--reencode", "never", "-n").stdout.decode()
     assert re.search(
-        r"\nwould prune 1; would remove 2 that were pruned before; would free [\d.]+ kB; 2 kept\n$", foretold
+        rf"\nwould prune 1; would remove 2 that were pruned before; would free [\d.]+ kB; 2 kept {held}\n$", foretold
     )
     report = run_json("prune", own, "--keep-last", 2, "--reencode", "never")
     assert [entry["step"] for entry in report["removed"]] == [10, 20, 30]
@@ -319,10 +324,10 @@ def test_prune_counts_checkpoints_that_leave_the_log(own: Path) -> None:
     foreseen = run("prune", own, *options, "-n").stdout.decode()
     assert "would prune step 40; its files would stay until step 50 no longer needs them" in foreseen
     assert re.search(
-        r"\nwould prune 4, of which 1 would stay as files for others; would free [\d.]+ kB; 1 kept\n$", foreseen
+        r"\nwould prune 4, of which 1 would stay as files for others; would free [\d.]+ kB; 1 kept in .*\n$", foreseen
     )
     text = run("prune", own, *options).stdout.decode()
-    assert re.search(r"\n4 pruned, of which 1 stays as files for others; freed [\d.]+ kB; 1 kept\n$", text)
+    assert re.search(r"\n4 pruned, of which 1 stays as files for others; freed [\d.]+ kB; 1 kept in .*\n$", text)
     assert listed(own) == [50]
 
 
@@ -339,7 +344,7 @@ def test_prune_rewrites_checkpoints_that_depend_on_removed_ones(own: Path, made:
     for step in (20, 30, 50):
         assert extracted(f"{own}@{step}") == made[1][step]
     run("verify", own)
-    assert run("prune", own, "--keep-last", 3).stdout.decode() == "nothing to prune; 3 kept\n"
+    assert run("prune", own, "--keep-last", 3).stdout.decode().startswith("nothing to prune; 3 kept in ")
 
 
 def test_prune_removes_strays_and_names_them(own: Path) -> None:
@@ -404,10 +409,15 @@ def test_du_counts_pruned_files_that_others_need(own: Path) -> None:
     assert [step["step"] for step in report["steps"]] == [30, 40, 50]
     assert [entry["step"] for entry in report["needed"]] == [10, 20]
     assert report["stored_bytes"] == bytes_on_disk(own)
-    assert run("log", own).stdout.decode().endswith("\nand 2 pruned checkpoints that are needed by others\n")
+    assert report["needed"] == run_json("log", own)[0]["needed"] == run_json("log", f"{own}@30")[0]["needed"]
+    *_, total, first, second = run("log", own).stdout.decode().splitlines()
+    assert first.startswith("step 10 was pruned, but step 30 needs it (")
+    assert second.startswith("step 20 was pruned, but step 30 needs it (")
+    raw_bytes = sum(step["raw_bytes"] for step in report["steps"])
+    assert total.split()[-1] == f"{raw_bytes / report['stored_bytes']:.3f}x"
     text = run("du", own).stdout.decode()
     assert "(needed)" in text
-    assert "step 20 was pruned: step 30 needs it" in text
+    assert "step 20 was pruned, but step 30 needs it" in text
 
 
 def test_du_shows_roles_and_steps_and_what_pruning_frees(made: tuple[Path, dict[int, bytes]]) -> None:

@@ -113,6 +113,8 @@ def test_tools_for_watching_get_the_numbers_of_a_save_that_is_over(jobs: Jobs) -
     metrics, *place = mlflow.lines[0]
     assert (set(metrics), place) == (line.keys() - {"bitsnap/step"}, [3, "r7"])
     line = {name: value for name, value in line.items() if not name.endswith("lag_seconds")}
+    with bitsnap.Store(checkpointer.path, read_only=True) as store:
+        held = store.usage()
     assert line == {
         "bitsnap/step": 3,
         "bitsnap/failed": 0.0,
@@ -122,9 +124,12 @@ def test_tools_for_watching_get_the_numbers_of_a_save_that_is_over(jobs: Jobs) -
         "bitsnap/write_seconds": result.write_seconds,
         "bitsnap/stored_bytes": result.stored_bytes,
         "bitsnap/ratio": result.ratio,
+        "bitsnap/run_held_bytes": held.held_bytes,
+        "bitsnap/run_ratio": held.ratio,
     }
-    assert writer.scalars[:7] == [(name, value, 3) for name, value in line.items() if name != "bitsnap/step"]
-    assert ("bitsnap/failed", 1.0, 3) in writer.scalars[7:]
+    scalars = [each for each in writer.scalars[:10] if not each[0].endswith("lag_seconds")]
+    assert scalars == [(name, value, 3) for name, value in line.items() if name != "bitsnap/step"]
+    assert ("bitsnap/failed", 1.0, 3) in writer.scalars[10:]
 
 
 def test_what_saves_took_is_written_down_for_the_report(jobs: Jobs, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def _summary(data: RunData) -> dict[str, Any]:
     quantized = sum(tensor["raw_bytes"] for tensor in report_loss.lossy_tensors(lossy))
     return {
         "raw": sum(checkpoint["raw_bytes"] for checkpoint in data.checkpoints),
-        "stored": sum(checkpoint["stored_bytes"] for checkpoint in data.checkpoints),
+        "held": data.sizes["stored_bytes"],
         "damaged": len(data.sizes["steps"]) - len(data.checkpoints),
         "needed": sum(each["bytes"] for each in data.sizes["needed"]),
         "policies": list(dict.fromkeys(policies)),
