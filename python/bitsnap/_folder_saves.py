@@ -79,7 +79,8 @@ class FolderOptions:
 class FolderSaves:
     """The saves of one training to the folders of a directory, and their run."""
 
-    def __init__(self, options: FolderOptions) -> None:
+    def __init__(self, options: FolderOptions, on_committed: Callable[[], None] | None = None) -> None:
+        """`on_committed` is called on another thread when an agent has committed a save."""
         self._options = options
         self._agents: AgentSaves | None = None
         self._references: dict[Path, Path] = {}  # of the folders, with their runs
@@ -91,6 +92,7 @@ class FolderSaves:
                 opaque=options.opaque,
                 timeout=options.timeout,
                 threads=options.threads,
+                on_committed=on_committed,
             )
 
     @property
@@ -117,8 +119,7 @@ class FolderSaves:
         run = paths.run_of(reference) if run is None else run
         reference.parent.mkdir(parents=True, exist_ok=True)
         if self._agents is not None:
-            for deleted in [path for path in self._references if not path.exists()]:
-                self._agents.remove(deleted, self._references.pop(deleted))
+            self.forget_deleted()
             self._agents.save(reference, step, state, run, kept=kept)
         else:
             chosen = self._options
@@ -135,6 +136,16 @@ class FolderSaves:
                 paths.finish(store, new)
             remove_states(reference.parent)  # through an agent, they stay: the save may fail yet
         self._references[reference] = run
+
+    def forget_deleted(self) -> None:
+        """Removes from the runs what the framework has deleted. An agent removes it when it has committed a save."""
+        if self._agents is not None:
+            for deleted in [path for path in self._references if not path.exists()]:
+                self._agents.remove(deleted, self._references.pop(deleted))
+            return
+        for run in self.runs:
+            with Store(run, create=False, timeout=self._options.timeout, threads=self._options.threads) as store:
+                paths.forget(store)
 
     def wait(self) -> bool:
         """Waits until agents have committed all saves; whether the newest was."""

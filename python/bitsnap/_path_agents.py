@@ -2,13 +2,14 @@
 
 The reference of a path is written when the state has been copied, and also names the checkpoint that it led to
 before, until the new one is committed. A reference that is removed meanwhile stays until then (_removals.py). While an
-agent lives, only it can write to its run. It is told at each save which steps have been replaced or removed since, and
-removes them; the last ones go when it is stopped at the end.
+agent lives, only it can write to its run. When it has committed a save, it is told which steps have been replaced or
+removed since, and removes them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,11 @@ class AgentSaves:
         opaque: Opaque,
         timeout: float,
         threads: int,
+        on_committed: Callable[[], None] | None = None,
     ) -> None:
+        """`on_committed` is called on another thread when a save was committed; it may remove references."""
         self._timeout = timeout
+        self._on_committed = on_committed
         self._opaque = opaque
         self._runs: dict[Path, _Run] = {}
 
@@ -72,7 +76,7 @@ class AgentSaves:
         path.parent.mkdir(parents=True, exist_ok=True)
         if run not in self._runs:
             tidy(run, self._timeout)  # what the last process has left
-            self._runs[run] = _Run(self._checkpointer, run)
+            self._runs[run] = _Run(self._checkpointer, run, self._on_committed)
         self._runs[run].save(path, step, state, self._opaque, self._timeout, kept)
 
     def wait(self) -> bool:
@@ -117,9 +121,15 @@ class AgentSaves:
 
 
 class _Run:
-    def __init__(self, make: Callable[[Path], Checkpointer], path: Path) -> None:
+    def __init__(
+        self, make: Callable[[Path], Checkpointer], path: Path, on_committed: Callable[[], None] | None
+    ) -> None:
         self._checkpointer = make(path)
         self._path = path
+        self._on_committed = on_committed
+        self._kept: int | None = None
+        # Guards the members below: when a save is committed, another thread removes what it takes the place of.
+        self._changing = threading.RLock()
         self._pending: dict[Saved, Save] = {}
         self._newer: list[Save] = []  # than the newest that was committed
         self._awaited: dict[Saved, Save] = {}  # for which references that were removed wait
@@ -127,6 +137,11 @@ class _Run:
         self.unneeded = 0
 
     def save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float, kept: int | None) -> None:
+        with self._changing:
+            save = self._save(path, step, state, opaque, timeout, kept)
+        save.add_done_callback(self._remove_replaced)
+
+    def _save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float, kept: int | None) -> Save:
         if self.unneeded >= _MOST_UNNEEDED:
             self.wait(timeout)
             self._settle()
@@ -137,10 +152,9 @@ class _Run:
         with Store(self._path, read_only=True) as store:
             pending = [*self._pending, *self._newest]
             new = paths.begin(store, path, step, pending, forgets=False)
-            gone = paths.forgotten(store, pending)
             run_id = store.run_id
-        if self._checkpointer._rotate(gone, paths.kept_of(self._path) if kept is None else kept):
-            self.unneeded = 0
+            self._kept = paths.kept_of(self._path) if kept is None else kept
+            self._rotate(store, pending)
         save = self._checkpointer.save(new.saved.step, state, metadata=new.metadata, opaque=opaque)
         assert save is not None  # because every step is due
         if save.error is not None:
@@ -152,6 +166,21 @@ class _Run:
         self._newer.append(save)
         self._newest = {new.saved: save}
         self.unneeded += len(new.earlier) > 0
+        return save
+
+    def _rotate(self, store: Store, pending: list[Saved]) -> None:
+        if self._checkpointer._rotate(paths.forgotten(store, pending), self._kept):
+            self.unneeded = 0
+
+    def _remove_replaced(self, save: Save) -> None:
+        if save.stage != "persisted":
+            return
+        if self._on_committed is not None:
+            self._on_committed()
+        with self._changing:
+            self._settle()
+            with Store(self._path, read_only=True) as store:
+                self._rotate(store, [*self._pending, *self._newest])
 
     def wait(self, timeout: float) -> None:
         for save in self._pending.values():
@@ -159,6 +188,10 @@ class _Run:
                 save.wait_persisted(timeout)
 
     def uncommitted(self) -> int:
+        with self._changing:
+            return self._uncommitted()
+
+    def _uncommitted(self) -> int:
         for index in reversed(range(len(self._newer))):
             if self._newer[index].stage == "persisted":
                 del self._newer[: index + 1]
@@ -166,13 +199,14 @@ class _Run:
         return len(self._newer)
 
     def remove(self, path: Path) -> None:
-        must_wait = self.uncommitted() > 0 or self._awaited  # one of which may wait for the save of this path
-        if must_wait and removals.postpone(self._path, path, next(iter(self._newest))):
-            self._awaited.update(self._newest)
-            self._settle()
-        else:
-            unlink(path)
-        self.unneeded += 1
+        with self._changing:
+            must_wait = self._uncommitted() > 0 or self._awaited  # one of which may wait for the save of this path
+            if must_wait and removals.postpone(self._path, path, next(iter(self._newest))):
+                self._awaited.update(self._newest)
+                self._settle()
+            else:
+                unlink(path)
+            self.unneeded += 1
 
     def _settle(self) -> None:
         """Removes the references whose time has come."""
@@ -187,7 +221,8 @@ class _Run:
     def close(self, timeout: float) -> None:
         try:
             self.wait(timeout)
-            self._settle()
+            with self._changing:
+                self._settle()
             self._checkpointer.close()
         finally:
             tidy(self._path, timeout)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ __all__ = ["BitsnapAccelerator", "Options", "export", "use"]
 _FILES = re.compile(
     r"(scheduler|sampler)(_[0-9]+)?\.bin|dl_state_dict(_[0-9]+)?\.bin|scaler\.pt|random_states_[0-9]+\.pkl"
 )
+# Held while a checkpoint is saved and while older folders are deleted. Not reentrant: a save that is committed before
+# it returns deletes none itself.
+_rotating = threading.Lock()
 _NUMBER = re.compile(r"([0-9]+)[^0-9]*$")
 _UNSUPPORTED = {
     DistributedType.FSDP: "save with bitsnap.torch.Checkpointer or bitsnap.dcp",
@@ -91,15 +95,28 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             self._saves.wait()
         limit = project.total_limit if project.automatic_checkpoint_naming else None
         self._kept = None if limit is None else max(limit, 1)
-        with ExitStack() as patches:
-            # Accelerate deletes older folders before it saves, so that a killed save may leave none.
-            patches.enter_context(patch.object(project, "total_limit", None))
-            patches.enter_context(patch.object(_module, "save_accelerator_state", self._save))
-            patches.enter_context(patch.object(_module, "save_custom_state", lambda *_, **__: None))
-            saved = super().save_state(output_dir, safe_serialization, **options)
-        if self._saves is not None:  # this process has saved
-            self._rotate(self._saves.uncommitted())
+        with _rotating:
+            with ExitStack() as patches:
+                # Accelerate deletes older folders before it saves, so that a killed save may leave none.
+                patches.enter_context(patch.object(project, "total_limit", None))
+                patches.enter_context(patch.object(_module, "save_accelerator_state", self._save))
+                patches.enter_context(patch.object(_module, "save_custom_state", lambda *_, **__: None))
+                saved = super().save_state(output_dir, safe_serialization, **options)
+            if self._saves is not None:  # this process has saved
+                self._rotate(self._saves.uncommitted())
+                if limit is not None:
+                    self._saves.forget_deleted()
         return saved
+
+    def _rotate_committed(self) -> None:
+        """Deletes the folders that had to stay until the agent had committed the next checkpoint."""
+        if self._saves is None or not _rotating.acquire(blocking=False):
+            return  # the checkpoint that is being saved rotates them
+        try:
+            self._rotate(self._saves.uncommitted())
+            self._saves.forget_deleted()
+        finally:
+            _rotating.release()
 
     def load_state(self, input_dir: str | None = None, load_kwargs: Any = None, **options: Any) -> None:
         """As Accelerator.load_state(). Without `input_dir`, folders without a complete checkpoint are skipped, with a
@@ -125,7 +142,8 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         """As Accelerator.end_training(). Waits until the last checkpoint is committed."""
         if self._saves is not None:
             if self._saves.wait():
-                self._rotate()
+                with _rotating:
+                    self._rotate()
             self._saves.close()
         super().end_training()
 
@@ -173,7 +191,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         for number, each in enumerate(optimizers):
             state[_numbered("optimizer", number)] = named(each, names)
         if self._saves is None:
-            self._saves = FolderSaves(self.checkpoint_options)
+            self._saves = FolderSaves(self.checkpoint_options, self._rotate_committed)
         run = Path(output_dir).absolute().parent / RUN
         if self.project_configuration.automatic_checkpoint_naming:
             # Accelerate counts and deletes what is in the folder `checkpoints`.

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,6 +61,9 @@ from bitsnap._pickled_values import Opaque
 from bitsnap.errors import InvalidArgumentError
 
 _OPTIMIZER_NAME = "optimizer.pt"
+# Held while a checkpoint is saved and while older folders are deleted. Not reentrant: a save that is committed before
+# it returns deletes none itself.
+_rotating = threading.Lock()
 _WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME)
 # The names of the small files that the Trainer writes with torch.
 _FILES = re.compile(r"scheduler\.pt|scaler\.pt|rng_state(_[0-9]+)?\.pth")
@@ -126,14 +130,15 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     # Saving, in the order of Trainer._save_checkpoint().
 
     def _save_checkpoint(self, *arguments: Any, **options: Any) -> None:
-        self._is_in_checkpoint = True
-        try:
-            super()._save_checkpoint(*arguments, **options)
-        finally:
-            self._is_in_checkpoint = False
-            if self._raised_limit:
-                self.args.save_total_limit -= self._raised_limit
-                self._raised_limit = 0
+        with _rotating:
+            self._is_in_checkpoint = True
+            try:
+                super()._save_checkpoint(*arguments, **options)
+                if self._saves is not None and self.args.save_total_limit is not None:  # it has deleted older folders
+                    self._saves.forget_deleted()
+            finally:
+                self._is_in_checkpoint = False
+                self._restore_limit()
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """As Trainer.save_model()."""
@@ -183,17 +188,41 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
 
     def _save_to_run(self, output_dir: str, state: dict[str, Any]) -> None:
         if self._saves is None:
-            self._saves = FolderSaves(self.checkpoint_options)
+            self._saves = FolderSaves(self.checkpoint_options, self._rotate_committed)
         limit = self.args.save_total_limit
         self._saves.save(output_dir, self.state.global_step, state, kept=limit if limit and limit > 0 else None)
         if self.args.push_to_hub:
             self._saves.wait()
-        elif self.checkpoint_options.agent is not None and (self.args.save_total_limit or 0) > 0:
-            # The newest committed checkpoint stays.
-            self._raised_limit = self._saves.uncommitted()
-            if self._raised_limit > 0 and self.args.save_total_limit == 1 and self.state.best_model_checkpoint:
-                self._raised_limit += 1  # with a limit of 1, Transformers keeps the best and the newest
-            self.args.save_total_limit += self._raised_limit
+        elif self.checkpoint_options.agent is not None:
+            self._raise_limit()
+
+    def _raise_limit(self) -> None:
+        """Lets the newest committed checkpoint stay, until _restore_limit()."""
+        if self._saves is None or (self.args.save_total_limit or 0) <= 0:
+            return
+        self._raised_limit = self._saves.uncommitted()
+        if self._raised_limit > 0 and self.args.save_total_limit == 1 and self.state.best_model_checkpoint:
+            self._raised_limit += 1  # with a limit of 1, Transformers keeps the best and the newest
+        self.args.save_total_limit += self._raised_limit
+
+    def _restore_limit(self) -> None:
+        if self._raised_limit:
+            self.args.save_total_limit -= self._raised_limit
+            self._raised_limit = 0
+
+    def _rotate_committed(self) -> None:
+        """Deletes the folders that had to stay until the agent had committed the next checkpoint."""
+        if (self.args.save_total_limit or 0) <= 0 or not _rotating.acquire(blocking=False):
+            return  # the checkpoint that is being saved rotates them
+        try:
+            self._raise_limit()
+            if self._saves is not None:
+                for run in self._saves.runs:
+                    self._rotate(str(run.parent))
+                self._saves.forget_deleted()
+        finally:
+            self._restore_limit()
+            _rotating.release()
 
     def _leaves_out_weights(self) -> bool:
         is_asked = self._is_in_checkpoint and not self.checkpoint_options.weights
@@ -203,8 +232,9 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if self._saves is None:
             return
         if self._saves.wait() and self.checkpoint_options.agent is not None:
-            for run in self._saves.runs:
-                self._rotate(str(run.parent))
+            with _rotating:
+                for run in self._saves.runs:
+                    self._rotate(str(run.parent))
         self._saves.close()
 
     def _rotate(self, folder: str) -> None:

@@ -44,6 +44,14 @@ def test_older_folders_go_after_the_save(tmp_path: Path, monkeypatch: pytest.Mon
         accelerator(tmp_path, 1).load_state()
 
 
+def test_the_run_holds_what_is_in_the_folders(tmp_path: Path) -> None:
+    it = accelerator(tmp_path, 2)
+    for number in range(4):
+        it.save_state()
+        with bitsnap.Store(tmp_path / "bitsnap", read_only=True) as store:
+            assert len(store) == min(number + 1, 2)
+
+
 def test_a_resumed_training_that_counts_from_the_beginning_keeps_what_it_saves(tmp_path: Path) -> None:
     before = accelerator(tmp_path, 2)
     for _ in range(5):

@@ -148,10 +148,10 @@ def test_a_save_that_an_agent_lost_is_missed_while_the_next_agent_is_there(tmp_p
 
 
 def test_a_path_is_removed_when_a_newer_checkpoint_is_there(tmp_path: Path, saves: AgentSaves) -> None:
-    saves.save(tmp_path / "a.ckpt", 1, state_of(1))
+    saves.save(tmp_path / "a.ckpt", 1, state_of(1), kept=1)
     assert saves.wait()
     obstacle = block(tmp_path / "bitsnap", 2)
-    saves.save(tmp_path / "b.ckpt", 2, slow_state())
+    saves.save(tmp_path / "b.ckpt", 2, slow_state(), kept=1)
     saves.remove(tmp_path / "a.ckpt")
     assert value_at(tmp_path / "a.ckpt") == 1  # a crash now would lose the newer one
     assert not saves.wait()
