@@ -87,6 +87,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         self._pending: _Pending | None = None
         self._checkpointer: Checkpointer | None = None
         self._saves = 0
+        self._rotates = False  # the agent removes what is deleted
         self._rank, self._ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
 
     def create(self, info: CheckpointCommitInfo) -> None:
@@ -190,7 +191,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         self._folder.mkdir(parents=True, exist_ok=True)
         reference, step = self._folder / paths.FOLDER_REFERENCE, _step_of(self._folder, held)
         run = paths.run_of(reference)
-        if self._is_locked() and self._saves % _MOST_UNNEEDED == 0:
+        if self._is_locked() and not self._rotates and self._saves % _MOST_UNNEEDED == 0:
             tidy(run, self._options.timeout)
         self._saves += 1
         with self._store(run) as store:
@@ -259,6 +260,9 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             write_files(new, pending.names)
             if self._is_locked():
                 refer(new.reference, new.run, store.run_id, (new.saved,))
+                # Which tags are kept is not known: whoever trains deletes their folders.
+                if self._checkpointer is not None:
+                    self._rotates = self._checkpointer._rotate(paths.forgotten(store), None)
             else:
                 if new.label:
                     store.label(new.saved.step, new.label)
