@@ -1,6 +1,6 @@
 """What folders of frameworks hold on disk with their own rotation, in raw checkpoints that are kept.
 
-    python -m bench.retention_frameworks [transformers] [accelerate] [lightning] [deepspeed] [dcp] [--every N]
+    python -m bench.retention_frameworks [torch] [transformers] [accelerate] [lightning] [deepspeed] [dcp] [--every N]
 
 Each function trains a small GPT-2 and saves it 16 times; the framework keeps the newest N checkpoints. All that is in
 the folder counts, also what the framework writes itself, after each save and, as the peak, at any time. A raw
@@ -37,13 +37,12 @@ Note = Callable[[], None]
 def await_agents(folder: Path) -> None:
     """Waits until no agent of a run in the folder works, and no more changes in the folder."""
     deadline = time.monotonic() + 60
-    for run in folder.rglob("bitsnap"):
-        with contextlib.suppress(bitsnap.NotFoundError):
-            while time.monotonic() < deadline:
-                [rank] = bitsnap.agent_status(run)["ranks"]
-                if not (rank["queued"] or rank["encoding"] or rank["writing"] or rank["uncommitted"]):
-                    break
-                time.sleep(0.01)
+    with contextlib.suppress(bitsnap.NotFoundError):
+        while time.monotonic() < deadline:
+            [rank] = bitsnap.agent_status(folder / "bitsnap")["ranks"]
+            if not (rank["queued"] or rank["encoding"] or rank["writing"] or rank["uncommitted"]):
+                break
+            time.sleep(0.01)
     before = -1
     while (now := bytes_in(folder)) != before and time.monotonic() < deadline:
         before = now
@@ -68,6 +67,33 @@ def new_model() -> Any:
 
 def batches(task: Task) -> torch.Tensor:
     return torch.randint(200, (SAVES * task.every, 2, 32), generator=torch.Generator().manual_seed(0))
+
+
+def torch_loop(task: Task) -> None:
+    """torch.save(), Store, or, with an agent, Checkpointer."""
+    model = new_model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    files: list[Path] = []
+    with contextlib.ExitStack() as stack:
+        options, run = task.options, task.folder / "bitsnap"
+        writer: Any = None
+        if options and "agent" in options:
+            writer = stack.enter_context(bitsnap.Checkpointer(run, keep_last=task.kept, **options))
+        elif options is not None:
+            writer = stack.enter_context(bitsnap.Store(run, keep_last=task.kept))
+        for step, tokens in enumerate(batches(task), 1):
+            train_step(model, optimizer, tokens)
+            if step % task.every:
+                continue
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            if writer is not None:
+                writer.save(step, state)
+            else:
+                files.append(task.folder / f"{step}.pt")
+                torch.save(state, files[-1])
+                if len(files) > task.kept:
+                    files.pop(0).unlink()
+            task.note()
 
 
 def transformers_trainer(task: Task) -> None:
@@ -234,8 +260,9 @@ def _nothing() -> None:
 
 
 def _dcp_rank(rank: int, task: Task, ended: Any, go_on: Any) -> None:
-    from torch.distributed.checkpoint import save
     from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.checkpoint.state_dict_saver import save
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     from bitsnap.dcp import StorageWriter
@@ -244,8 +271,8 @@ def _dcp_rank(rank: int, task: Task, ended: Any, go_on: Any) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{task.folder}.meeting", rank=rank, world_size=2)
     model = new_model()
     for block in model.transformer.h:
-        fully_shard(block, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
-    fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
+        fully_shard(block, mesh=init_device_mesh("cpu", (2,)))
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     kept: list[Path] = []
     for step, tokens in enumerate(batches(task), 1):
@@ -270,6 +297,7 @@ def _dcp_rank(rank: int, task: Task, ended: Any, go_on: Any) -> None:
 
 
 FRAMEWORKS: dict[str, Callable[[Task], None]] = {
+    "torch": torch_loop,
     "transformers": transformers_trainer,
     "accelerate": accelerate_loop,
     "lightning": lightning_trainer,

@@ -84,6 +84,7 @@ class FolderSaves:
         self._options = options
         self._agents: AgentSaves | None = None
         self._references: dict[Path, Path] = {}  # of the folders, with their runs
+        self._kept: int | None = None
         if options.agent is not None:
             self._agents = AgentSaves(
                 options.agent,
@@ -122,17 +123,12 @@ class FolderSaves:
             self.forget_deleted()
             self._agents.save(reference, step, state, run, kept=kept)
         else:
-            chosen = self._options
-            with Store(
-                run,
-                settings=chosen.settings,
-                keep_last=kept,
-                prunes=False,
-                timeout=chosen.timeout,
-                threads=chosen.threads,
-            ) as store:
+            self._kept = kept
+            with self._store(run) as store:
                 new = paths.begin(store, reference, step)
-                store.save(new.saved.step, state, metadata=new.metadata, opaque=chosen.opaque, labels=new.label or ())
+                store.save(
+                    new.saved.step, state, metadata=new.metadata, opaque=self._options.opaque, labels=new.label or ()
+                )
                 paths.finish(store, new)
             remove_states(reference.parent)  # through an agent, they stay: the save may fail yet
         self._references[reference] = run
@@ -144,8 +140,19 @@ class FolderSaves:
                 self._agents.remove(deleted, self._references.pop(deleted))
             return
         for run in self.runs:
-            with Store(run, create=False, timeout=self._options.timeout, threads=self._options.threads) as store:
+            with self._store(run) as store:
                 paths.forget(store)
+
+    def _store(self, run: Path) -> Store:
+        chosen = self._options
+        return Store(
+            run,
+            settings=chosen.settings,
+            keep_last=self._kept,
+            prunes=False,
+            timeout=chosen.timeout,
+            threads=chosen.threads,
+        )
 
     def wait(self) -> bool:
         """Waits until agents have committed all saves; whether the newest was."""

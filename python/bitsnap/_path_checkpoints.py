@@ -241,7 +241,8 @@ def remove(path: PathLike, *, timeout: float = 600.0) -> None:
     unlink(path)
     if found is None or not is_store(native_path(found.run)):
         return
-    with Store(found.run, create=False, timeout=timeout) as store:
+    kept = kept_of(found.run)
+    with Store(found.run, create=False, keep_last=kept, prunes=False, timeout=timeout) as store:
         forget(store, keep_newest=False)
 
 
