@@ -126,7 +126,7 @@ TEST_F(EngineRestartsTest, RestoringWithAnotherWorldSizeSaysWhatToDo) {
     }
   };
   const auto expect_refused = [&](std::uint32_t rank, std::uint32_t world_size, std::uint64_t step,
-                                  std::vector<std::string_view> texts) {
+                                  const std::vector<std::string_view>& texts) {
     const auto engine = Engine::attach(options(rank, world_size));
     ASSERT_TRUE(engine.has_value()) << engine.error().message();
     const auto restored = (*engine)->restore(step);

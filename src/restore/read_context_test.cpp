@@ -23,7 +23,7 @@ DecodeLimits deep() {
 
 // One chunk of each tensor of an optimizer in a chain of snapshots, coded against the earlier snapshot and against the
 // other tensors that its step depends on.
-enum Stream : std::size_t { kMean, kSquare, kMaster, kWeight, kStreams };
+constexpr std::size_t kMean = 0, kSquare = 1, kMaster = 2, kWeight = 3, kStreams = 4;
 
 struct Place {
   std::uint64_t snapshot = 0;
