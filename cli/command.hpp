@@ -108,6 +108,7 @@ struct Command {
 [[nodiscard]] Command add_watch(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_agent(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_label(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_estimate(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_log(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_extract(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_prune(CLI::App& program, const CommonOptions& common);

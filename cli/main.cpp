@@ -33,6 +33,7 @@ Runs: the checkpoints of a training in one directory
   bitsnap add run --step 10 model.safetensors            save the next checkpoint, coded against the last one
   bitsnap ingest run checkpoints/                        save a history of checkpoints, in the order of their steps
   bitsnap watch checkpoints/ run                         save each checkpoint of a training once it is complete
+  bitsnap estimate checkpoints/ --keep-last 5            say what a run would hold, without writing it
   bitsnap log run                                        list steps, times, sizes, ratios and bases
   bitsnap label run@10 best                              name a checkpoint: run@best is run@10 from now on
   bitsnap extract run@10                                 write run-10.safetensors, byte for byte
@@ -183,9 +184,9 @@ class Program {
     app_.add_flag("--version", show_version_, "Print the version and the CPU level");
     add_common_options(app_, common_);
     for (const auto& add :
-         {add_add,      add_ingest, add_watch,   add_log,     add_label,    add_extract,    add_prune,
-          add_rollback, add_repair, add_du,      add_agent,   add_compress, add_decompress, add_inspect,
-          add_verify,   add_diff,   add_convert, add_analyze, add_bench,    add_completion, add_man}) {
+         {add_add,      add_ingest,  add_watch,   add_estimate, add_log,        add_label,      add_extract, add_prune,
+          add_rollback, add_repair,  add_du,      add_agent,    add_compress,   add_decompress, add_inspect, add_verify,
+          add_diff,     add_convert, add_analyze, add_bench,    add_completion, add_man}) {
       commands_.push_back(add(app_, common_));
       add_common_options(*commands_.back().app, common_);
     }

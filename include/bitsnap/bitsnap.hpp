@@ -10,6 +10,7 @@
 #include <bitsnap/engine.hpp>
 #include <bitsnap/error.hpp>
 #include <bitsnap/error_tally.hpp>
+#include <bitsnap/estimate.hpp>
 #include <bitsnap/folder.hpp>
 #include <bitsnap/global_tensor.hpp>
 #include <bitsnap/limits.hpp>
