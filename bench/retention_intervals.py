@@ -4,7 +4,7 @@
 
 The training is a GPT of 2 million parameters on text, warmed up for 300 steps. Its states in mixed precision have
 weights in bfloat16, masters and moments in float32; those in fp32 have the masters as weights. Each store holds 12
-saves of one training (8 at 1,000 steps); its size is the mean after each save from the N-th on, or, without
+saves of one training (6 at 1,000 steps); its size is the mean after each save from the N-th on, or, without
 `keep_last`, that at the end.
 """
 
@@ -29,7 +29,7 @@ from model import ModelConfig, fast_compute_dtype
 from trainer import TrainConfig, Trainer
 
 WARMUP = 300
-SAVES = {1: 12, 10: 12, 100: 12, 1000: 8}  # by steps between them
+SAVES = {1: 12, 10: 12, 100: 12, 1000: 6}  # by steps between them
 KEPT = (1, 2, 5, None)
 KINDS = ("fp32", "mixed")
 POLICIES = ("lossless", "bounded")
