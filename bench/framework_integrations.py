@@ -38,12 +38,15 @@ def size_of(folder: Path) -> int:
     return sum(files.values())
 
 
-def new_model() -> Any:
-    """A GPT-2 of 7 million parameters in float32."""
+def new_model(
+    *, vocab_size: int = 8000, n_positions: int = 64, n_embd: int = 256, n_layer: int = 6, n_head: int = 8
+) -> Any:
+    """A GPT-2 in float32, of 7 million parameters by default."""
     from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
     set_seed(0)
-    return GPT2LMHeadModel(GPT2Config(vocab_size=8000, n_positions=64, n_embd=256, n_layer=6, n_head=8))
+    sizes = GPT2Config(vocab_size=vocab_size, n_positions=n_positions, n_embd=n_embd, n_layer=n_layer, n_head=n_head)
+    return GPT2LMHeadModel(sizes)
 
 
 def batches(count: int) -> torch.Tensor:
@@ -181,6 +184,25 @@ def lightning_trainer(folder: Path, options: dict[str, Any] | None) -> Result:
 
 def deepspeed_zero(folder: Path, options: dict[str, Any] | None) -> Result:
     """ZeRO 1 of DeepSpeed with bfloat16 weights and float32 masters, on one rank."""
+    clock = Clock()
+    engine = deepspeed_engine(new_model(), folder, options)
+    save = clock.timed(engine.save_checkpoint)
+    for step, tokens in enumerate(batches(CHECKPOINTS * EVERY), 1):
+        deepspeed_step(engine, tokens)
+        if step % EVERY == 0:
+            save(str(folder))
+    engine.destroy()
+    size = size_of(folder)
+    engine = deepspeed_engine(new_model(), folder, options)
+    begin = time.perf_counter()
+    engine.load_checkpoint(str(folder))
+    seconds = time.perf_counter() - begin
+    engine.destroy()
+    return Result(size, median(clock.saves), seconds)
+
+
+def deepspeed_engine(model: Any, folder: Path, options: dict[str, Any] | None) -> Any:
+    """Of ZeRO 1 with bfloat16 weights and float32 masters, on one rank. `options` of bitsnap; None: without it."""
     os.environ.update(DS_ACCELERATOR="cpu", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
     import deepspeed
 
@@ -191,39 +213,24 @@ def deepspeed_zero(folder: Path, options: dict[str, Any] | None) -> Result:
         torch.distributed.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
     # Collectives in shared memory, which would be compiled when they are first used.
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
-    clock = Clock()
+    config = {
+        "train_micro_batch_size_per_gpu": 2,
+        "zero_optimization": {"stage": 1},
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "bf16": {"enabled": True},
+    }
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    made, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
+    if options is not None:
+        bitsnap.deepspeed.use(made, **options)
+    return made
 
-    def engine_of() -> Any:
-        model = new_model()
-        config = {
-            "train_micro_batch_size_per_gpu": 2,
-            "zero_optimization": {"stage": 1},
-            "zero_allow_untested_optimizer": True,
-            "zero_force_ds_cpu_optimizer": False,
-            "bf16": {"enabled": True},
-        }
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        made, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
-        if options is not None:
-            bitsnap.deepspeed.use(made, **options)
-        return made
 
-    engine = engine_of()
-    save = clock.timed(engine.save_checkpoint)
-    for step, tokens in enumerate(batches(CHECKPOINTS * EVERY), 1):
-        few = tokens[:1, :8]  # bfloat16 is slow on most CPUs
-        engine.backward(engine(input_ids=few, labels=few).loss)
-        engine.step()
-        if step % EVERY == 0:
-            save(str(folder))
-    engine.destroy()
-    size = size_of(folder)
-    engine = engine_of()
-    begin = time.perf_counter()
-    engine.load_checkpoint(str(folder))
-    seconds = time.perf_counter() - begin
-    engine.destroy()
-    return Result(size, median(clock.saves), seconds)
+def deepspeed_step(engine: Any, tokens: torch.Tensor) -> None:
+    few = tokens[:1, :8]  # bfloat16 is slow on most CPUs
+    engine.backward(engine(input_ids=few, labels=few).loss)
+    engine.step()
 
 
 def train_step(model: Any, optimizer: torch.optim.Optimizer, tokens: torch.Tensor) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import multiprocessing
-import os
 import shutil
 import sys
 import tempfile
@@ -25,7 +24,8 @@ from typing import Any, NamedTuple
 import torch
 
 import bitsnap
-from bench.framework_integrations import train_step
+from bench import framework_integrations
+from bench.framework_integrations import deepspeed_engine, deepspeed_step, train_step
 from bench.machine_description import describe
 from bench.results_tables import align
 from bench.retention_disk import bytes_in
@@ -59,10 +59,7 @@ class Task(NamedTuple):
 
 def new_model() -> Any:
     """A GPT-2 of 2 million parameters in float32."""
-    from transformers import GPT2Config, GPT2LMHeadModel, set_seed
-
-    set_seed(0)
-    return GPT2LMHeadModel(GPT2Config(vocab_size=2000, n_positions=32, n_embd=192, n_layer=4, n_head=6))
+    return framework_integrations.new_model(vocab_size=2000, n_positions=32, n_embd=192, n_layer=4, n_head=6)
 
 
 def batches(task: Task) -> torch.Tensor:
@@ -197,33 +194,10 @@ def lightning_with_last(task: Task) -> None:
 
 def deepspeed_zero(task: Task) -> None:
     """ZeRO 1 with bfloat16 weights and float32 masters, on one rank; the loop deletes old tags."""
-    os.environ.update(DS_ACCELERATOR="cpu", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-    import deepspeed
-
-    import bitsnap.deepspeed
-
-    if not torch.distributed.is_initialized():
-        meeting = f"file://{task.folder}.meeting"
-        torch.distributed.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
-    # Collectives in shared memory, which would be compiled when they are first used.
-    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
-    model = new_model()
-    config = {
-        "train_micro_batch_size_per_gpu": 2,
-        "zero_optimization": {"stage": 1},
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "bf16": {"enabled": True},
-    }
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
-    if task.options is not None:
-        bitsnap.deepspeed.use(engine, **task.options)
+    engine = deepspeed_engine(new_model(), task.folder, task.options)
     tags: list[str] = []
     for step, tokens in enumerate(batches(task), 1):
-        few = tokens[:1, :8]  # bfloat16 is slow on most CPUs
-        engine.backward(engine(input_ids=few, labels=few).loss)
-        engine.step()
+        deepspeed_step(engine, tokens)
         if step % task.every == 0:
             tags.append(f"step{step}")
             engine.save_checkpoint(str(task.folder), tag=tags[-1])

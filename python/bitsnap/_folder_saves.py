@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -76,12 +77,22 @@ class FolderOptions:
         number_of(self.threads, "threads", LARGEST_COUNT)
 
 
+# Held while a checkpoint is saved to a folder and while older folders are deleted. Not reentrant: a save that is
+# committed before it returns deletes none itself.
+rotating = threading.Lock()
+
+
 class FolderSaves:
     """The saves of one training to the folders of a directory, and their run."""
 
-    def __init__(self, options: FolderOptions, on_committed: Callable[[], None] | None = None) -> None:
-        """`on_committed` is called on another thread when an agent has committed a save."""
+    def __init__(self, options: FolderOptions, rotate: Callable[[], None] | None = None) -> None:
+        """`rotate` deletes the folders that the framework does not keep; None: that is for others to do.
+
+        It is called on another thread, with `rotating` held, when an agent has committed a save: the checkpoint before
+        had to stay until then.
+        """
         self._options = options
+        self._rotate = rotate
         self._agents: AgentSaves | None = None
         self._references: dict[Path, Path] = {}  # of the folders, with their runs
         self._kept: int | None = None
@@ -93,7 +104,7 @@ class FolderSaves:
                 opaque=options.opaque,
                 timeout=options.timeout,
                 threads=options.threads,
-                on_committed=on_committed,
+                on_committed=self._rotate_committed,
             )
 
     @property
@@ -132,6 +143,16 @@ class FolderSaves:
                 paths.finish(store, new)
             remove_states(reference.parent)  # through an agent, they stay: the save may fail yet
         self._references[reference] = run
+
+    def _rotate_committed(self) -> None:
+        if not rotating.acquire(blocking=False):
+            return  # whoever holds it deletes them
+        try:
+            if self._rotate is not None:
+                self._rotate()
+            self.forget_deleted()
+        finally:
+            rotating.release()
 
     def forget_deleted(self) -> None:
         """Removes from the runs what the framework has deleted. An agent removes it when it has committed a save."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from bitsnap._folder_saves import (
     new_folder,
     newest_complete,
     part_of,
+    rotating,
     snapshot_of,
     staged,
     write_files,
@@ -55,9 +55,6 @@ __all__ = ["BitsnapAccelerator", "Options", "export", "use"]
 _FILES = re.compile(
     r"(scheduler|sampler)(_[0-9]+)?\.bin|dl_state_dict(_[0-9]+)?\.bin|scaler\.pt|random_states_[0-9]+\.pkl"
 )
-# Held while a checkpoint is saved and while older folders are deleted. Not reentrant: a save that is committed before
-# it returns deletes none itself.
-_rotating = threading.Lock()
 _NUMBER = re.compile(r"([0-9]+)[^0-9]*$")
 _UNSUPPORTED = {
     DistributedType.FSDP: "save with bitsnap.torch.Checkpointer or bitsnap.dcp",
@@ -95,7 +92,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             self._saves.wait()
         limit = project.total_limit if project.automatic_checkpoint_naming else None
         self._kept = None if limit is None else max(limit, 1)
-        with _rotating:
+        with rotating:
             with ExitStack() as patches:
                 # Accelerate deletes older folders before it saves, so that a killed save may leave none.
                 patches.enter_context(patch.object(project, "total_limit", None))
@@ -103,20 +100,10 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
                 patches.enter_context(patch.object(_module, "save_custom_state", lambda *_, **__: None))
                 saved = super().save_state(output_dir, safe_serialization, **options)
             if self._saves is not None:  # this process has saved
-                self._rotate(self._saves.uncommitted())
+                self._rotate()
                 if limit is not None:
                     self._saves.forget_deleted()
         return saved
-
-    def _rotate_committed(self) -> None:
-        """Deletes the folders that had to stay until the agent had committed the next checkpoint."""
-        if self._saves is None or not _rotating.acquire(blocking=False):
-            return  # the checkpoint that is being saved rotates them
-        try:
-            self._rotate(self._saves.uncommitted())
-            self._saves.forget_deleted()
-        finally:
-            _rotating.release()
 
     def load_state(self, input_dir: str | None = None, load_kwargs: Any = None, **options: Any) -> None:
         """As Accelerator.load_state(). Without `input_dir`, folders without a complete checkpoint are skipped, with a
@@ -142,16 +129,16 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         """As Accelerator.end_training(). Waits until the last checkpoint is committed."""
         if self._saves is not None:
             if self._saves.wait():
-                with _rotating:
+                with rotating:
                     self._rotate()
             self._saves.close()
         super().end_training()
 
-    def _rotate(self, uncommitted: int = 0) -> None:
+    def _rotate(self) -> None:
         """Deletes the oldest folders, as Accelerate does. The newest committed checkpoint stays."""
         project = self.project_configuration
-        if project.total_limit is not None and project.automatic_checkpoint_naming:
-            kept = max(project.total_limit, 1) + uncommitted
+        if project.total_limit is not None and project.automatic_checkpoint_naming and self._saves is not None:
+            kept = max(project.total_limit, 1) + self._saves.uncommitted()
             # A training that was resumed may count from the beginning again.
             found = _numbered_folders(Path(self.project_dir).absolute() / "checkpoints")
             earlier = [folder for folder in found if folder not in self._saved_folders]
@@ -191,7 +178,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         for number, each in enumerate(optimizers):
             state[_numbered("optimizer", number)] = named(each, names)
         if self._saves is None:
-            self._saves = FolderSaves(self.checkpoint_options, self._rotate_committed)
+            self._saves = FolderSaves(self.checkpoint_options, self._rotate)
         run = Path(output_dir).absolute().parent / RUN
         if self.project_configuration.automatic_checkpoint_naming:
             # Accelerate counts and deletes what is in the folder `checkpoints`.

@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +49,7 @@ from bitsnap._folder_saves import (
     new_folder,
     newest_complete,
     part_of,
+    rotating,
     snapshot_of,
     staged,
     write_files,
@@ -61,9 +61,6 @@ from bitsnap._pickled_values import Opaque
 from bitsnap.errors import InvalidArgumentError
 
 _OPTIMIZER_NAME = "optimizer.pt"
-# Held while a checkpoint is saved and while older folders are deleted. Not reentrant: a save that is committed before
-# it returns deletes none itself.
-_rotating = threading.Lock()
 _WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME)
 # The names of the small files that the Trainer writes with torch.
 _FILES = re.compile(r"scheduler\.pt|scaler\.pt|rng_state(_[0-9]+)?\.pth")
@@ -130,7 +127,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     # Saving, in the order of Trainer._save_checkpoint().
 
     def _save_checkpoint(self, *arguments: Any, **options: Any) -> None:
-        with _rotating:
+        with rotating:
             self._is_in_checkpoint = True
             try:
                 super()._save_checkpoint(*arguments, **options)
@@ -188,7 +185,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
 
     def _save_to_run(self, output_dir: str, state: dict[str, Any]) -> None:
         if self._saves is None:
-            self._saves = FolderSaves(self.checkpoint_options, self._rotate_committed)
+            self._saves = FolderSaves(self.checkpoint_options, self._rotate)
         limit = self.args.save_total_limit
         self._saves.save(output_dir, self.state.global_step, state, kept=limit if limit and limit > 0 else None)
         if self.args.push_to_hub:
@@ -210,19 +207,15 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
             self.args.save_total_limit -= self._raised_limit
             self._raised_limit = 0
 
-    def _rotate_committed(self) -> None:
-        """Deletes the folders that had to stay until the agent had committed the next checkpoint."""
-        if (self.args.save_total_limit or 0) <= 0 or not _rotating.acquire(blocking=False):
-            return  # the checkpoint that is being saved rotates them
+    def _rotate(self) -> None:
+        """Deletes the oldest folders, as Transformers does. The newest committed checkpoint stays."""
+        assert self._saves is not None
+        self._raise_limit()
         try:
-            self._raise_limit()
-            if self._saves is not None:
-                for run in self._saves.runs:
-                    self._rotate(str(run.parent))
-                self._saves.forget_deleted()
+            for run in self._saves.runs:
+                self._rotate_in(str(run.parent))
         finally:
             self._restore_limit()
-            _rotating.release()
 
     def _leaves_out_weights(self) -> bool:
         is_asked = self._is_in_checkpoint and not self.checkpoint_options.weights
@@ -232,12 +225,11 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if self._saves is None:
             return
         if self._saves.wait() and self.checkpoint_options.agent is not None:
-            with _rotating:
-                for run in self._saves.runs:
-                    self._rotate(str(run.parent))
+            with rotating:
+                self._rotate()
         self._saves.close()
 
-    def _rotate(self, folder: str) -> None:
+    def _rotate_in(self, folder: str) -> None:
         if not hasattr(trainer_utils, "rotate_checkpoints"):  # Transformers 4
             trainer: Any = self
             trainer._rotate_checkpoints(use_mtime=True, output_dir=folder)

@@ -1,3 +1,4 @@
+// Draws chunks by bytes, at even distances with drawn offsets, and estimates shares from 16 interleaved subsamples.
 #include "store/chunk_draws.hpp"
 
 #include <algorithm>

@@ -345,7 +345,7 @@ class RunEstimator {
     return result;
   }
 
-  // `play` makes the forecast from a part of what was measured.
+  // `play(part)` forecasts a run from a part of the measurements.
   template <typename Play>
   [[nodiscard]] HeldEstimate held_of(const Play& play, std::uint64_t kept) const {
     HeldEstimate held;

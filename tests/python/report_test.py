@@ -88,6 +88,17 @@ def test_what_is_in_the_page_is_what_the_command_says(page: Page, some_run: Path
     assert any("policy lossless" in text for text in tiles)
 
 
+def test_the_ratio_counts_pruned_checkpoints_that_others_need(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "run", [1, 2, 3])
+    with bitsnap.Store(path) as store:
+        store.prune(keep_last=1, reencode="never")
+        usage = store.usage()
+    assert usage.needed_bytes > usage.stored_bytes
+    texts = [text for text in page_of(path).texts["span"] if text]
+    assert ratio_text(usage.ratio) in texts
+    assert size_text(usage.held_bytes) in texts
+
+
 def test_reasons_are_those_of_inspect(page: Page, some_run: Path) -> None:
     table = page.document["reasons"]
     found = {(row[0], table["texts"][row[1]]): row for row in table["rows"]}

@@ -171,7 +171,7 @@ def rotate_while_uncommitted(folder: str) -> list[str]:
     trainer.state.best_model_checkpoint = f"{folder}/checkpoint-2"
     trainer._saves = Uncommitted()
     trainer._save_to_run(f"{folder}/checkpoint-6", {})
-    trainer._rotate(folder)
+    trainer._rotate_in(folder)
     return sorted(each.name for each in Path(folder).iterdir())
 
 
