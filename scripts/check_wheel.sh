@@ -51,7 +51,7 @@ for numpy in 2 1.26; do
     continue
   fi
   "$python" -m venv "$scratch/$name"
-  pip "$name" "$wheel[report]" "numpy==$numpy.*" pytest pytest-timeout
+  pip "$name" "$wheel[report]" "numpy==$numpy.*" pytest pytest-timeout hypothesis
   echo "=== $("$scratch/$name/bin/python" -c 'import bitsnap, numpy; print("numpy", numpy.__version__, bitsnap.__file__)')"
   check "$name" "${command_tests[@]}"
 done
