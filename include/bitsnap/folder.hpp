@@ -113,6 +113,18 @@ class Folder {
   // Writes the folder, or the only file, to `path`, which appears complete or not at all. Symbolic links are written as
   // they are, wherever they lead; nothing is written through one. invalid_argument if `path` exists.
   [[nodiscard]] Result<void> extract(const std::string& path, const RunOptions& options = {}) const;
+
+  // A file that cannot be put together, and why.
+  struct DamagedFile {
+    std::size_t entry = 0;
+    Error error;
+  };
+  // The files that cannot be read if these tensors cannot, by entry, with the hard links to them. Every byte of all
+  // others can.
+  [[nodiscard]] std::vector<DamagedFile> damaged_files(std::span<const DamagedTensor> damaged) const;
+  // extract() without some files, whose entries are given in ascending order. Symbolic links to them stay.
+  [[nodiscard]] Result<void> extract_without(std::span<const std::size_t> left_out, const std::string& path,
+                                             const RunOptions& options = {}) const;
   // Passes the bytes of a file to `sink`, piece by piece and in order.
   [[nodiscard]] Result<void> stream_file(std::size_t entry, const Snapshot::Sink& sink,
                                          const RunOptions& options = {}) const;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include <bitsnap/error.hpp>
@@ -26,14 +27,17 @@ struct ExportSummary {
 
 // Writes the snapshot as a safetensors file, by a temporary file and one rename. A snapshot of a safetensors file gives
 // the same file, byte for byte. Any other snapshot gets a new header; its tree, if it has one, is stored as JSON under
-// "bitsnap.tree" in __metadata__. invalid_argument if `path` exists and `overwrite` is false.
+// "bitsnap.tree" in __metadata__. invalid_argument if `path` exists and `overwrite` is false. `left_out`: tensors that
+// the file does not hold, by number and ascending; such a file has a new header without a tree.
 [[nodiscard]] Result<ExportSummary> export_safetensors(const Snapshot& snapshot, const std::string& path,
-                                                       bool overwrite, const RunOptions& options = {});
+                                                       bool overwrite, const RunOptions& options = {},
+                                                       std::span<const std::size_t> left_out = {});
 
 // Passes the bytes of the same file to `sink`, piece by piece and in order: for pipes and sockets. Calls of `sink` do
 // not overlap, but may come from different threads.
 [[nodiscard]] Result<ExportSummary> stream_safetensors(const Snapshot& snapshot, const Snapshot::Sink& sink,
-                                                       const RunOptions& options = {});
+                                                       const RunOptions& options = {},
+                                                       std::span<const std::size_t> left_out = {});
 
 // The same with a new header for one tensor only, by its index in Snapshot::tensors().
 [[nodiscard]] Result<ExportSummary> export_tensor(const Snapshot& snapshot, std::size_t tensor, const std::string& path,

@@ -134,6 +134,12 @@ struct Damage {
   Error error;
 };
 
+// A tensor that cannot be read.
+struct DamagedTensor {
+  std::size_t tensor = 0;  // in Snapshot::tensors()
+  Error error;             // the first in it
+};
+
 class Snapshot final : public Base {
  public:
   // Reads and checks header, footer and index. Reads no payload and opens no base. not_found or io if the file cannot
@@ -205,11 +211,18 @@ class Snapshot final : public Base {
   // passed again. Chunks are decoded in parallel, in memory that is proportional to the number of threads.
   using Sink = std::function<Result<void>(std::span<const std::byte> piece)>;
   [[nodiscard]] Result<void> stream_all(const Sink& sink, const RunOptions& options = {}) const;
+  // The same for some tensors, by number.
+  [[nodiscard]] Result<void> stream_tensors(std::span<const std::size_t> numbers, const Sink& sink,
+                                            const RunOptions& options = {}) const;
 
   // Checks every payload against its hash, and the tree of values. With `decode`, also decodes every chunk, together
   // with the bases that it depends on, and checks its hash. Damage is part of the result; the call fails only if it
   // cannot continue, as when it is cancelled.
   [[nodiscard]] Result<std::vector<Damage>> verify(bool decode = true, const RunOptions& options = {}) const;
+
+  // Decodes every chunk, and returns the tensors that cannot be read, by number. All others can. Fails as verify()
+  // does.
+  [[nodiscard]] Result<std::vector<DamagedTensor>> damaged_tensors(const RunOptions& options = {}) const;
 
   // Call this before you replace a file: invalid_argument if the file at `path` is this snapshot or one that it depends
   // on, directly or not. Opens all of these files, and fails if one is not found.

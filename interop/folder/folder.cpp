@@ -138,6 +138,29 @@ Result<void> Folder::check() const {
   });
 }
 
+std::vector<Folder::DamagedFile> Folder::damaged_files(std::span<const DamagedTensor> damaged) const {
+  const auto error_of = [&](std::size_t tensor) -> const Error* {
+    const auto found = std::ranges::lower_bound(damaged, tensor, {}, &DamagedTensor::tensor);
+    return found != damaged.end() && found->tensor == tensor ? &found->error : nullptr;
+  };
+  std::vector<DamagedFile> files;
+  for (std::size_t entry = 0; entry < impl_->entries.size(); ++entry) {
+    const Result<std::size_t> file = impl_->file_of(entry);
+    if (!file) continue;
+    const interop::FileParts& parts = impl_->parts[*file];
+    const Error* error = parts.rest ? error_of(*parts.rest) : nullptr;
+    for (const interop::FilePiece& piece : parts.pieces) {
+      if (error == nullptr) error = error_of(piece.tensor);
+    }
+    if (error != nullptr) {
+      files.push_back({entry, *error});
+    } else if (auto patches = impl_->patches_of(*file); !patches) {
+      files.push_back({entry, std::move(patches).error()});
+    }
+  }
+  return files;
+}
+
 Result<void> Folder::stream_file(std::size_t entry, const Snapshot::Sink& sink, const RunOptions& options) const {
   return no_throw("reading a file", [&]() -> Result<void> {
     BITSNAP_ASSIGN(const std::size_t file, impl_->file_of(entry));

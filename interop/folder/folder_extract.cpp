@@ -1,5 +1,7 @@
 // Writes a folder, or one of its files. Everything goes to a new directory that nobody else knows, which gets its name
 // at the end: so nothing is written through a link, and a crash leaves no half of a folder under its name.
+#include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -25,8 +27,9 @@ constexpr std::uint32_t kDirectoryModes = 03777;
 
 class FolderExtraction {
  public:
-  FolderExtraction(const Folder::Impl& folder, os::AtomicDirectory& directory)
-      : folder_(folder), directory_(directory), root_(directory.temporary_path()) {}
+  // `left_out`: entries of files, ascending.
+  FolderExtraction(const Folder::Impl& folder, std::span<const std::size_t> left_out, os::AtomicDirectory& directory)
+      : folder_(folder), left_out_(left_out), directory_(directory), root_(directory.temporary_path()) {}
 
   Result<void> run(const RunOptions& options) {
     for (const FolderEntry& entry : folder_.entries) {
@@ -34,8 +37,10 @@ class FolderExtraction {
         BITSNAP_TRY(files().create_directory(path_of(entry), kPrivateDirectoryMode));
       }
     }
-    BITSNAP_TRY(write_files(options));
-    for (const FolderEntry& entry : folder_.entries) {
+    BITSNAP_TRY(left_out_.empty() ? write_files(options) : write_each_file(options));
+    for (std::size_t number = 0; number < folder_.entries.size(); ++number) {
+      const FolderEntry& entry = folder_.entries[number];
+      if (is_left_out(number)) continue;
       if (entry.kind == EntryKind::hard_link) BITSNAP_TRY(files().link(root_ + "/" + entry.target, path_of(entry)));
       if (entry.kind == EntryKind::symbolic_link) {
         BITSNAP_TRY(os::create_symbolic_link(entry.target, path_of(entry)));
@@ -59,23 +64,39 @@ class FolderExtraction {
   [[nodiscard]] std::string path_of(const FolderEntry& entry) const {
     return entry.path.empty() ? root_ : root_ + "/" + entry.path;
   }
+  [[nodiscard]] bool is_left_out(std::size_t entry) const { return std::ranges::binary_search(left_out_, entry); }
+
+  Result<std::unique_ptr<os::WritableFile>> create(std::size_t entry) const {
+    return files().create(path_of(folder_.entries[entry]), kPrivateFileMode);
+  }
+  Result<void> finish(std::size_t entry) const {
+    const FolderEntry& written = folder_.entries[entry];
+    return os::write_attributes(path_of(written), os::NodeKind::file, written.mode & kFileModes, written.modified_ns);
+  }
 
   // Tensors arrive in the order of the files.
   Result<void> write_files(const RunOptions& options) {
     interop::FolderWriter writer(
-        folder_,
-        [this](std::size_t entry) -> Result<std::unique_ptr<os::WritableFile>> {
-          return files().create(path_of(folder_.entries[entry]), kPrivateFileMode);
-        },
-        [this](std::size_t entry) {
-          const FolderEntry& written = folder_.entries[entry];
-          return os::write_attributes(path_of(written), os::NodeKind::file, written.mode & kFileModes,
-                                      written.modified_ns);
-        });
+        folder_, [this](std::size_t entry) { return create(entry); },
+        [this](std::size_t entry) { return finish(entry); });
     return writer.run(options);
   }
 
+  // Reads no tensor of the files that are left out.
+  Result<void> write_each_file(const RunOptions& options) {
+    for (std::size_t entry = 0; entry < folder_.entries.size(); ++entry) {
+      if (folder_.entries[entry].kind != EntryKind::file || is_left_out(entry)) continue;
+      BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, create(entry));
+      const auto sink = [&file](ConstByteSpan bytes) { return file->append(bytes); };
+      BITSNAP_TRY(interop::stream_file(folder_, entry, sink, {.threads = options.threads, .progress = nullptr}));
+      BITSNAP_TRY(file->close());
+      BITSNAP_TRY(finish(entry));
+    }
+    return {};
+  }
+
   const Folder::Impl& folder_;
+  const std::span<const std::size_t> left_out_;
   os::AtomicDirectory& directory_;
   const std::string root_;
 };
@@ -83,10 +104,15 @@ class FolderExtraction {
 }  // namespace
 
 Result<void> Folder::extract(const std::string& path, const RunOptions& options) const {
+  return extract_without({}, path, options);
+}
+
+Result<void> Folder::extract_without(std::span<const std::size_t> left_out, const std::string& path,
+                                     const RunOptions& options) const {
   return no_throw("extracting a folder", [&]() -> Result<void> {
     if (impl_->entries.front().kind == EntryKind::file) return extract_file(0, path, false, options);
     BITSNAP_ASSIGN(os::AtomicDirectory folder, os::AtomicDirectory::create(path, kPrivateDirectoryMode));
-    BITSNAP_TRY(FolderExtraction(*impl_, folder).run(options));
+    BITSNAP_TRY(FolderExtraction(*impl_, left_out, folder).run(options));
     return folder.commit();
   });
 }

@@ -90,13 +90,24 @@ Result<void> stream_header(const std::string& header, const Snapshot::Sink& sink
   return sink(as_byte_span(header));
 }
 
-Result<ExportSummary> stream_file(const Snapshot& snapshot, const Snapshot::Sink& sink, const RunOptions& options) {
-  BITSNAP_ASSIGN(const std::string header, header_of(snapshot));
+Result<ExportSummary> stream_file(const Snapshot& snapshot, std::span<const std::size_t> left_out,
+                                  const Snapshot::Sink& sink, const RunOptions& options) {
+  interop::SafetensorsHeader kept;
+  kept.metadata = snapshot.metadata();
+  std::vector<std::size_t> numbers;
+  std::uint64_t bytes = kLengthBytes;
+  for (std::size_t tensor = 0; tensor < snapshot.tensors().size(); ++tensor) {
+    if (std::ranges::binary_search(left_out, tensor)) continue;
+    numbers.push_back(tensor);
+    kept.tensors.push_back(snapshot.tensors()[tensor]);
+    kept.tensors.back().alias_of.reset();
+    bytes += snapshot.tensors()[tensor].size_bytes;
+  }
+  BITSNAP_ASSIGN(const std::string header,
+                 left_out.empty() ? header_of(snapshot) : interop::make_safetensors_header(kept));
   BITSNAP_TRY(stream_header(header, sink));
-  BITSNAP_TRY(snapshot.stream_all(sink, options));
-  std::uint64_t bytes = kLengthBytes + header.size();
-  for (const TensorInfo& info : snapshot.tensors()) bytes += info.size_bytes;
-  return ExportSummary{bytes};
+  BITSNAP_TRY(snapshot.stream_tensors(numbers, sink, options));
+  return ExportSummary{bytes + header.size()};
 }
 
 Result<ExportSummary> stream_one(const Snapshot& snapshot, std::size_t tensor, const Snapshot::Sink& sink) {
@@ -138,15 +149,15 @@ Result<State> open_safetensors(const std::string& path, const DecodeLimits& limi
 }
 
 Result<ExportSummary> stream_safetensors(const Snapshot& snapshot, const Snapshot::Sink& sink,
-                                         const RunOptions& options) {
-  return guarded(snapshot.name(), [&] { return stream_file(snapshot, sink, options); });
+                                         const RunOptions& options, std::span<const std::size_t> left_out) {
+  return guarded(snapshot.name(), [&] { return stream_file(snapshot, left_out, sink, options); });
 }
 
 Result<ExportSummary> export_safetensors(const Snapshot& snapshot, const std::string& path, bool overwrite,
-                                         const RunOptions& options) {
+                                         const RunOptions& options, std::span<const std::size_t> left_out) {
   return guarded(path, [&] {
     return write_atomically(snapshot, path, overwrite,
-                            [&](const Snapshot::Sink& sink) { return stream_file(snapshot, sink, options); });
+                            [&](const Snapshot::Sink& sink) { return stream_file(snapshot, left_out, sink, options); });
   });
 }
 

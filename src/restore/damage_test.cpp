@@ -330,7 +330,17 @@ struct Everything {
   Bytes file;
 };
 
-// Whether opening or verifying finds the damage. Tensors that can still be read must be correct.
+// The numbers of the tensors that cannot be read.
+std::vector<std::size_t> damaged_in(const Snapshot& snapshot, unsigned threads = 1) {
+  RunOptions run;
+  run.threads = threads;
+  std::vector<std::size_t> numbers;
+  const std::vector<DamagedTensor> damaged = snapshot.damaged_tensors(run).value();
+  for (const DamagedTensor& each : damaged) numbers.push_back(each.tensor);
+  return numbers;
+}
+
+// Whether opening or verifying finds the damage. Tensors that can still be read must be correct, and the others named.
 bool is_found(const Everything& all, Bytes bytes, const OpenOptions& options, bool reads) {
   const auto opened = try_to_open(std::move(bytes), options);
   if (!opened) return true;
@@ -339,12 +349,16 @@ bool is_found(const Everything& all, Bytes bytes, const OpenOptions& options, bo
   const auto damages = (*opened)->verify(true, run);
   if (!damages) return true;
   if (reads) {
+    std::vector<std::size_t> unreadable;
     for (std::size_t tensor = 0; tensor < (*opened)->tensors().size(); ++tensor) {
       Bytes out(all.state.bytes_of(tensor).size());
       if ((*opened)->read_bytes(tensor, 0, out)) {
         EXPECT_TRUE(out == all.state.bytes_of(tensor));
+      } else {
+        unreadable.push_back(tensor);
       }
     }
+    EXPECT_EQ(damaged_in(**opened), unreadable);
   }
   return !damages->empty();
 }
@@ -374,6 +388,30 @@ TEST(Verification, FindsEveryTruncation) {
     const auto opened = try_to_open(std::move(cut), options);
     ASSERT_FALSE(opened.has_value()) << size;
     ASSERT_EQ(error_kind_name(opened.error().kind()), "truncated") << opened.error().message();
+  }
+}
+
+TEST(Verification, NamesTheTensorsThatADamagedChunkCosts) {
+  StateBuilder builder;
+  builder.add("a", DType::u8, random_bytes(2 * kChunkElements + 7, 1));
+  builder.add("b", DType::u8, random_bytes(100, 2));
+  builder.add("empty", DType::u8, {});
+  builder.add_pooled("c", DType::u8, random_bytes(10, 3));
+  builder.add_pooled("d", DType::u8, random_bytes(10, 4));
+  builder.add_alias("e", 0);
+  const Bytes file = builder.build();
+  EXPECT_TRUE(damaged_in(*must_open(file)).empty());
+  using Numbers = std::vector<std::size_t>;
+  const std::vector<Numbers> expected = {{0, 5}, {0, 5}, {0, 5}, {1}, {3, 4}};  // by chunk
+  ASSERT_EQ(builder.index().chunks.size(), expected.size());
+  for (std::size_t chunk = 0; chunk < expected.size(); ++chunk) {
+    Bytes damaged = file;
+    damaged[builder.index().chunks[chunk].offset + 3] ^= std::byte{1};
+    const auto snapshot = must_open(damaged);
+    for (const unsigned threads : {1U, 4U}) EXPECT_EQ(damaged_in(*snapshot, threads), expected[chunk]) << chunk;
+    const std::string message = snapshot->damaged_tensors()->front().error.message();
+    EXPECT_THAT(message, HasSubstr("x.bsnap"));
+    EXPECT_THAT(message, HasSubstr("expected"));
   }
 }
 

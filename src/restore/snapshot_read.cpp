@@ -1,6 +1,7 @@
 // Reads a range of a tensor, whole tensors or boxes of them in parallel, or everything as a stream.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -264,10 +265,20 @@ Result<void> Snapshot::read_boxes(std::span<const BoxRequest> requests, const Ru
 }
 
 Result<void> Snapshot::stream_all(const Sink& sink, const RunOptions& options) const {
+  return no_throw("read", [&] {
+    std::vector<std::size_t> all(tensors().size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    return stream_tensors(all, sink, options);
+  });
+}
+
+Result<void> Snapshot::stream_tensors(std::span<const std::size_t> numbers, const Sink& sink,
+                                      const RunOptions& options) const {
   return no_throw("read", [&]() -> Result<void> {
     std::vector<Piece> pieces;
     std::uint64_t total = 0;
-    for (std::size_t tensor = 0; tensor < tensors().size(); ++tensor) {
+    for (const std::size_t tensor : numbers) {
+      BITSNAP_TRY(check_tensor(*this, tensor));
       append_pieces(*impl_, tensor, nullptr, pieces);
       total += tensors()[tensor].size_bytes;
     }
