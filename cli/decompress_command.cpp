@@ -9,6 +9,7 @@
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/folder_output.hpp"
+#include "cli/left_out.hpp"
 #include "cli/run_path.hpp"
 #include "cli/safetensors_output.hpp"
 
@@ -20,6 +21,7 @@ struct DecompressOptions {
   std::string input;
   SafetensorsOutput output;
   std::vector<std::string> bases;
+  bool partial = false;
 };
 
 Json report_json(const DecompressOptions& options, const SafetensorsOutput& output, const Snapshot& snapshot) {
@@ -32,15 +34,21 @@ Json report_json(const DecompressOptions& options, const SafetensorsOutput& outp
 Result<int> decompress_folder(const DecompressOptions& options, const SafetensorsOutput& output,
                               const std::shared_ptr<const Snapshot>& snapshot, const CommonOptions& common) {
   BITSNAP_ASSIGN(const auto folder, Folder::open(snapshot));
-  BITSNAP_ASSIGN(const auto written, write_folder(*folder, std::nullopt, output, file_name(options.input), common));
+  const std::string label = file_name(options.input);
+  LeftOut left_out;
+  if (options.partial) {
+    BITSNAP_ASSIGN(left_out, find_left_out(*folder, label, common));
+  }
+  BITSNAP_ASSIGN(const auto written, write_folder(*folder, std::nullopt, output, label, common, left_out.numbers));
   if (common.json) {
     Json report = report_json(options, output, *snapshot);
     add_written(report, written);
+    if (options.partial) add_left_out(report, left_out);
     print_json(report);
   } else if (!common.quiet) {
     print_written_folder(options.input, *snapshot, output, written);
   }
-  return kExitOk;
+  return report_left_out(left_out);
 }
 
 Result<int> decompress(const DecompressOptions& options, const CommonOptions& common) {
@@ -60,15 +68,21 @@ Result<int> decompress(const DecompressOptions& options, const CommonOptions& co
     BITSNAP_TRY(check_output(output.path, inputs, output.force));
   }
   if (has_folder) return decompress_folder(options, output, snapshot, common);
-  BITSNAP_ASSIGN(auto written, write_safetensors(*snapshot, std::nullopt, output, file_name(options.input), common));
+  const std::string label = file_name(options.input);
+  LeftOut left_out;
+  if (options.partial) {
+    BITSNAP_ASSIGN(left_out, find_left_out(*snapshot, label, common));
+  }
+  BITSNAP_ASSIGN(auto written, write_safetensors(*snapshot, std::nullopt, output, label, common, left_out.numbers));
   if (common.json) {
     Json report = report_json(options, output, *snapshot);
     add_written(report, written);
+    if (options.partial) add_left_out(report, left_out);
     print_json(report);
   } else if (!common.quiet) {
     print_written(options.input, *snapshot, output, written, common);
   }
-  return kExitOk;
+  return report_left_out(left_out);
 }
 
 }  // namespace
@@ -81,7 +95,12 @@ Command add_decompress(CLI::App& program, const CommonOptions& common) {
   add_output_options(*app, options->output, "IN without .bsnap, with .safetensors if it holds tensors only");
   add_base_option(*app, options->bases,
                   "A snapshot, or a folder of them, that IN may depend on, besides those in its own folder");
-  return {app, [options, &common] { return decompress(*options, common); }};
+  add_partial_option(*app, options->partial);
+  return {app, [options, &common]() -> Result<int> {
+            auto status = decompress(*options, common);
+            if (status || options->partial) return status;
+            return tl::unexpected(suggest_partial(std::move(status).error()));
+          }};
 }
 
 }  // namespace bitsnap::cli

@@ -50,11 +50,11 @@ void drop_stored_bytes(Sizes& sizes) {
 }
 
 Result<Sizes> measure_checkpoint(const Store& store, const CheckpointInfo& info) {
-  if (info.damage) return tl::unexpected(*info.damage);
+  if (info.damage && info.shards == 0) return tl::unexpected(*info.damage);
   std::vector<std::pair<SnapshotId, Sizes>> shards;
   std::uint64_t stored_bytes = 0;
   for (std::uint32_t shard = 0; shard < info.shards; ++shard) {
-    BITSNAP_ASSIGN(auto snapshot, store.snapshot(info.step, shard));
+    BITSNAP_ASSIGN(auto snapshot, store.snapshot(info.step, shard, true));
     BITSNAP_ASSIGN(auto measured, measure_sizes(*snapshot));
     stored_bytes += measured.total.stored_bytes;
     shards.emplace_back(snapshot->id(), std::move(measured));

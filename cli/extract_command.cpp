@@ -13,6 +13,7 @@
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/folder_output.hpp"
+#include "cli/left_out.hpp"
 #include "cli/run_path.hpp"
 #include "cli/safetensors_output.hpp"
 
@@ -26,6 +27,7 @@ struct ExtractOptions {
   std::optional<std::uint64_t> shard;
   std::optional<std::string> file;
   std::optional<std::string> tensor;
+  bool partial = false;
 };
 
 // Next to the run, not in it: a run contains only its checkpoints.
@@ -62,22 +64,28 @@ Result<int> extract_folder(const ExtractOptions& options, const OpenCheckpoint& 
   if (output.path.empty()) output.path = folder_output(checkpoint, *folder, options.file);
   if (!output.to_stdout()) BITSNAP_TRY(check_outside(checkpoint.run, output.path));
   const std::string name = checkpoint_name(checkpoint.run, checkpoint.info.step);
-  BITSNAP_ASSIGN(const auto written, write_folder(*folder, options.file, output, file_name(name), common));
+  LeftOut left_out;
+  if (options.partial && !options.file) {
+    BITSNAP_ASSIGN(left_out, find_left_out(*folder, file_name(name), common));
+  }
+  BITSNAP_ASSIGN(const auto written,
+                 write_folder(*folder, options.file, output, file_name(name), common, left_out.numbers));
   if (common.json) {
     Json report = report_json(checkpoint, output);
     add_written(report, written);
+    if (options.partial) add_left_out(report, left_out);
     print_json(report);
   } else if (!common.quiet) {
     print_written_folder(name, *checkpoint.snapshot, output, written);
   }
-  return kExitOk;
+  return report_left_out(left_out);
 }
 
 Result<int> extract(const ExtractOptions& options, const CommonOptions& common) {
   SafetensorsOutput output = options.output;
   BITSNAP_TRY(check_stdout(output, common));
   BITSNAP_ASSIGN(auto path, parse_run_path(options.path));
-  BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(path, options.shard));
+  BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(path, options.shard, options.partial));
   if (!options.tensor && is_folder(*checkpoint.snapshot)) return extract_folder(options, checkpoint, common);
   if (options.file) {
     return fail(ErrorKind::invalid_argument,
@@ -92,16 +100,21 @@ Result<int> extract(const ExtractOptions& options, const CommonOptions& common) 
     BITSNAP_TRY(check_output(output.path, {}, output.force));
   }
   const std::string name = checkpoint_name(checkpoint.run, checkpoint.info.step);
-  BITSNAP_ASSIGN(auto written,
-                 write_safetensors(*checkpoint.snapshot, options.tensor, output, file_name(name), common));
+  LeftOut left_out;
+  if (options.partial && !options.tensor) {
+    BITSNAP_ASSIGN(left_out, find_left_out(*checkpoint.snapshot, file_name(name), common));
+  }
+  BITSNAP_ASSIGN(auto written, write_safetensors(*checkpoint.snapshot, options.tensor, output, file_name(name), common,
+                                                 left_out.numbers));
   if (common.json) {
     Json report = report_json(checkpoint, output);
     add_written(report, written);
+    if (options.partial) add_left_out(report, left_out);
     print_json(report);
   } else if (!common.quiet) {
     print_written(name, *checkpoint.snapshot, output, written, common);
   }
-  return kExitOk;
+  return report_left_out(left_out);
 }
 
 }  // namespace
@@ -119,7 +132,12 @@ Command add_extract(CLI::App& program, const CommonOptions& common) {
       ->type_name("NAME")
       ->excludes(file);
   add_shard_option(*app, options->shard);
-  return {app, [options, &common] { return extract(*options, common); }};
+  add_partial_option(*app, options->partial);
+  return {app, [options, &common]() -> Result<int> {
+            auto status = extract(*options, common);
+            if (status || options->partial || options->file || options->tensor) return status;
+            return tl::unexpected(suggest_partial(std::move(status).error()));
+          }};
 }
 
 }  // namespace bitsnap::cli

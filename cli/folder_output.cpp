@@ -1,5 +1,6 @@
 #include "cli/folder_output.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include <fmt/format.h>
@@ -26,7 +27,7 @@ Result<std::size_t> find_entry(const Folder& folder, const std::optional<std::st
 
 Result<WrittenFolder> write_folder(const Folder& folder, const std::optional<std::string>& file,
                                    const SafetensorsOutput& output, const std::string& label,
-                                   const CommonOptions& common) {
+                                   const CommonOptions& common, std::span<const std::size_t> left_out) {
   const auto start = std::chrono::steady_clock::now();
   BITSNAP_ASSIGN(const std::size_t entry, find_entry(folder, file));
   const bool is_folder = folder.entries()[entry].kind == EntryKind::directory;
@@ -40,6 +41,7 @@ Result<WrittenFolder> write_folder(const Folder& folder, const std::optional<std
   for (const FolderEntry& each : folder.entries()) {
     if (!is_folder && &each != &folder.entries()[entry]) continue;
     if (each.kind == EntryKind::hard_link && is_folder) continue;
+    if (std::ranges::binary_search(left_out, static_cast<std::size_t>(&each - folder.entries().data()))) continue;
     written.bytes += each.size_bytes;
     written.files += each.kind == EntryKind::directory || each.kind == EntryKind::symbolic_link ? 0 : 1;
   }
@@ -50,7 +52,7 @@ Result<WrittenFolder> write_folder(const Folder& folder, const std::optional<std
   if (output.to_stdout()) {
     BITSNAP_TRY(folder.stream_file(entry, write_to_stdout, run));
   } else if (is_folder) {
-    BITSNAP_TRY(folder.extract(output.path, run));
+    BITSNAP_TRY(folder.extract_without(left_out, output.path, run));
   } else {
     BITSNAP_TRY(folder.extract_file(entry, output.path, output.force, run));
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include <bitsnap/error.hpp>
@@ -23,11 +24,12 @@ struct WrittenFolder {
   [[nodiscard]] double gbps() const noexcept { return static_cast<double>(bytes) / seconds / 1e9; }
 };
 
-// The file `file` of a folder, or everything. Shows progress under `label`. invalid_argument if the output exists,
-// unless it is a file and `output.force` is set, and for a whole folder on standard output.
+// The file `file` of a folder, or everything but the entries `left_out`. Shows progress under `label`. invalid_argument
+// if the output exists, unless it is a file and `output.force` is set, and for a whole folder on standard output.
 [[nodiscard]] Result<WrittenFolder> write_folder(const Folder& folder, const std::optional<std::string>& file,
                                                  const SafetensorsOutput& output, const std::string& label,
-                                                 const CommonOptions& common);
+                                                 const CommonOptions& common,
+                                                 std::span<const std::size_t> left_out = {});
 
 // The keys `output_bytes`, `files`, `seconds` and `gbps`.
 void add_written(Json& report, const WrittenFolder& written);

@@ -72,9 +72,9 @@ Result<int> label(const LabelOptions& options, const CommonOptions& common) {
     BITSNAP_ASSIGN(auto store, open_to_write(path.run, write, options.wait));
     BITSNAP_TRY(remove_labels(*store, options, path));
     if (!options.given.empty()) {
-      BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, store->steps());
-      if (steps.empty()) return fail(ErrorKind::not_found, fmt::format("{}: has no checkpoint yet", path.run));
-      path.step = path.step.value_or(steps.back());
+      if (!path.step) {
+        BITSNAP_ASSIGN(path.step, newest_step(*store, path.run));
+      }
       BITSNAP_TRY(store->label(*path.step, options.given));
     }
   }

@@ -20,10 +20,8 @@ namespace bitsnap {
 
 static void to_json(cli::Json& json, const CheckpointInfo& checkpoint) {
   json = {{"step", checkpoint.step}};
-  if (checkpoint.damage) {
-    json["damage"] = checkpoint.damage;
-    return;
-  }
+  if (checkpoint.damage) json["damage"] = checkpoint.damage;
+  if (checkpoint.shards == 0) return;
   json["time_unix_ms"] = checkpoint.time_unix_ms;
   json["time"] = cli::format_utc_time(checkpoint.time_unix_ms);
   json["raw_bytes"] = checkpoint.raw_bytes;
@@ -54,11 +52,11 @@ std::string render_labels(const CheckpointInfo& info) {
 }
 
 Row checkpoint_row(const CheckpointInfo& info) {
-  if (info.damage) {
+  if (info.damage && info.shards == 0) {
     return {fmt::format("{}", info.step), "damaged", "-", "-", "-", "-", "-", "-", render_labels(info)};
   }
   return {fmt::format("{}", info.step),
-          format_local_time(info.time_unix_ms),
+          info.damage ? "damaged" : format_local_time(info.time_unix_ms),
           format_size(info.raw_bytes),
           format_size(info.stored_bytes),
           format_ratio(info.raw_bytes, info.stored_bytes),

@@ -43,9 +43,9 @@ Result<std::uint64_t> find_labelled(const std::string& run, const std::string& l
 }
 
 Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std::uint64_t step,
-                                 std::optional<std::uint64_t> shard) {
+                                 std::optional<std::uint64_t> shard, bool partial) {
   BITSNAP_ASSIGN(auto info, store.info(step));
-  if (info.damage) {
+  if (info.damage && info.shards == 0) {
     return tl::unexpected(*info.damage);
   }
   const std::string name = checkpoint_name(run, step);
@@ -58,7 +58,7 @@ Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std
                 fmt::format("{}: has no shard {}; it has {} shards, counted from 0", name, *shard, info.shards));
   }
   OpenCheckpoint checkpoint{run, std::move(info), static_cast<std::uint32_t>(shard.value_or(0)), nullptr};
-  BITSNAP_ASSIGN(checkpoint.snapshot, store.snapshot(step, checkpoint.shard));
+  BITSNAP_ASSIGN(checkpoint.snapshot, store.snapshot(step, checkpoint.shard, partial));
   return checkpoint;
 }
 
@@ -192,17 +192,23 @@ fs::path run_folder(const std::string& run) {
 
 std::string run_name(const std::string& run) { return run_folder(run).filename().string(); }
 
-Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard) {
+Result<std::uint64_t> newest_step(const Store& store, const std::string& run) {
+  BITSNAP_ASSIGN(const auto newest, store.newest());
+  if (newest) return *newest;
+  BITSNAP_ASSIGN(const auto steps, store.steps());
+  return fail(ErrorKind::not_found, steps.empty() ? fmt::format("{}: has no checkpoint yet", run)
+                                                  : fmt::format("{}: every checkpoint is damaged; the newest is {}",
+                                                                run, checkpoint_name(run, steps.back())));
+}
+
+Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard, bool partial) {
   BITSNAP_ASSIGN(auto store, open_to_read(path.run));
   if (path.step) {
-    return open_step(*store, path.run, *path.step, shard);
+    return open_step(*store, path.run, *path.step, shard, partial);
   }
   for (int attempt = 1;; ++attempt) {
-    BITSNAP_ASSIGN(auto steps, store->steps());
-    if (steps.empty()) {
-      return fail(ErrorKind::not_found, fmt::format("{}: has no checkpoint yet", path.run));
-    }
-    auto opened = open_step(*store, path.run, steps.back(), shard);
+    BITSNAP_ASSIGN(const std::uint64_t newest, newest_step(*store, path.run));
+    auto opened = open_step(*store, path.run, newest, shard, partial);
     // A writer may have removed or replaced the newest checkpoint since.
     if (opened || opened.error().kind() != ErrorKind::not_found || attempt == kOpenNewest) {
       return opened;

@@ -52,8 +52,13 @@ struct OpenCheckpoint {
   std::shared_ptr<const Snapshot> snapshot;
 };
 
-// Fails with invalid_argument if the checkpoint has several shards and `shard` is nullopt.
-[[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard);
+// The newest checkpoint that is not kept as damaged; not_found if there is none.
+[[nodiscard]] Result<std::uint64_t> newest_step(const Store& store, const std::string& run);
+
+// Fails with invalid_argument if the checkpoint has several shards and `shard` is nullopt. `partial`: as in
+// Store::snapshot().
+[[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard,
+                                                     bool partial = false);
 
 // Opens a store for reading; never creates one. Fails if `run` names a checkpoint, as does open_to_write().
 [[nodiscard]] Result<std::unique_ptr<Store>> open_to_read(const std::string& run);

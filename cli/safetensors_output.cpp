@@ -49,7 +49,7 @@ Result<void> check_stdout(const SafetensorsOutput& output, const CommonOptions& 
 
 Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot, const std::optional<std::string>& tensor,
                                              const SafetensorsOutput& output, const std::string& label,
-                                             const CommonOptions& common) {
+                                             const CommonOptions& common, std::span<const std::size_t> left_out) {
   const auto start = std::chrono::steady_clock::now();
   const auto write = [&]() -> Result<ExportSummary> {
     if (tensor) {
@@ -65,11 +65,11 @@ Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot, const std
     RunOptions run;
     run.threads = common.threads;
     run.progress = bar.callback();
-    return output.to_stdout() ? stream_safetensors(snapshot, write_to_stdout, run)
-                              : export_safetensors(snapshot, output.path, output.force, run);
+    return output.to_stdout() ? stream_safetensors(snapshot, write_to_stdout, run, left_out)
+                              : export_safetensors(snapshot, output.path, output.force, run, left_out);
   };
   BITSNAP_ASSIGN(const ExportSummary summary, write());
-  return WrittenSafetensors{summary.bytes, !tensor && snapshot.safetensors_header().has_value(),
+  return WrittenSafetensors{summary.bytes, !tensor && left_out.empty() && snapshot.safetensors_header().has_value(),
                             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
 }
 

@@ -44,11 +44,12 @@ struct WrittenSafetensors {
   [[nodiscard]] double gbps() const noexcept { return static_cast<double>(bytes) / seconds / 1e9; }
 };
 
-// Everything, or one tensor by its name. Shows progress under `label`.
+// Everything but the tensors of `left_out`, or one tensor by its name. Shows progress under `label`.
 [[nodiscard]] Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot,
                                                            const std::optional<std::string>& tensor,
                                                            const SafetensorsOutput& output, const std::string& label,
-                                                           const CommonOptions& common);
+                                                           const CommonOptions& common,
+                                                           std::span<const std::size_t> left_out = {});
 
 // The keys `output_bytes`, `original_header`, `seconds` and `gbps`.
 void add_written(Json& report, const WrittenSafetensors& written);

@@ -136,8 +136,9 @@ struct CheckpointInfo {
   std::uint32_t depth = 0;            // of its deepest chunk
   // What commit() was given. Strings that belong to a snapshot are in Snapshot::metadata().
   std::vector<std::pair<std::string, std::string>> metadata = {};
-  // In a list: why its commit record cannot be read; the other fields are then unknown. Of a save: why the base could
-  // not be read, so that the checkpoint became a keyframe.
+  // In a list: why its commit record cannot be read; the other fields are then unknown, and `shards` is 0. Or, with all
+  // fields, that a repair keeps it as damaged. Of a save: why the base could not be read, so that the checkpoint became
+  // a keyframe.
   std::optional<Error> damage;
   // Of a save or commit whose store has a retention: what was removed, or why nothing was. The checkpoint is saved
   // either way.
@@ -215,11 +216,18 @@ struct RepairOptions {
 };
 
 struct RepairReport {
-  // A checkpoint that cannot be restored completely. Its files were moved to damaged/.
+  // A checkpoint of which nothing can be read. Its files were moved to damaged/.
   struct Dropped {
     std::uint64_t step = 0;
     bool was_pruned = false;  // earlier, and its files were kept because other checkpoints need them
     std::string moved_to;     // relative to the store
+    std::vector<StoreDamage> damages;
+  };
+  // A checkpoint that stays in the store as damaged. Its other tensors can be read: Store::snapshot() with `partial`.
+  struct Damaged {
+    std::uint64_t step = 0;
+    std::uint64_t tensors = 0;          // of all shards
+    std::uint64_t damaged_tensors = 0;  // that cannot be read
     std::vector<StoreDamage> damages;
   };
   struct Mended {
@@ -228,6 +236,7 @@ struct RepairReport {
   };
   std::uint64_t checkpoints = 0;  // sound checkpoints after the repair
   std::vector<Dropped> dropped;
+  std::vector<Damaged> damaged;
   std::vector<Mended> mended;
   std::vector<std::string> strays;  // removed
 };
@@ -266,9 +275,11 @@ class Store {
   // Every setting with a default has a value.
   [[nodiscard]] const CodingSettings& settings() const noexcept;
 
-  // Committed steps, ascending.
+  // Committed steps, ascending, with those that a repair keeps as damaged.
   [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;
-  // The same, with the contents of their commit records.
+  // The newest step that is not kept as damaged: the one to resume from. nullopt: there is none.
+  [[nodiscard]] Result<std::optional<std::uint64_t>> newest() const;
+  // All steps, with the contents of their commit records.
   [[nodiscard]] Result<std::vector<CheckpointInfo>> list() const;
   // What the run holds: its checkpoints, and pruned ones that they need. Reads all records if there are pruned ones,
   // and then fails if one of them cannot be read. Damaged checkpoints count with no bytes.
@@ -277,10 +288,11 @@ class Store {
   [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
 
   // Opens one shard of a checkpoint with everything that it depends on, so that it stays readable whatever is pruned
-  // later. nullopt: the newest step. not_found if there is no such step or shard; busy if the step is saved again as
-  // often as it is opened.
+  // later. nullopt: the newest(). not_found if there is no such step or shard; busy if the step is saved again as often
+  // as it is opened. `partial`: opens it also if something that it depends on is damaged or missing; what needs that
+  // cannot be read (Snapshot::damaged_tensors()).
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step = std::nullopt,
-                                                                 std::uint32_t shard = 0) const;
+                                                                 std::uint32_t shard = 0, bool partial = false) const;
 
   // The tensors of all shards of a checkpoint. Opens one file if the checkpoint was committed by several ranks.
   // not_found if there is no such step.
@@ -341,8 +353,8 @@ class Store {
 
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options = {}) const;
 
-  // Makes every sound checkpoint restorable again, and moves damaged ones to damaged/. Also repairs stores whose
-  // records are damaged.
+  // Makes every sound checkpoint restorable again, keeps those as damaged of which a tensor can be read, and moves the
+  // others to damaged/. Also repairs stores whose records are damaged.
   [[nodiscard]] static Result<RepairReport> repair(const std::string& path, const RepairOptions& options = {});
 
   // False after a commit to a file system that cannot sync directories: a crash of the machine may undo that commit.

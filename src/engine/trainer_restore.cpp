@@ -59,7 +59,9 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint6
     }
     if (const auto store = read_store()) {
       if (const auto committed = (*store)->steps()) {
+        const auto newest = (*store)->newest();
         for (const std::uint64_t step : *committed) {
+          if (newest && (!*newest || step > **newest)) break;  // kept as damaged
           RestorableStep& known = found[step];
           if (known.earlier_ranks != 0) known = {};
           // The state in memory may be from before a restart, of an attempt that was never committed.

@@ -77,7 +77,7 @@ const CheckpointInfo* Catalog::find(const StepEntry& entry) const noexcept {
 }
 
 void Catalog::add(const StepEntry& entry, const CheckpointInfo& info) {
-  if (!info.metadata.empty()) return;  // an entry has no room for it
+  if (!info.metadata.empty() || info.damage) return;  // an entry has no room for it
   entries_.push_back({entry.record.modified_ns, entry.record.file_id, entry.record.size_bytes, info});
 }
 

@@ -32,15 +32,19 @@ class OpenedBases final : public BaseProvider {
   void add(const SnapshotId& id, std::shared_ptr<const Snapshot> snapshot) {
     snapshots_.insert_or_assign(id, std::move(snapshot));
   }
+  // find() returns the error instead of the snapshot.
+  void note_missing(const SnapshotId& id, Error error) { missing_.insert_or_assign(id, std::move(error)); }
 
   Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override {
     if (const auto found = snapshots_.find(id); found != snapshots_.end()) return found->second;
+    if (const auto missing = missing_.find(id); missing != missing_.end()) return tl::unexpected(missing->second);
     return fail(ErrorKind::corrupt,
                 fmt::format("base {} is not among the references in the commit record", id.to_hex()));
   }
 
  private:
   std::map<SnapshotId, std::shared_ptr<const Snapshot>> snapshots_;
+  std::map<SnapshotId, Error> missing_;
 };
 
 }  // namespace
@@ -60,12 +64,13 @@ Result<CommitRecord> CheckpointReader::record(std::uint64_t step) const {
   return fail(ErrorKind::not_found, fmt::format("{}: step {} not found", layout_.root(), step));
 }
 
-Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t step, std::uint32_t shard) {
+Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t step, std::uint32_t shard, bool partial) {
   std::size_t shards = 0;
-  auto opened = open_picked(step, [&](const CommitRecord& record) -> const ShardFile* {
+  const auto pick = [&](const CommitRecord& record) -> const ShardFile* {
     shards = record.shards.size();
     return shard < shards ? &record.shards[shard] : nullptr;
-  });
+  };
+  auto opened = open_picked(step, pick, partial);
   if (!opened || *opened != nullptr) return opened;
   return fail(ErrorKind::not_found, fmt::format("{}: shard must be below {}, the number of shards of step {}, got {}",
                                                 layout_.root(), shards, step, shard));
@@ -75,7 +80,7 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_files(std::uint64
   return open_picked(step, [](const CommitRecord& record) { return record.files ? &*record.files : nullptr; });
 }
 
-Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_picked(std::uint64_t step, Pick pick) {
+Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_picked(std::uint64_t step, Pick pick, bool partial) {
   BITSNAP_ASSIGN(CommitRecord record, read_commit_record(file_system_, layout_, step));
   int unchanged = 0;
   for (int attempt = 1; attempt <= kOpenAttempts; ++attempt) {
@@ -97,6 +102,10 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_picked(std::uint6
     }
     // A file that this one refers to may have been rewritten: then the record of this step is unchanged.
     if (is_damage(opened.error()) && ++unchanged < kUnchangedAttempts) continue;
+    if (partial) {
+      // No writer is at work, so what cannot be opened is damaged.
+      if (auto some = open_partially(step, *pick(record))) return some;
+    }
     if (opened.error().kind() != ErrorKind::not_found) return opened;
     return fail(ErrorKind::corrupt, opened.error().message() + ", but the commit record names it");
   }
@@ -106,12 +115,12 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_picked(std::uint6
 }
 
 Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_t step, const ShardFile& file,
-                                                                    bool alone, const Opening* outer,
+                                                                    Extent extent, const Opening* outer,
                                                                     std::unique_ptr<os::RandomAccessFile> opened) {
   const std::string path = layout_.step_file(step, file.file);
   {
     const std::lock_guard lock(mutex_);
-    if (const auto known = opened_.find({path, alone}); known != opened_.end()) {
+    if (const auto known = opened_.find({path, extent}); known != opened_.end()) {
       if (std::shared_ptr<const Snapshot> snapshot = known->second.lock();
           snapshot != nullptr && snapshot->id() == file.id) {
         return snapshot;
@@ -120,10 +129,10 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_
   }
   OpenOptions options;
   options.limits = limits_;
-  if (alone) {
+  if (extent == Extent::alone) {
     options.bases = std::make_shared<OpenedBases>();
   } else {
-    BITSNAP_ASSIGN(options.bases, open_references({step, file, outer}));
+    BITSNAP_ASSIGN(options.bases, open_references({step, file, outer}, extent));
   }
   if (opened == nullptr) {
     BITSNAP_ASSIGN(opened, cache_ != nullptr ? cache_->open_file(file_system_, path) : file_system_.open(path));
@@ -138,11 +147,11 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_
     return fail(ErrorKind::corrupt, fmt::format("{}: holds snapshot {}, the commit record says {}", path,
                                                 snapshot->id().to_hex(), file.id.to_hex()));
   }
-  remember(path, alone, snapshot);
+  remember(path, extent, snapshot);
   return snapshot;
 }
 
-Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(const Opening& opening) {
+Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(const Opening& opening, Extent extent) {
   const auto& [step, file, outer] = opening;
   auto bases = std::make_shared<OpenedBases>();
   std::uint32_t nesting = 0;
@@ -165,25 +174,30 @@ Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(co
       // It may have been rewritten against a later step since the record was read that says `standalone`.
       const bool is_rewritten = std::ranges::any_of(
           target.references, [&](const StepReference& other) { return other.step > reference.step; });
-      return open_with(reference.step, target, reference.standalone && !is_rewritten, &opening, nullptr);
+      const bool is_alone = reference.standalone && !is_rewritten;
+      return open_with(reference.step, target, is_alone ? Extent::alone : extent, &opening, nullptr);
     };
     auto opened = open_one();
     if (!opened) {
-      return tl::unexpected(std::move(opened).error().within(
-          fmt::format("{}, which refers to step {}", layout_.step_file(step, file.file), reference.step)));
+      Error error = std::move(opened).error().within(
+          fmt::format("{}, which refers to step {}", layout_.step_file(step, file.file), reference.step));
+      if (extent != Extent::partial || !may_follow_from_change(error)) return tl::unexpected(std::move(error));
+      bases->note_missing(reference.id, std::move(error));
+      continue;
     }
     bases->add(reference.id, std::move(*opened));
   }
   return bases;
 }
 
-void CheckpointReader::remember(const std::string& path, bool alone, const std::shared_ptr<const Snapshot>& snapshot) {
+void CheckpointReader::remember(const std::string& path, Extent extent,
+                                const std::shared_ptr<const Snapshot>& snapshot) {
   const std::lock_guard lock(mutex_);
   if (opened_.size() >= sweep_at_) {
     std::erase_if(opened_, [](const auto& entry) { return entry.second.expired(); });
     sweep_at_ = std::max<std::size_t>(64, 2 * opened_.size());
   }
-  opened_.insert_or_assign({path, alone}, snapshot);
+  opened_.insert_or_assign({path, extent}, snapshot);
 }
 
 Result<void> CheckpointReader::check_references(std::uint64_t step, const ShardFile& file) const {

@@ -42,7 +42,10 @@ class CheckpointReader {
   // again if it has changed. Returns not_found if the checkpoint is not there (any more) or has no such shard. Returns
   // corrupt or truncated, naming the file, if the record stays the same, and a file that it names is missing or has
   // other content. Returns busy if the record keeps changing.
-  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open(std::uint64_t step, std::uint32_t shard);
+  // `partial`: opens a shard also if a file that it refers to cannot be opened. Reading a chunk that needs that file
+  // then fails, and all others can be read.
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open(std::uint64_t step, std::uint32_t shard,
+                                                             bool partial = false);
 
   // Likewise opens the file with the caller's files of a committed checkpoint. Returns nullptr if there is none.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_files(std::uint64_t step);
@@ -53,7 +56,11 @@ class CheckpointReader {
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_file(
       std::uint64_t step, const ShardFile& file, bool alone = false,
       std::unique_ptr<os::RandomAccessFile> opened = nullptr) {
-    return open_with(step, file, alone, nullptr, std::move(opened));
+    return open_with(step, file, alone ? Extent::alone : Extent::whole, nullptr, std::move(opened));
+  }
+  // Opens a file without those of its references that cannot be opened, as open() does with `partial`.
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_partially(std::uint64_t step, const ShardFile& file) {
+    return open_with(step, file, Extent::partial, nullptr, nullptr);
   }
 
   // Makes this reader use `record` for its step instead of the record on disk, to try out a repair. No other thread may
@@ -71,24 +78,26 @@ class CheckpointReader {
   // The file of a record that is wanted; nullptr: the record has no such file.
   using Pick = FunctionRef<const ShardFile*(const CommitRecord&)>;
   // open() for the picked file. Returns nullptr if the record has no such file.
-  Result<std::shared_ptr<const Snapshot>> open_picked(std::uint64_t step, Pick pick);
+  Result<std::shared_ptr<const Snapshot>> open_picked(std::uint64_t step, Pick pick, bool partial = false);
+  // What is opened with a file: all that it refers to, nothing, or what can be opened.
+  enum class Extent : std::uint8_t { whole, alone, partial };
   // A file that is being opened, and the file that needs it.
   struct Opening {
     std::uint64_t step = 0;
     const ShardFile& file;
     const Opening* outer = nullptr;
   };
-  Result<std::shared_ptr<const Snapshot>> open_with(std::uint64_t step, const ShardFile& file, bool alone,
+  Result<std::shared_ptr<const Snapshot>> open_with(std::uint64_t step, const ShardFile& file, Extent extent,
                                                     const Opening* outer, std::unique_ptr<os::RandomAccessFile> opened);
-  Result<std::shared_ptr<const BaseProvider>> open_references(const Opening& opening);
-  void remember(const std::string& path, bool alone, const std::shared_ptr<const Snapshot>& snapshot);
+  Result<std::shared_ptr<const BaseProvider>> open_references(const Opening& opening, Extent extent);
+  void remember(const std::string& path, Extent extent, const std::shared_ptr<const Snapshot>& snapshot);
 
   os::FileSystem& file_system_;
   const RunLayout layout_;
   const DecodeLimits limits_;
   const BaseCache* const cache_;
   mutable std::mutex mutex_;
-  std::map<std::pair<std::string, bool>, std::weak_ptr<const Snapshot>> opened_;  // by path, and whether opened alone
+  std::map<std::pair<std::string, Extent>, std::weak_ptr<const Snapshot>> opened_;  // by path
   std::map<std::uint64_t, CommitRecord> assumed_;
   std::size_t sweep_at_ = 64;  // number of entries at which expired ones are removed
 };

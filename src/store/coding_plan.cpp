@@ -267,6 +267,7 @@ std::optional<std::uint64_t> choose_base(const std::vector<StepNode>& nodes, con
   for (const StepNode& node : std::views::reverse(nodes)) {
     if (position >= pattern.period) return std::nullopt;
     if (node.state != StepState::committed) continue;
+    if (node.is_kept_as_damaged) continue;
     if (node.is_damaged || is_coded_against_later(node)) return std::nullopt;
     if (!node.references.empty()) {
       ++position;

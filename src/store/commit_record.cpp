@@ -111,9 +111,11 @@ static constexpr auto json_fields(std::type_identity<CommitRecord>) {
           [](const CommitRecord& record) { return !record.shards.empty() && record.shards.size() <= kMaxShards; }),
       json_field<&CommitRecord::metadata, MetadataFormat>("metadata", JsonNeed::optional),
       json_field<&CommitRecord::files>("files", JsonNeed::optional)
-          .must("a file of files without references", [](const CommitRecord& record) {
-            return !record.files || (attempt_of_files(record.files->file) && record.files->references.empty());
-          }));
+          .must("a file of files without references",
+                [](const CommitRecord& record) {
+                  return !record.files || (attempt_of_files(record.files->file) && record.files->references.empty());
+                }),
+      json_field<&CommitRecord::damaged_tensors>("damaged", JsonNeed::optional));
 }
 
 static constexpr auto json_fields(std::type_identity<ShardRecord>) {
@@ -314,6 +316,12 @@ CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_
   info.base = record.base;
   info.links = record.links;
   info.metadata = record.metadata;
+  if (record.damaged_tensors > 0) {
+    info.damage = Error(ErrorKind::corrupt,
+                        fmt::format("step {} is kept as damaged: a repair could not read {} of its tensors; all others "
+                                    "can be read with --partial, or partial=True in Python",
+                                    record.step, record.damaged_tensors));
+  }
   return info;
 }
 

@@ -64,6 +64,9 @@ struct CommitRecord : CommitHeader {
   // The caller's files, as tensors of a snapshot file that refers to no other; its metadata are those of the record. If
   // there are neither files nor metadata, there is no such file.
   std::optional<ShardFile> files = {};
+  // How many tensors of the shards a repair could not read. If it is not 0, the checkpoint is kept as damaged: nothing
+  // is coded against it, and it is never the newest one to resume from.
+  std::uint64_t damaged_tensors = 0;
 
   // All files of the checkpoint: those of the shards, and then the one with the caller's files.
   // Precondition: number < file_count().

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -25,12 +26,22 @@ StoreOptions options_of(StoreAccess access) {
   return options;
 }
 
+using Tensors = std::set<std::pair<std::uint32_t, std::string>>;
+
+Tensors of_shard(std::uint32_t shard, const std::set<std::string>& names) {
+  Tensors tensors;
+  for (const std::string& name : names) tensors.emplace(shard, name);
+  return tensors;
+}
+
 // The damage of a run, and what it means for its steps.
 struct DamagedRun {
   std::set<std::uint64_t> lost;     // no repair can save them; a repair sets their files aside
   std::set<std::uint64_t> hidden;   // unreadable until they are repaired
   std::set<std::uint64_t> retired;  // retired before; if damaged, set aside or removed by a prune
-  bool is_openable = true;          // before the repair
+  // Of the steps that stay as damaged, what cannot be read.
+  std::map<std::uint64_t, Tensors> kept = {};
+  bool is_openable = true;  // before the repair
 };
 
 // Flips one bit of the file, or removes the file if `flipped` is nullopt. Synced at once, because damage survives
@@ -63,6 +74,12 @@ Result<void> damage_pool(os::FileSystem& files, std::uint64_t step) {
   return damage_file(files, path_of(step, kOnlyFile), chunk.offset);
 }
 
+// Flips a bit in the index of a step.
+Result<void> damage_index(os::FileSystem& files, std::uint64_t step) {
+  BITSNAP_ASSIGN(const os::FileInfo info, files.stat(path_of(step, kOnlyFile)));
+  return damage_file(files, path_of(step, kOnlyFile), info.size_bytes - 60);
+}
+
 // An entry in the journal that stands for the damage: a repair is due.
 constexpr std::uint64_t kRepairDue = 0;
 
@@ -85,14 +102,15 @@ Calls repairs() {
 
 // Saves, then damages the store. The journal then holds what a repair must save.
 Calls with_damage(const std::function<Result<void>(os::FileSystem&, Journal&)>& saves, const Damage& damage,
-                  const std::set<std::uint64_t>& lost) {
+                  const DamagedRun& damaged) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_TRY(saves(files, journal));
     BITSNAP_TRY(damage(files));
     journal.confirm(
         [&](const TestRun& run) {
           TestRun after = run;
-          std::erase_if(after, [&](const auto& entry) { return lost.contains(entry.first); });
+          std::erase_if(after, [&](const auto& entry) { return damaged.lost.contains(entry.first); });
+          for (const auto& [step, tensors] : damaged.kept) after[step].damaged = tensors;
           after[kRepairDue] = {};
           return after;
         },
@@ -176,13 +194,9 @@ std::string check_readable(os::FakeFileSystem& files, const std::vector<TestRun>
     std::string broken;
     for (const auto& [step, content] : run) {
       if (damaged.hidden.contains(step)) continue;
-      for (std::uint32_t shard = 0; shard < content.shards && broken.empty(); ++shard) {
-        const auto snapshot = (*store)->snapshot(step, shard);
-        broken =
-            snapshot ? difference(**snapshot, test_state(step, content.shard_seed(shard))) : snapshot.error().message();
-      }
+      broken = check_step_content(**store, step, content);
       if (!broken.empty()) {
-        wrong = fmt::format("step {}: {}", step, broken);
+        wrong = broken;
         break;
       }
     }
@@ -238,7 +252,7 @@ std::string broken_repair_law(os::FakeFileSystem& files, const std::vector<TestR
 
 CrashScenario scenario(const std::string& name, const Calls& before, const Damage& damage, const DamagedRun& damaged,
                        const Calls& go_on) {
-  CrashScenario made{name, options_of(StoreAccess::write), with_damage(before, damage, damaged.lost), repairs(), go_on};
+  CrashScenario made{name, options_of(StoreAccess::write), with_damage(before, damage, damaged), repairs(), go_on};
   made.broken_law = [damaged](os::FakeFileSystem& files, const std::vector<TestRun>& allowed,
                               const StoreOptions& options) {
     return broken_repair_law(files, allowed, options, damaged);
@@ -254,9 +268,20 @@ std::vector<CrashScenario> crash_repairs() {
   scenarios.push_back(scenario(
       "RepairingADamagedKeyframe", saves(6),
       [](os::FileSystem& files) { return damage_file(files, path_of(4, kOnlyFile), kFirstPayload); },
-      {{4, 5, 6}, {}, {}}, trains_on()));
+      {.lost = {},
+       .hidden = {},
+       .retired = {},
+       .kept = {{4, of_shard(0, {"weight"})}, {5, of_shard(0, {"weight"})}, {6, of_shard(0, {"weight"})}}},
+      trains_on()));
   scenarios.push_back(scenario(
-      "RepairingADamagedPool", saves(6), [](os::FileSystem& files) { return damage_pool(files, 4); }, {{4}, {}, {}},
+      "RepairingADamagedPool", saves(6), [](os::FileSystem& files) { return damage_pool(files, 4); },
+      {.lost = {}, .hidden = {}, .retired = {}, .kept = {{4, of_shard(0, {"step"})}}}, trains_on()));
+  scenarios.push_back(scenario(
+      "RepairingADamagedIndex", saves(6), [](os::FileSystem& files) { return damage_index(files, 4); },
+      {.lost = {4},
+       .hidden = {},
+       .retired = {},
+       .kept = {{5, of_shard(0, {"other", "weight"})}, {6, of_shard(0, {"other", "weight"})}}},
       trains_on()));
   scenarios.push_back(scenario(
       "RepairingLostRecords", saves(6),
@@ -271,7 +296,7 @@ std::vector<CrashScenario> crash_repairs() {
         BITSNAP_TRY(damage_file(files, path_of(4, kOnlyFile), std::nullopt));
         return damage_file(files, RunLayout(kTestRun).run_record(), std::nullopt);
       },
-      {{4}, {}, {}, false}, repairs()));
+      {.lost = {4}, .hidden = {}, .retired = {}, .is_openable = false}, repairs()));
   scenarios.push_back(scenario(
       "RepairingDamagedFiles", saves_files(3, 2),
       [](os::FileSystem& files) -> Result<void> {
@@ -282,13 +307,14 @@ std::vector<CrashScenario> crash_repairs() {
   scenarios.push_back(scenario(
       "RepairingARetiredStep", saves(6, {3, 5}),
       [](os::FileSystem& files) { return damage_file(files, path_of(2, kOnlyFile), kFirstPayload); },
-      {{3}, {}, {1, 2, 4}}, trains_on()));
+      {.lost = {}, .hidden = {}, .retired = {1, 2, 4}, .kept = {{3, of_shard(0, {"weight"})}}}, trains_on()));
   scenarios.push_back(scenario(
       "RepairingAShard", ranks_save(4),
       [](os::FileSystem& files) {
         return damage_file(files, path_of(2, "shard-00001-of-00002.a1.bsnap"), std::nullopt);
       },
-      {{2, 3}, {}, {}}, trains_on()));
+      {.lost = {}, .hidden = {}, .retired = {}, .kept = {{2, of_shard(1, {""})}, {3, of_shard(1, {"weight"})}}},
+      trains_on()));
   return scenarios;
 }
 

@@ -109,9 +109,10 @@ RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention
   std::size_t newer = 0;
   for (const StepNode& node : std::views::reverse(nodes)) {
     if (node.state != StepState::committed) continue;
-    // A damaged checkpoint is left to a repair. It does not count as one of the `keep_last` newest.
+    // A damaged checkpoint is left to a repair. Neither does it count as one of the `keep_last` newest, nor does one
+    // that a repair has kept as damaged.
     if (newer == 0 || node.is_damaged || is_asked_for(node, newer, retention)) kept.push_back(node.step);
-    if (!node.is_damaged) ++newer;
+    if (!node.is_damaged && !node.is_kept_as_damaged) ++newer;
   }
   std::ranges::reverse(kept);
   return plan_without_others(nodes, std::move(kept), next_base);

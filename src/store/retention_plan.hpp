@@ -26,7 +26,8 @@ struct StepNode {
   std::optional<std::uint64_t> coded_share = {};  // both as in the commit record
   std::uint32_t coded_age = 0;
   bool is_labelled = false;
-  bool is_damaged = false;  // counts as if it referred to every other step
+  bool is_damaged = false;  // its record cannot be read: counts as if it referred to every other step
+  bool is_kept_as_damaged = false;
 };
 
 struct RetentionPlan {
@@ -41,8 +42,8 @@ struct RetentionPlan {
 };
 
 // `nodes` are in order of steps. The newest undamaged checkpoint is always kept, and so are all damaged ones; retired
-// ones are never kept. Uncommitted steps are neither kept nor removed, but what they refer to is needed. `next_base`
-// and what it refers to are needed, too.
+// ones are never kept. Those that are kept as damaged go with the undamaged ones beside them. Uncommitted steps are
+// neither kept nor removed, but what they refer to is needed. `next_base` and what it refers to are needed, too.
 [[nodiscard]] RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
                                            std::optional<std::uint64_t> next_base = std::nullopt);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,10 @@ class TestState {
   std::vector<Tensor> tensors_;
 };
 
-// Returns an empty string if the snapshot holds exactly this state, otherwise the difference.
-[[nodiscard]] std::string difference(const Snapshot& snapshot, const TestState& expected);
+// Returns an empty string if the snapshot holds exactly this state, otherwise the difference. The tensors `damaged`
+// cannot be read.
+[[nodiscard]] std::string difference(const Snapshot& snapshot, const TestState& expected,
+                                     const std::set<std::string>& damaged = {});
 
 // Restores the step and compares it. Returns an empty string if it is equal.
 [[nodiscard]] std::string check_step(const Store& store, std::uint64_t step, const TestState& expected);

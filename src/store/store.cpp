@@ -78,12 +78,17 @@ Result<CheckpointInfo> Store::info(std::uint64_t step) const {
   return no_throw("store", [&] { return impl_->info(step); });
 }
 
+Result<std::optional<std::uint64_t>> Store::newest() const {
+  return no_throw("store", [&] { return impl_->newest_whole(); });
+}
+
 Result<RunUsage> Store::usage() {
   return no_throw("store", [&] { return impl_->usage(); });
 }
 
-Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint64_t> step, std::uint32_t shard) const {
-  return no_throw("store", [&] { return impl_->snapshot(step, shard); });
+Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint64_t> step, std::uint32_t shard,
+                                                        bool partial) const {
+  return no_throw("store", [&] { return impl_->snapshot(step, shard, partial); });
 }
 
 Result<std::shared_ptr<const std::vector<GlobalTensor>>> Store::tensors(std::uint64_t step) const {

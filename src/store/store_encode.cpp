@@ -34,6 +34,16 @@ Result<void> check_payloads(const Snapshot& snapshot, unsigned threads) {
 
 store::Coding Store::Impl::choose_coding(std::optional<std::uint64_t> newest) {
   store::Coding coding;
+  // Nothing is coded against a checkpoint that is kept as damaged.
+  while (newest) {
+    const Result<store::CommitRecord>& found = record_of(*newest, known_[*newest]);
+    if (!found || found->damaged_tensors == 0) break;
+    if (Result<void> known = refresh_known(); !known) {
+      coding.damage = std::move(known).error();
+      return coding;
+    }
+    newest = newest_below(*newest);
+  }
   if (!newest) return coding;
   const std::uint64_t step = *newest;
   const Result<store::CommitRecord>& record = record_of(step, known_[step]);

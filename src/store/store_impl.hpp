@@ -60,8 +60,10 @@ class Store::Impl {
   [[nodiscard]] Result<std::vector<store::StepEntry>> list_entries() const;
   [[nodiscard]] Result<std::vector<CheckpointInfo>> list() const;
   [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
-  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step,
-                                                                 std::uint32_t shard) const;
+  // The newest checkpoint on disk that is not kept as damaged.
+  [[nodiscard]] Result<std::optional<std::uint64_t>> newest_whole() const;
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step, std::uint32_t shard,
+                                                                 bool partial) const;
   // store_tensors.cpp
   using Tensors = std::shared_ptr<const std::vector<GlobalTensor>>;
   [[nodiscard]] Result<Tensors> tensors(std::uint64_t step) const;

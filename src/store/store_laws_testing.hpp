@@ -36,6 +36,8 @@ struct TestStep {
   std::uint32_t shards = 1;
   std::set<std::string> labels = {};
   std::map<std::string, std::vector<std::byte>> files = {};
+  // The shard and name of each tensor that cannot be read; without a name, the shard cannot be opened.
+  std::set<std::pair<std::uint32_t, std::string>> damaged = {};
 
   [[nodiscard]] std::uint64_t shard_seed(std::uint32_t shard) const noexcept {
     return seed * 100 + (seed == kReplicaSeed ? 0 : shard);
@@ -106,6 +108,8 @@ class Journal {
                                            Destination destination = Destination::disk,
                                            const CommitOptions& commit = {});
 
+// Returns an empty string if the store shows this content of a step, and exactly its damaged tensors cannot be read.
+[[nodiscard]] std::string check_step_content(const Store& store, std::uint64_t step, const TestStep& content);
 // Whether the store shows these contents.
 [[nodiscard]] std::function<bool(const TestRun&)> content_of(const Store& store);
 // The steps and labels that the store shows; contents are not read.

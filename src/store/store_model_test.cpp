@@ -166,8 +166,8 @@ class History {
     return roll_back(*store_, journal_, target->first);
   }
 
-  // Flips a byte of some file or removes it. A repair must save every step that does not depend on that file, and
-  // rebuild records.
+  // Flips a byte of some file or removes it. A repair must save every step that does not depend on that file, keep as
+  // damaged no other, and rebuild records.
   std::string be_damaged_and_repaired() {
     const RunLayout layout(kTestRun);
     std::vector<std::string> files;
@@ -222,6 +222,10 @@ class History {
       for (const std::uint64_t step : *steps) after.try_emplace(step, saved_[step]);
       if (!std::ranges::equal(after, *steps, {}, [](const auto& entry) { return entry.first; })) continue;
       lost_ += lost;
+      for (const RepairReport::Damaged& kept : repaired->damaged) {
+        if (!endangered.contains(kept.step)) return fmt::format("step {} is kept as damaged", kept.step);
+        after[kept.step].damaged = damaged_in(kept.step);
+      }
       // If a replacement was interrupted and the record is lost, nobody knows which of the files were meant.
       std::vector<TestRun> possible = {after};
       for (const auto& [step, contents] : attempts_) {
@@ -232,13 +236,41 @@ class History {
       TestRun found;
       std::string wrong = check_shown(*files_, possible, &found);
       if (wrong.empty()) journal_ = Journal(found);
-      return wrong;
+      return wrong.empty() && !repaired->damaged.empty() ? outlive_damage(repaired->damaged) : wrong;
     }
     std::vector<std::vector<std::uint64_t>> allowed;
     for (const TestRun& before : journal_.allowed()) {
       for (auto& one = allowed.emplace_back(); const auto& [step, content] : before) one.push_back(step);
     }
     return fmt::format("shows {}, not one of {} without some of {}", *steps, allowed, endangered);
+  }
+
+  // The tensors of a step that cannot be read, as TestStep::damaged.
+  std::set<std::pair<std::uint32_t, std::string>> damaged_in(std::uint64_t step) {
+    std::set<std::pair<std::uint32_t, std::string>> found;
+    const auto store = open_store(*files_, kTestRun, {}).value();
+    const auto snapshot = store->snapshot(step, 0, true).value();
+    const std::vector<DamagedTensor> damaged = snapshot->damaged_tensors().value();
+    for (const DamagedTensor& each : damaged) found.emplace(0, snapshot->tensors()[each.tensor].name);
+    return found;
+  }
+
+  // The training goes on beside what is kept as damaged, and then removes it.
+  std::string outlive_damage(const std::vector<RepairReport::Damaged>& kept) {
+    what_ += ", then a save and the removal of what is damaged";
+    const auto store = open_store(*files_, kTestRun, options_);
+    if (!store) return store.error().message();
+    std::uint64_t step = journal_.run().rbegin()->first + 1;
+    while (files_->stat(RunLayout(kTestRun).retired(step))->exists) ++step;
+    attempts_.erase(step);
+    saved_[step] = {0, 1};
+    if (const auto saved = save_step(**store, journal_, step, 0); !saved) return saved.error().message();
+    if (std::string wrong = check_shown(*files_, journal_.allowed()); !wrong.empty()) return wrong;
+    std::vector<std::uint64_t> removed;
+    for (const RepairReport::Damaged& each : kept) removed.push_back(each.step);
+    const auto reencode = static_cast<Reencode>(random_.below(3));
+    if (const auto done = remove_named(**store, journal_, removed, reencode); !done) return done.error().message();
+    return check_shown(*files_, journal_.allowed());
   }
 
   // Opens and prunes the store without knowing of the damage.

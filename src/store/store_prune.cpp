@@ -22,6 +22,10 @@ void add_references(store::StepNode& node, const store::ShardFile& file) {
   for (const auto& reference : file.references) node.references.push_back({reference.step, reference.standalone});
 }
 
+bool is_whole_checkpoint(const store::StepNode& node) {
+  return node.state == store::StepState::committed && !node.is_damaged && !node.is_kept_as_damaged;
+}
+
 bool refers_to(const store::StepNode& node, const std::set<std::uint64_t>& steps) {
   return std::ranges::any_of(node.references, [&](const auto& reference) { return steps.contains(reference.step); });
 }
@@ -138,7 +142,7 @@ Result<void> Store::Impl::Pruner::note_labelled() {
 
 Result<void> Store::Impl::Pruner::note_missing_files() {
   for (store::StepNode& node : std::views::reverse(nodes_)) {
-    if (node.state != store::StepState::committed || node.is_damaged || is_to_go(node.step)) continue;
+    if (!is_whole_checkpoint(node) || is_to_go(node.step)) continue;
     for (const store::ShardFile& file : record_of(node)->shards) {
       BITSNAP_ASSIGN(const os::FileInfo info, store_.file_system_.stat(store_.layout_.step_file(node.step, file.file)));
       if (!info.exists || info.size_bytes != file.bytes) node.is_damaged = true;
@@ -150,9 +154,10 @@ Result<void> Store::Impl::Pruner::note_missing_files() {
 
 Result<store::RecodingPlan> Store::Impl::Pruner::choose_recoding(std::optional<std::uint64_t> next_base) {
   store::RecodingPlan recoding;
-  // A damaged checkpoint may need any step, and shards that wait for their commit need their bases, so nothing is
-  // written again.
-  if (has_waiting_ || std::ranges::any_of(nodes_, &store::StepNode::is_damaged)) return recoding;
+  // A damaged checkpoint may need any step, one that is kept as damaged cannot be written again, and shards that wait
+  // for their commit need their bases. So nothing is written again.
+  const auto stays_as_it_is = [](const store::StepNode& node) { return node.is_damaged || node.is_kept_as_damaged; };
+  if (has_waiting_ || std::ranges::any_of(nodes_, stays_as_it_is)) return recoding;
   if (options_.reencode == Reencode::when_it_pays) {
     store::CodingPattern pattern;
     if (is_of_retention_) pattern = store::choose_pattern(store::shares_of(nodes_), plan_.kept.size());
@@ -306,9 +311,7 @@ Result<void> Store::Impl::Pruner::check_steps() const {
 // removal never leaves such a store, not even if it is killed, and a checkpoint that can be read always stays.
 Result<void> Store::Impl::Pruner::check_that_one_stays() const {
   if (removed_ == nullptr || removed_->empty()) return {};
-  const auto stays = [&](const store::StepNode& node) {
-    return node.state == store::StepState::committed && !node.is_damaged && !is_to_go(node.step);
-  };
+  const auto stays = [&](const store::StepNode& node) { return is_whole_checkpoint(node) && !is_to_go(node.step); };
   if (std::ranges::any_of(nodes_, stays)) return {};
   return tl::unexpected(
       Error(ErrorKind::invalid_argument,
@@ -335,7 +338,10 @@ Result<PruneReport> Store::Impl::Pruner::run() {
   BITSNAP_TRY(check_that_one_stays());
   // The base of the next checkpoint is needed, too.
   std::optional<std::uint64_t> newest = store_.newest();
-  while (newest && is_to_go(*newest)) newest = store_.newest_below(*newest);
+  const auto is_no_base = [this](std::uint64_t step) {
+    return is_to_go(step) || std::ranges::lower_bound(nodes_, step, {}, &store::StepNode::step)->is_kept_as_damaged;
+  };
+  while (newest && is_no_base(*newest)) newest = store_.newest_below(*newest);
   const std::optional<std::uint64_t> next_base = store_.choose_coding(newest).base;
   plan_ = plan(next_base);
   auto recoding = choose_recoding(next_base);
@@ -373,6 +379,7 @@ void Store::Impl::describe(store::StepNode& node, const Known& known, const stor
   node.raw_bytes = store::raw_bytes(record);
   node.coded_share = record.coded_share;
   node.coded_age = record.coded_age.value_or(0);
+  node.is_kept_as_damaged = record.damaged_tensors > 0;
   for (const store::ShardFile& file : record.shards) add_references(node, file);
 }
 

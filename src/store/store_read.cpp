@@ -129,19 +129,40 @@ std::vector<PruneReport::Needed> Store::Impl::pruned_below(const store::CommitRe
   return found;
 }
 
-Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std::uint64_t> step,
-                                                              std::uint32_t shard) const {
+Result<std::optional<std::uint64_t>> Store::Impl::newest_whole() const {
+  const auto is_whole = [this](const store::StepEntry& entry) {
+    if (entry.state != store::StepState::committed) return false;
+    const auto record = store::read_commit_record(file_system_, layout_, entry.step);
+    return !record || record->damaged_tensors == 0;  // of a lost record, the reader tells
+  };
+  for (int again = 0;; ++again) {
+    BITSNAP_ASSIGN(const store::NewestSteps newest, directories_.list_newest());
+    if (newest.entries.empty() || newest.entries.front().state != store::StepState::committed) {
+      if (newest.all_steps > 0 && again < kListAgain) continue;  // as in list_entries()
+      return std::optional<std::uint64_t>();
+    }
+    if (is_whole(newest.entries.front())) return std::optional(newest.entries.front().step);
+    BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, list_entries());
+    const auto found = std::ranges::find_if(entries.rbegin(), entries.rend(), is_whole);
+    return found == entries.rend() ? std::nullopt : std::optional(found->step);
+  }
+}
+
+Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std::uint64_t> step, std::uint32_t shard,
+                                                              bool partial) const {
   const bool wants_newest = !step;
   for (int again = 0;; ++again) {
     if (wants_newest) {
-      BITSNAP_ASSIGN(const store::NewestSteps newest, directories_.list_newest());
-      if (newest.entries.empty() || newest.entries.front().state != store::StepState::committed) {
-        if (newest.all_steps > 0 && again < kListAgain) continue;  // as in list_entries()
-        return fail(ErrorKind::not_found, fmt::format("{}: the store has no checkpoints", layout_.root()));
+      BITSNAP_ASSIGN(step, newest_whole());
+      if (!step) {
+        BITSNAP_ASSIGN(const std::vector<std::uint64_t> damaged, steps());
+        return fail(ErrorKind::not_found,
+                    damaged.empty() ? fmt::format("{}: the store has no checkpoints", layout_.root())
+                                    : fmt::format("{}: every checkpoint of the store is damaged; the newest is step {}",
+                                                  layout_.root(), damaged.back()));
       }
-      step = newest.entries.front().step;
     }
-    auto opened = reader_->open(*step, shard);
+    auto opened = reader_->open(*step, shard, partial);
     if (opened || opened.error().kind() != ErrorKind::not_found) return opened;
     BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.commit(*step)));
     if (!file.exists && !wants_newest) return tl::unexpected(step_not_found(*step));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,20 @@ class DamagedStore : public testing::Test {
     auto bytes = os::read_file(files_, file, 1 << 24).value();
     bytes.at(at) ^= std::byte{1};
     files_.plant(file, bytes);
+  }
+  using Names = std::set<std::string>;
+  // The tensors of a step that cannot be read, if all others are as they were.
+  Names damaged_in(const Store& store, std::uint64_t step) {
+    const auto snapshot = store.snapshot(step, 0, true);
+    EXPECT_TRUE(snapshot) << snapshot.error().message();
+    if (!snapshot) return {};
+    Names names;
+    const std::vector<DamagedTensor> damaged = (*snapshot)->damaged_tensors().value();
+    for (const DamagedTensor& each : damaged) {
+      names.insert((*snapshot)->tensors()[each.tensor].name);
+    }
+    EXPECT_EQ(difference(**snapshot, TestState(step), names), "") << step;
+    return names;
   }
   RepairReport repair(bool dry_run = false) {
     RepairOptions options;
@@ -122,13 +137,18 @@ TEST_F(DamagedStore, EveryFlippedByteIsFoundAndRepaired) {
       const auto again = open_store(copy, "/run", {});
       ASSERT_TRUE(again) << file << " at " << at << again.error().message();
       const auto steps = (*again)->steps().value();
-      EXPECT_EQ(steps.size(), repaired->checkpoints);
+      EXPECT_EQ(steps.size(), repaired->checkpoints + repaired->damaged.size());
       EXPECT_EQ(steps.size() + repaired->dropped.size(), 6U);
+      std::set<std::uint64_t> kept;
+      for (const RepairReport::Damaged& each : repaired->damaged) kept.insert(each.step);
       for (const std::uint64_t step : steps) {
-        EXPECT_EQ(check_step(**again, step, TestState(step)), "") << file << " at " << at;
+        if (!kept.contains(step)) {
+          EXPECT_EQ(check_step(**again, step, TestState(step)), "") << file << " at " << at;
+        }
+        EXPECT_EQ((*again)->info(step)->damage.has_value(), kept.contains(step));
       }
       const auto clean = (*again)->verify().value();
-      EXPECT_TRUE(clean.damages.empty());
+      for (const StoreDamage& damage : clean.damages) EXPECT_TRUE(kept.contains(damage.step)) << damage.step;
       EXPECT_TRUE(clean.strays.empty());
       ++cases;
     }
@@ -146,12 +166,127 @@ TEST_F(DamagedStore, KeepsStepsThatNeedOnlyUndamagedParts) {
   flip(path(4), static_cast<std::size_t>(snapshot->chunk_info(pool, 0)->offset));
   const auto dry = repair(true);
   const auto report = repair();
+  EXPECT_TRUE(report.dropped.empty());
+  ASSERT_EQ(report.damaged.size(), 1U);
+  EXPECT_EQ(report.damaged[0].step, 4U);
+  EXPECT_EQ(report.damaged[0].tensors, 6U);
+  EXPECT_EQ(report.damaged[0].damaged_tensors, 1U);
+  EXPECT_EQ(dry.damaged.size(), 1U);
+  EXPECT_EQ(report.checkpoints, 7U);
+  const auto store = open();
+  for (const std::uint64_t step : {1U, 2U, 3U, 5U, 6U, 7U, 8U})
+    EXPECT_EQ(check_step(*store, step, TestState(step)), "");
+  EXPECT_EQ(damaged_in(*store, 4), (Names{"step"}));
+}
+
+TEST_F(DamagedStore, KeepsWhatDoesNotNeedTheDamagedChunk) {
+  save_steps(8);
+  flip(path(5), 70);  // the first payload, of "weight"
+  for (int again = 0; again < 2; ++again) {
+    const RepairReport report = repair();
+    EXPECT_TRUE(report.dropped.empty());
+    ASSERT_EQ(report.damaged.size(), 4U);
+    EXPECT_EQ(report.checkpoints, 4U);
+    const auto store = open();
+    EXPECT_EQ(store->steps()->size(), 8U);
+    EXPECT_EQ(store->newest().value(), 4U);
+    EXPECT_EQ(check_step(*store, 4, TestState(4)), "");
+    EXPECT_EQ((*store->snapshot())->id(), (*store->snapshot(4))->id());
+    for (const std::uint64_t step : {5U, 6U, 7U, 8U}) EXPECT_EQ(damaged_in(*store, step), (Names{"weight"})) << step;
+    EXPECT_EQ(store->list().value()[4].damage->kind(), ErrorKind::corrupt);
+    EXPECT_EQ(store->list().value()[4].shards, 1U);
+  }
+}
+
+// All but these two are in the steps themselves or in step 1.
+TEST_F(DamagedStore, ReadsWhatDoesNotNeedALostIndex) {
+  save_steps(8);
+  flip(path(5), static_cast<std::size_t>(files_.stat(path(5))->size_bytes) - 60);
+  const auto check = [&] {
+    const auto store = open();
+    for (const std::uint64_t step : {6U, 7U, 8U}) {
+      EXPECT_EQ(store->snapshot(step).error().kind(), ErrorKind::corrupt);
+      EXPECT_EQ(damaged_in(*store, step), (Names{"other", "weight"})) << step;
+    }
+  };
+  check();
+  EXPECT_EQ(open()->snapshot(5, 0, true).error().kind(), ErrorKind::corrupt);
+  const RepairReport report = repair();
   ASSERT_EQ(report.dropped.size(), 1U);
-  EXPECT_EQ(report.dropped[0].step, 4U);
-  EXPECT_EQ(dry.dropped.size(), 1U);
-  EXPECT_EQ(report.dropped[0].moved_to, "damaged/0000000004");
-  EXPECT_TRUE(files_.stat("/run/damaged/0000000004/commit.json")->exists);
-  expect_sound({1, 2, 3, 5, 6, 7, 8});
+  EXPECT_EQ(report.dropped[0].step, 5U);
+  EXPECT_EQ(report.dropped[0].moved_to, "damaged/0000000005");
+  EXPECT_EQ(report.damaged.size(), 3U);
+  check();
+}
+
+// Step 4 needs "other" of step 3, which is sound, and "weight" of it, which is not.
+TEST_F(DamagedStore, KeepsARetiredStepWhoseSoundChunksAreNeeded) {
+  save_steps(4);
+  Retention retention;
+  retention.keep_last = 1;
+  PruneOptions options;
+  options.reencode = Reencode::never;
+  ASSERT_TRUE(open(StoreAccess::write)->prune(retention, options));
+  flip(path(3), 70);
+  for (int again = 0; again < 2; ++again) {
+    const RepairReport report = repair();
+    EXPECT_TRUE(report.dropped.empty());
+    ASSERT_EQ(report.damaged.size(), 1U);
+    EXPECT_EQ(damaged_in(*open(), 4), (Names{"weight"}));
+  }
+  const auto store = open(StoreAccess::write);
+  EXPECT_EQ(store->newest().value(), std::nullopt);
+  EXPECT_EQ(store->snapshot().error().kind(), ErrorKind::not_found);
+  ASSERT_TRUE(store->save(5, TestState(5).state()));
+  ASSERT_TRUE(store->remove({4}));
+  EXPECT_FALSE(files_.stat(RunLayout("/run").step_directory(3))->exists);
+  EXPECT_EQ(check_step(*store, 5, TestState(5)), "");
+  EXPECT_TRUE(store->verify()->damages.empty());
+}
+
+TEST_F(DamagedStore, ADamagedCheckpointIsNoBaseAndAgesOut) {
+  save_steps(8);
+  flip(path(7), 70);
+  EXPECT_EQ(repair().damaged.size(), 2U);
+  const auto store = open(StoreAccess::write);
+  EXPECT_FALSE(store->save(8, TestState(8).state()));
+  const auto saved = store->save(9, TestState(9).state());
+  ASSERT_TRUE(saved) << saved.error().message();
+  EXPECT_EQ(saved->damage, std::nullopt);
+  EXPECT_EQ(saved->base, 6U);
+  Retention retention;
+  retention.keep_last = 2;
+  ASSERT_TRUE(store->prune(retention));
+  EXPECT_EQ(store->steps().value(), (std::vector<std::uint64_t>{6, 7, 8, 9}));
+  EXPECT_EQ(damaged_in(*store, 8), (Names{"weight"}));
+  ASSERT_TRUE(store->save(10, TestState(10).state()));
+  ASSERT_TRUE(store->prune(retention));
+  EXPECT_EQ(store->steps().value(), (std::vector<std::uint64_t>{9, 10}));
+  EXPECT_EQ(check_step(*store, 10, TestState(10)), "");
+}
+
+TEST_F(DamagedStore, RemovesADamagedCheckpointButNotTheLastWholeOne) {
+  save_steps(3);
+  flip(path(3), 70);
+  repair();
+  const auto store = open(StoreAccess::write);
+  EXPECT_EQ(store->remove({1, 2}).error().kind(), ErrorKind::invalid_argument);
+  ASSERT_TRUE(store->remove({3}));
+  EXPECT_EQ(store->steps().value(), (std::vector<std::uint64_t>{1, 2}));
+  ASSERT_TRUE(store->save(3, TestState(3).state()));
+  EXPECT_EQ(check_step(*store, 3, TestState(3)), "");
+  EXPECT_EQ(store->newest().value(), 3U);
+}
+
+TEST_F(DamagedStore, ARestoredFileMakesItWholeAgain) {
+  save_steps(4);
+  flip(path(3), 70);
+  EXPECT_EQ(repair().damaged.size(), 2U);
+  flip(path(3), 70);
+  const RepairReport report = repair();
+  EXPECT_TRUE(report.damaged.empty());
+  EXPECT_EQ(report.mended.size(), 2U);
+  expect_sound({1, 2, 3, 4});
 }
 
 TEST_F(DamagedStore, RebuildsALostCommitRecord) {
@@ -179,14 +314,15 @@ TEST_F(DamagedStore, RebuildsALostRecordThatOthersReferTo) {
   expect_sound({1, 2, 3, 4, 5});
 }
 
-TEST_F(DamagedStore, DropsDependantsOfAMissingFile) {
+TEST_F(DamagedStore, KeepsDependantsOfAMissingFileAsDamaged) {
   save_steps(8);
   ASSERT_TRUE(files_.remove(path(5)));
   const auto report = repair();
   std::vector<std::uint64_t> dropped;
   for (const auto& entry : report.dropped) dropped.push_back(entry.step);
-  EXPECT_EQ(dropped, (std::vector<std::uint64_t>{5, 6, 7, 8}));
-  expect_sound({1, 2, 3, 4});
+  EXPECT_EQ(dropped, (std::vector<std::uint64_t>{5}));
+  ASSERT_EQ(report.damaged.size(), 3U);
+  EXPECT_EQ(open()->newest().value(), 4U);
 }
 
 TEST_F(DamagedStore, DoesNotPreventSaving) {

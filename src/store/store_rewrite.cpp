@@ -294,6 +294,7 @@ Result<void> Store::Impl::detach(const std::set<std::uint64_t>& dropped, const R
       return tl::unexpected(std::move(error));
     }
     if (!record || !store::refers_to(*record, dropped)) continue;
+    if (record->damaged_tensors > 0) continue;  // it cannot be written again, and loses what needs these steps
     const bool is_whole = std::ranges::all_of(record->shards, [&, at = step](const store::ShardFile& file) {
       return reader_->check_references(at, file).has_value();
     });

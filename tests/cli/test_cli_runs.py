@@ -380,12 +380,13 @@ def test_rollback_reports_removed_steps(own: Path) -> None:
 
 
 def test_repair_of_an_undamaged_run_changes_nothing(own: Path) -> None:
-    assert run("repair", own).stdout.decode() == f"{own}: 5 checkpoints whole, 0 mended, 0 lost\n"
+    assert run("repair", own).stdout.decode() == f"{own}: 5 checkpoints whole, 0 mended, 0 damaged, 0 lost\n"
     assert run_json("repair", own, "-n") == {
         "run": str(own),
         "dry_run": True,
         "checkpoints": 5,
         "mended": [],
+        "damaged": [],
         "dropped": [],
         "strays": [],
     }
