@@ -61,6 +61,7 @@ from bitsnap.errors import (
     BusyError as BusyError,
     CancelledError as CancelledError,
     CorruptError as CorruptError,
+    DamageWarning as DamageWarning,
     ExistsError as ExistsError,
     InternalError as InternalError,
     InvalidArgumentError as InvalidArgumentError,

@@ -25,7 +25,9 @@ class StoreFolders(ABC):
     _threads: int
 
     @abstractmethod
-    def snapshot(self, step: SupportsIndex | None = None, shard: SupportsIndex | None = None) -> Snapshot: ...
+    def snapshot(
+        self, step: SupportsIndex | None = None, shard: SupportsIndex | None = None, *, partial: bool = False
+    ) -> Snapshot: ...
 
     def add_folder(
         self,
@@ -73,25 +75,29 @@ class StoreFolders(ABC):
                 number, folder, adam=known, labels=given, threads=self._threads_of(threads), progress=progress
             )
 
-    def open_folder(self, step: SupportsIndex | None = None, *, framework: str | None = None) -> Folder:
+    def open_folder(
+        self, step: SupportsIndex | None = None, *, framework: str | None = None, partial: bool = False
+    ) -> Folder:
         """Opens a checkpoint of add_folder(), to read its files and tensors without writing them.
 
         Args:
             step: None for the newest.
             framework: as in bitsnap.open_folder().
+            partial: as in snapshot().
 
         Raises:
             NotFoundError: there is no such checkpoint.
             InvalidArgumentError: the checkpoint is of save(), and holds no folder.
             CorruptError, TruncatedError: the checkpoint is damaged.
         """
-        return Folder(self.snapshot(step), framework=framework, threads=self._threads)
+        return Folder(self.snapshot(step, partial=partial), framework=framework, threads=self._threads)
 
     def extract_folder(
         self,
         step: SupportsIndex | None,
         path: PathLike,
         *,
+        partial: bool = False,
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -99,7 +105,7 @@ class StoreFolders(ABC):
 
         Args:
             step: None for the newest.
-            path, progress: as in Folder.extract().
+            path, partial, progress: as in Folder.extract().
             threads: 0 for all that the process may use; None for the number of the store.
 
         Raises:
@@ -109,7 +115,8 @@ class StoreFolders(ABC):
             CorruptError, TruncatedError: the checkpoint is damaged.
             IoError, CancelledError: as in Folder.extract().
         """
-        self.open_folder(step).extract(path, threads=self._threads_of(threads), progress=progress)
+        folder = self.open_folder(step, partial=partial)
+        folder.extract(path, partial=partial, threads=self._threads_of(threads), progress=progress)
 
     def extract_file(
         self,

@@ -7,6 +7,8 @@ what was found.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bitsnap._text import printable
 
 
@@ -84,6 +86,21 @@ class MemoryWarning(UserWarning):
 
 class PlainBytesWarning(UserWarning):
     """Files look like those of a known format, but their tensors were not found: plain bytes take more space."""
+
+
+class DamageWarning(UserWarning):
+    """A load or an extraction with ``partial=True`` has left out what is damaged.
+
+    Attributes:
+        damaged: the errors, by the names of tensors, places of the state or paths of files.
+    """
+
+    def __init__(self, message: str, damaged: Mapping[str, BitsnapError]) -> None:
+        super().__init__(printable(message, kept="\n"))
+        self.damaged = dict(damaged)
+
+    def __reduce__(self) -> tuple[type[DamageWarning], tuple[str, dict[str, BitsnapError]]]:
+        return DamageWarning, (str(self), self.damaged)
 
 
 class RestoreWarning(UserWarning):

@@ -13,6 +13,7 @@ from bitsnap._boxes import Box
 from bitsnap._lazy import LazyTensor
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._packing import pack_tensors, write
+from bitsnap._partial import damaged_tensors, warn_of_damage
 from bitsnap._reading import Device, Loader, box_around, device_of
 from bitsnap._slicing import read_part
 from bitsnap.errors import InvalidArgumentError
@@ -85,6 +86,7 @@ def load_file(
     *,
     framework: str = "pt",
     bases: Bases = (),
+    partial: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -95,6 +97,8 @@ def load_file(
         device: the device of the tensors, as torch names it.
         framework: "pt" for torch tensors, "np" for numpy arrays (of the dtypes of ml_dtypes for bfloat16 and float8).
         bases: files or directories that are searched for the bases of the snapshot, besides its directory.
+        partial: load the tensors that can be read of a damaged file, and warn of the others. The first pass decodes
+            every tensor to find them.
         threads: 0 for all that the process may use.
         progress: called with (done bytes, total bytes); returning False cancels.
 
@@ -103,11 +107,21 @@ def load_file(
 
     Raises:
         NotFoundError: the file or one of its bases does not exist.
-        CorruptError, TruncatedError: the file is damaged.
+        CorruptError, TruncatedError: the file is damaged; with `partial`, no tensor of it can be read.
         UnsupportedError: the framework does not have a dtype of the file.
+
+    Warns:
+        DamageWarning: with `partial`, tensors are left out.
     """
     opened = safe_open(path, framework, device, bases=bases, threads=threads)
-    return opened._read({name: i for i, name in enumerate(opened.keys())}, progress)
+    indexes = {name: i for i, name in enumerate(opened.keys())}
+    damaged = damaged_tensors(opened._native(), threads) if partial else {}
+    if damaged:
+        found = {name: damaged[i] for name, i in indexes.items() if i in damaged}
+        if len(found) == len(indexes):
+            raise next(iter(found.values()))
+        warn_of_damage(found, stacklevel=2)
+    return opened._read({name: i for name, i in indexes.items() if i not in damaged}, progress)
 
 
 class TensorSlice:

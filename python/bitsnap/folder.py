@@ -20,6 +20,7 @@ from bitsnap._arguments import LARGEST_COUNT, number_of
 from bitsnap._bitsnap import FileTensor, FolderEntry, SaveSummary, Settings
 from bitsnap._file_tensors import read_tensor
 from bitsnap._options import Bases, PathLike, Progress, native_path, native_target
+from bitsnap._partial import warn_of_damage
 from bitsnap.errors import ExistsError, NotFoundError, PlainBytesWarning
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, alike, native_base, native_snapshot
@@ -235,7 +236,14 @@ class Folder(Mapping[str, FolderFile]):
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def extract(self, path: PathLike, *, threads: int | None = None, progress: Progress | None = None) -> None:
+    def extract(
+        self,
+        path: PathLike,
+        *,
+        partial: bool = False,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         """Writes the folder, or the only file, to `path`, which appears complete or not at all.
 
         Bytes, permissions, times and links are those of the folder that was saved. Symbolic links are written as they
@@ -243,23 +251,30 @@ class Folder(Mapping[str, FolderFile]):
 
         Args:
             path: the folder to make; it must not exist.
+            partial: write the files of which every byte can be read, and warn of the others. The first pass decodes
+                everything to find them.
             threads: 0 for all that the process may use; None for the number that the folder was opened with.
             progress: called with (done bytes, total bytes); returning False cancels.
 
         Raises:
             ExistsError: `path` exists.
-            CorruptError, TruncatedError: the snapshot is damaged.
+            CorruptError, TruncatedError: the snapshot is damaged; with `partial`, no file of it can be read.
             IoError: the folder could not be written.
             CancelledError: `progress` returned False.
+
+        Warns:
+            DamageWarning: with `partial`, files are left out.
         """
         target = native_path(path)
         if os.path.lexists(target):
             raise ExistsError(f"{os.fspath(path)!r} exists; extract to another path")
-        self._native.extract(
-            target,
-            threads=self._threads if threads is None else number_of(threads, "threads", LARGEST_COUNT),
-            progress=progress,
-        )
+        count = self._threads if threads is None else number_of(threads, "threads", LARGEST_COUNT)
+        damaged = {each.entry: each.error for each in self._native.damaged_files(count)} if partial else {}
+        if damaged:
+            if len(damaged) == len(self._files):
+                raise next(iter(damaged.values()))
+            warn_of_damage({self._entries[i].path: error for i, error in damaged.items()}, stacklevel=2)
+        self._native.extract(target, left_out=list(damaged), threads=count, progress=progress)
 
     def _where(self, path: str) -> str:
         return os.fsdecode(self._snapshot._native.path) + (f", file {path!r}" if path else "")

@@ -11,7 +11,7 @@ from bitsnap import _bitsnap
 from bitsnap._adam import Adam, AdamOfState
 from bitsnap._bitsnap import BaseReference, LossReport, SaveSummary, Settings
 from bitsnap._options import Bases, PathLike, Progress, native_bases, native_path, native_target, same_file
-from bitsnap.errors import InvalidArgumentError, NotFoundError
+from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of
 
 # Messages list this many damaged places, and count the others.
@@ -69,6 +69,11 @@ class Snapshot:
     def file_bytes(self) -> int:
         """Size of the file."""
         return self._native.file_bytes
+
+    def damaged_tensors(self, *, threads: int = 0) -> dict[str, BitsnapError]:
+        """The tensors that cannot be read, by name, with the first error in each. Decodes every tensor."""
+        infos = self._native.tensors
+        return {infos[each.tensor].name: each.error for each in self._native.damaged_tensors(threads)}
 
     def __repr__(self) -> str:
         return f"Snapshot({str(self.path)!r}, id={self.id!r})"

@@ -3,8 +3,8 @@ asks for it."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from bitsnap._collection import without_collection
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._overlaps import Filled, check_apart
 from bitsnap._packing import pack, write
+from bitsnap._partial import damaged_tensors, without_damaged
 from bitsnap._pickled_values import Opaque, PickledValue, check_consent, may_pickle
 from bitsnap._reading import Device, Job, Loader, box_around, canonical, device_of
 from bitsnap._registry import check_registered, packed, registration_of
@@ -103,6 +104,7 @@ def load(
     map_location: Device | None = None,
     opaque: Opaque = "refuse",
     bases: Bases = (),
+    partial: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
 ) -> Any:
@@ -128,6 +130,9 @@ def load(
         opaque: "pickle" unpickles values that were saved with ``opaque="pickle"``, which runs code that the file
             chooses: only for files that you trust. "refuse" raises an error if there are any, and runs nothing.
         bases: files or directories that are searched for the bases of the snapshot, besides its directory.
+        partial: load what can be read of a damaged file, and name the rest in a DamageWarning. Decodes all twice.
+            Dicts lose the entries of damaged tensors, lists and tuples hold None instead, and registered and pickled
+            values are left out as a whole. Damaged tensors of `into` stay as they are.
         threads: 0 for all that the process may use.
         progress: called with (done bytes, total bytes); returning False cancels.
 
@@ -140,30 +145,39 @@ def load(
             the tag of a value is not registered (see register_value()), or a value is pickled and `opaque` is
             "refuse"; the message names the place. Or the snapshot holds a folder, which
             open_folder() opens.
-        CorruptError, TruncatedError: the file is damaged.
+        CorruptError, TruncatedError: the file is damaged; with `partial`, nothing of it can be read.
     """
     may_unpickle = may_pickle(opaque)
     native = native_snapshot(path, bases)
     tree = _tree_of(native, keys, may_unpickle)
+    tree, lost = without_damaged(tree, damaged_tensors(native, threads), stacklevel=3) if partial else (tree, set())
+    filled: dict[Path, Any] = {}
+    loader = Loader(native)
+    if into is not None:
+        filled = _match(native.tensors, into, strict, tree, lost, loader)
+    return _load_tree(loader, tree, filled, native, map_location, threads, progress)
+
+
+def _load_tree(
+    loader: Loader,
+    tree: Any,
+    filled: Mapping[Path, Any],
+    native: _bitsnap.Snapshot,
+    map_location: Device | None,
+    threads: int,
+    progress: Progress | None,
+) -> Any:
+    """The state of the tree, with the tensors in `filled` at their places."""
     tensors: _dtypes.Framework = "pt" if _dtypes.has_torch() else "np"
     device = device_of(map_location, tensors)
-    loader = Loader(native)
-    filled: dict[Path, Any] = {}
-    if into is not None:
-        filled = _match(native.tensors, into, strict, tree, loader)
 
     def want(reference: Reference) -> tuple[int, str]:
-        if reference.kind == "tensor":
-            return loader.want(reference.index, tensors, device)
-        return loader.want(reference.index, "np", None)
+        return loader.want(reference.index, *((tensors, device) if reference.kind == "tensor" else ("np", None)))
 
     def give(reference: Reference, place: Path) -> Any:
         if place in filled:
             return filled[place]
-        value = loader.get(want(reference))
-        if isinstance(reference, StoredValue):
-            return _value_in(value, reference, place)
-        return value[()] if reference.kind == "scalar" else box_around(value, native.tensors[reference.index])
+        return _value_of(loader.get(want(reference)), reference, place, native.tensors)
 
     for place, reference in references(tree):
         if isinstance(reference, StoredValue):
@@ -198,6 +212,12 @@ def _check_stored(reference: StoredValue, info: TensorInfo, place: Path) -> None
             f"{place_of(place, 'state')} is a {reference.kind} stored as a tensor of dtype {info.dtype} and shape "
             f"{info.shape}, not of dtype U8 and one dimension"
         )
+
+
+def _value_of(value: Any, reference: Reference, place: Path, infos: TensorInfos) -> Any:
+    if isinstance(reference, StoredValue):
+        return _value_in(value, reference, place)
+    return value[()] if reference.kind == "scalar" else box_around(value, infos[reference.index])
 
 
 def _value_in(content: np.ndarray[Any, Any], reference: StoredValue, place: Path) -> bytes | str:
@@ -268,15 +288,15 @@ def _no_such_keys(problem: str) -> NotFoundError:
     return error
 
 
-def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loader) -> dict[Path, Any]:
-    """Matches the tensors of a file with those of `into`: checks every dtype and shape, then adds the tensors to fill
-    to the loader; returns them by path."""
+def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, lost: set[Path], loader: Loader) -> dict[Path, Any]:
+    """Matches the tensors of a file with those of `into` that are not lost: checks every dtype and shape, then adds the
+    tensors to fill to the loader; returns them by path."""
     filled: dict[Path, Any] = {}
     # What a pickled value holds is in its pickle.
     pickled = {path for path, value in program_values(tree) if isinstance(value, PickledValue)}
     targets = dict(_tensors_of(into, (), pickled))
     found = {path: reference for path, reference in references(tree) if reference.kind in ("tensor", "array")}
-    missing = [path for path in targets if path not in found]
+    missing = [path for path in targets if path not in found and path not in lost]
     unexpected = [path for path in found if path not in targets]
     if strict and (missing or unexpected):
         raise InvalidArgumentError(_describe(missing, unexpected))
@@ -304,7 +324,7 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
             if other is not path:
                 continue
         framework: _dtypes.Framework = "pt" if is_tensor(target.value) else "np"
-        deliver = partial(copy_into, target, where=where)
+        deliver = functools.partial(copy_into, target, where=where)
         jobs.append(Job(index, infos[index], target.place, framework, deliver, gpu_of(target.value)))
         all_filled.append(Filled(index, target, where))
     check_apart(all_filled)

@@ -168,13 +168,12 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         raise TypeError("an open store cannot be sent to another process: open it there, with read_only=True to read")
 
     def steps(self) -> list[int]:
-        """The steps of all checkpoints, ascending."""
+        """The steps of all checkpoints, ascending, with those that a repair keeps as damaged."""
         return self._native.steps()
 
     def latest(self) -> int | None:
-        """The newest step; None if there is none."""
-        steps = self.steps()
-        return steps[-1] if steps else None
+        """The newest step that is not kept as damaged; None if there is none."""
+        return self._native.newest()
 
     def __len__(self) -> int:
         return len(self.steps())
@@ -194,7 +193,9 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         """What the run holds on disk: its checkpoints, and pruned ones that stay because these need them."""
         return self._native.usage()
 
-    def snapshot(self, step: SupportsIndex | None = None, shard: SupportsIndex | None = None) -> Snapshot:
+    def snapshot(
+        self, step: SupportsIndex | None = None, shard: SupportsIndex | None = None, *, partial: bool = False
+    ) -> Snapshot:
         """Opens a checkpoint, or one shard of it, for functions that take a snapshot, such as safe_open().
 
         The snapshot stays readable if the checkpoint is pruned.
@@ -202,6 +203,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         Args:
             step: None for the newest.
             shard: which shard, if several processes saved the checkpoint together.
+            partial: open it also if a checkpoint that it needs is damaged; damaged_tensors() tells what cannot be read.
 
         Raises:
             NotFoundError: there is no such checkpoint or shard.
@@ -209,8 +211,8 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         """
         number = None if step is None else number_of(step, "step")
         if shard is None:
-            return Snapshot._of(self._only_shard(number))
-        return Snapshot._of(self._native.snapshot(number, number_of(shard, "shard", LARGEST_COUNT)))
+            return Snapshot._of(self._only_shard(number, bool(partial)))
+        return Snapshot._of(self._native.snapshot(number, number_of(shard, "shard", LARGEST_COUNT), bool(partial)))
 
     def load(
         self,
@@ -222,13 +224,14 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         map_location: Device | None = None,
         opaque: Opaque = "refuse",
         shard: SupportsIndex | None = None,
+        partial: bool = False,
         progress: Progress | None = None,
     ) -> Any:
         """Loads the state of a checkpoint, as save() took it.
 
         Args:
             step: None for the newest.
-            into, keys, strict, map_location, opaque, progress: as in bitsnap.load().
+            into, keys, strict, map_location, opaque, partial, progress: as in bitsnap.load().
             shard: which shard, if several processes saved the checkpoint together.
 
         Returns:
@@ -242,12 +245,13 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
             CorruptError, TruncatedError: a file is damaged.
         """
         return load(
-            self.snapshot(step, shard),
+            self.snapshot(step, shard, partial=partial),
             into=into,
             keys=keys,
             strict=strict,
             map_location=map_location,
             opaque=opaque,
+            partial=partial,
             threads=self._threads,
             progress=progress,
         )
@@ -436,9 +440,9 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
     def repair(
         path: PathLike, *, dry_run: bool = False, threads: int = 0, progress: Progress | None = None
     ) -> RepairReport:
-        """Makes complete checkpoints readable again, and moves the others to the directory `damaged`.
+        """Makes complete checkpoints readable again, and keeps those as damaged of which a tensor can be read.
 
-        Works also on a store that cannot be opened.
+        Moves all others to the directory `damaged`. Works also on a store that cannot be opened.
 
         Args:
             path: the directory.
@@ -470,12 +474,12 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
             state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata, may_pickle=consent
         )
 
-    def _only_shard(self, step: int | None) -> _bitsnap.Snapshot:
+    def _only_shard(self, step: int | None, partial: bool) -> _bitsnap.Snapshot:
         attempt = 1
         while True:
             at = self.latest() if step is None else step
             if at is None:
-                return self._native.snapshot(None, 0)  # raises the error for an empty store
+                return self._native.snapshot(None, 0, False)  # raises the error for an empty store
             try:
                 shards = self._native.info(at).shards
                 if shards > 1:
@@ -483,7 +487,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
                         f"{self.path}: the checkpoint of step {at} has {shards} shards: say which, from shard=0 to "
                         f"shard={shards - 1}"
                     )
-                return self._native.snapshot(at, 0)
+                return self._native.snapshot(at, 0, partial)
             except NotFoundError:
                 # Meanwhile another one may have become the newest, or the same step was saved again.
                 if step is not None or attempt == _OPEN_NEWEST:

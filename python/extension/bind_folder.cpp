@@ -127,11 +127,21 @@ void read_file(const PyFolder& self, std::size_t entry, std::uint64_t offset, st
   });
 }
 
-void extract_folder(const PyFolder& self, nb::bytes path, unsigned threads, nb::object progress) {
+void extract_folder(const PyFolder& self, nb::bytes path, const std::vector<std::size_t>& left_out, unsigned threads,
+                    nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
   const std::string to = to_path(path);
-  context.call([&] { return self.folder->extract(to, options); });
+  context.call([&] { return self.folder->extract_without(left_out, to, options); });
+}
+
+std::vector<Folder::DamagedFile> damaged_files(const PyFolder& self, unsigned threads) {
+  RunContext context{nb::none()};
+  return context.call([&] {
+    return self.folder->snapshot()
+        ->damaged_tensors({usable_threads(threads), context.progress()})
+        .map([&](const std::vector<DamagedTensor>& damaged) { return self.folder->damaged_files(damaged); });
+  });
 }
 
 void extract_file(const PyFolder& self, std::size_t entry, nb::bytes path, bool overwrite, unsigned threads,
@@ -212,6 +222,10 @@ void bind_folder(nb::module_& module) {
       .def("save", &save_folder_file, nb::arg("path"), nb::kw_only(), nb::arg("settings"), nb::arg("adam").none(),
            nb::arg("base").none(), nb::arg("overwrite"), nb::arg("threads"), nb::arg("progress").none());
 
+  ReportClass<Folder::DamagedFile>(module, "DamagedFile", "A file of a folder that cannot be read.")
+      .field("entry", &Folder::DamagedFile::entry, "Its number.")
+      .field("error", &Folder::DamagedFile::error);
+
   nb::class_<PyFolder>(module, "Folder")
       .def_static("open", &open_stored_folder, nb::arg("snapshot"))
       .def_prop_ro("name", [](const PyFolder& self) { return file_name(self.folder->name()); })
@@ -225,7 +239,9 @@ void bind_folder(nb::module_& module) {
       .def("tensors", &file_tensors_of, nb::arg("entry"))
       .def("read", &read_file, nb::arg("entry"), nb::arg("offset"), nb::arg("address"), nb::arg("size_bytes"),
            nb::arg("threads"))
-      .def("extract", &extract_folder, nb::arg("path"), nb::kw_only(), nb::arg("threads"), nb::arg("progress").none())
+      .def("damaged_files", &damaged_files, nb::arg("threads"))
+      .def("extract", &extract_folder, nb::arg("path"), nb::kw_only(), nb::arg("left_out"), nb::arg("threads"),
+           nb::arg("progress").none())
       .def("extract_file", &extract_file, nb::arg("entry"), nb::arg("path"), nb::kw_only(), nb::arg("overwrite"),
            nb::arg("threads"), nb::arg("progress").none());
 }

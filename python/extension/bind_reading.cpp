@@ -97,6 +97,11 @@ std::vector<Damage> verify_snapshot(const PySnapshot& self, bool decode, unsigne
   return context.call([&] { return self.snapshot->verify(decode, options); });
 }
 
+std::vector<DamagedTensor> damaged_tensors(const PySnapshot& self, unsigned threads) {
+  RunContext context{nb::none()};
+  return context.call([&] { return self.snapshot->damaged_tensors({usable_threads(threads), context.progress()}); });
+}
+
 // The costs of the chunks of one stream.
 struct StreamSummary {
   std::optional<std::size_t> tensor;
@@ -205,6 +210,9 @@ void bind_tensor_info(nb::module_& module) {
   ReportClass<Damage>(module, "Damage", "One damaged place of a snapshot.")
       .field("where", [](const Damage& self) { return text_of_message(self.where); })
       .field("error", &Damage::error);
+  ReportClass<DamagedTensor>(module, "DamagedTensor", "A tensor of a snapshot that cannot be read.")
+      .field("tensor", &DamagedTensor::tensor, "Its number.")
+      .field("error", &DamagedTensor::error);
   ReportClass<BaseReference>(module, "BaseReference", "A snapshot that reading this one needs.")
       .field(
           "id", [](const BaseReference& self) { return self.id.to_hex(); }, "32 hexadecimal digits.")
@@ -255,7 +263,8 @@ void bind_reading(nb::module_& module) {
              RunContext context{nb::none()};
              return context.call([&] { return summarize(*self.snapshot); });
            })
-      .def("verify", &verify_snapshot, nb::arg("decode"), nb::arg("threads"), nb::arg("progress").none());
+      .def("verify", &verify_snapshot, nb::arg("decode"), nb::arg("threads"), nb::arg("progress").none())
+      .def("damaged_tensors", &damaged_tensors, nb::arg("threads"));
 
   module.def(
       "scatter",

@@ -240,8 +240,8 @@ std::vector<std::pair<std::string, std::uint64_t>> labels(const PyStore& self) {
   return all;
 }
 
-PySnapshot snapshot(const PyStore& self, std::optional<std::uint64_t> step, std::uint32_t shard) {
-  return {self.call([&](Store& store) { return store.snapshot(step, shard); })};
+PySnapshot snapshot(const PyStore& self, std::optional<std::uint64_t> step, std::uint32_t shard, bool partial) {
+  return {self.call([&](Store& store) { return store.snapshot(step, shard, partial); })};
 }
 
 // The tensors of a checkpoint by name. Their Python objects share the list of the library.
@@ -342,7 +342,8 @@ void bind_store(nb::module_& module) {
             return self.call([&](Store& store) { return store.info(step); });
           },
           nb::arg("step"))
-      .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"))
+      .def("newest", [](const PyStore& self) { return self.call(&Store::newest); })
+      .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"), nb::arg("partial"))
       .def("tensors", &tensors, nb::arg("step"))
       .def("read_boxes", &read_boxes, nb::arg("step"), nb::arg("boxes"), nb::kw_only(), nb::arg("threads"),
            nb::arg("progress").none())

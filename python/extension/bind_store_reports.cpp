@@ -81,7 +81,8 @@ void bind_checkpoint(nb::module_& module) {
       .field("labels", &CheckpointInfo::labels, "Its labels, in order of their bytes.")
       .field("damage", &CheckpointInfo::damage,
              "In the result of a save: why the base could not be used; the checkpoint is complete and is a keyframe. "
-             "In a list: why its record cannot be read; only the step is known then.")
+             "In a list: why its record cannot be read, and `shards` is 0, because only the step is known then; or "
+             "that a repair keeps it as damaged.")
       .field("pruned", &CheckpointInfo::pruned, "In the result of a save: what `keep_last` and `keep_every` removed.")
       .field("needed", &CheckpointInfo::needed,
              "From Store.checkpoint(): those that were pruned and stay because this one needs them.")
@@ -161,18 +162,25 @@ void bind_repair(nb::module_& module) {
 
   ReportClass<RepairReport> report(module, "RepairReport", "What a repair did.");
   ReportClass<RepairReport::Dropped>(report.native(), "Dropped",
-                                     "A checkpoint that cannot be restored; its files were moved, not removed.")
+                                     "A checkpoint of which nothing can be read; its files were moved, not removed.")
       .field("step", &RepairReport::Dropped::step)
       .field("was_pruned", &RepairReport::Dropped::was_pruned, "It was kept only for checkpoints that need it.")
       .field(
           "moved_to", [](const RepairReport::Dropped& self) { return file_name(self.moved_to); },
           "Relative to the store.")
       .field("damages", &RepairReport::Dropped::damages);
+  ReportClass<RepairReport::Damaged>(report.native(), "Damaged",
+                                     "A checkpoint that stays as damaged; load(partial=True) reads its other tensors.")
+      .field("step", &RepairReport::Damaged::step)
+      .field("tensors", &RepairReport::Damaged::tensors, "The number of its tensors, of all shards.")
+      .field("damaged_tensors", &RepairReport::Damaged::damaged_tensors, "How many of them cannot be read.")
+      .field("damages", &RepairReport::Damaged::damages);
   ReportClass<RepairReport::Mended>(report.native(), "Mended", "One repaired record.")
       .field("step", &RepairReport::Mended::step, "None: the store itself.")
       .field("what", [](const RepairReport::Mended& self) { return text_of_message(self.what); });
   report.field("checkpoints", &RepairReport::checkpoints, "The number of complete checkpoints after the repair.")
       .field("dropped", &RepairReport::dropped)
+      .field("damaged", &RepairReport::damaged)
       .field("mended", &RepairReport::mended)
       .field(
           "strays", [](const RepairReport& self) { return file_names(self.strays); },
