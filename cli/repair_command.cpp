@@ -56,6 +56,10 @@ std::string render(const RepairCommandOptions& options, const RepairReport& repo
                        printable(options.run), damaged.step);
     out += render_damages(damaged.damages);
   }
+  if (report.newest && !report.damaged.empty() && report.damaged.back().step > *report.newest) {
+    out += fmt::format("to train on from step {0}: `bitsnap rollback {1} --to {0}` removes what is damaged above it\n",
+                       *report.newest, printable(options.run));
+  }
   for (const RepairReport::Dropped& dropped : report.dropped) {
     out += fmt::format("step {}{}: {} {}\n", dropped.step, dropped.was_pruned ? " (pruned before)" : "",
                        options.dry_run ? "lost, would move to" : "lost, moved to", printable(dropped.moved_to));
@@ -87,6 +91,7 @@ Result<int> repair(const RepairCommandOptions& options, const CommonOptions& com
     print_json({{"run", options.run},
                 {"dry_run", options.dry_run},
                 {"checkpoints", report->checkpoints},
+                {"newest", report->newest},
                 {"mended", report->mended},
                 {"damaged", report->damaged},
                 {"dropped", report->dropped},

@@ -235,6 +235,9 @@ struct RepairReport {
     std::string what;                   // "record made again (...)"
   };
   std::uint64_t checkpoints = 0;  // sound checkpoints after the repair
+  // The newest of these, from which a training can go on. To save steps that are not above the damaged ones, it rolls
+  // the store back to this step first.
+  std::optional<std::uint64_t> newest = {};
   std::vector<Dropped> dropped;
   std::vector<Damaged> damaged;
   std::vector<Mended> mended;

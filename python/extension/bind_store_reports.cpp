@@ -179,6 +179,9 @@ void bind_repair(nb::module_& module) {
       .field("step", &RepairReport::Mended::step, "None: the store itself.")
       .field("what", [](const RepairReport::Mended& self) { return text_of_message(self.what); });
   report.field("checkpoints", &RepairReport::checkpoints, "The number of complete checkpoints after the repair.")
+      .field("newest", &RepairReport::newest,
+             "The newest of these, from which a training can go on; None if there is none. To save steps that are not "
+             "above the damaged ones, roll back to it first.")
       .field("dropped", &RepairReport::dropped)
       .field("damaged", &RepairReport::damaged)
       .field("mended", &RepairReport::mended)

@@ -98,6 +98,7 @@ Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
     if (known.state == store::StepState::committed && !damages_.contains(step)) whole.push_back(step);
   }
   report_.checkpoints = whole.size();
+  if (!whole.empty()) report_.newest = whole.back();
   for (std::size_t before = 0; before != dropped.size();) {
     before = dropped.size();
     for (auto& [step, known] : store_.known_) {

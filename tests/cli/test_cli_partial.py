@@ -146,6 +146,7 @@ def test_a_repair_keeps_what_can_be_read(own: tuple[Path, dict[int, bytes]], tmp
     ]
     text = run("repair", path, status=CORRUPT).stdout.decode()
     assert f"step 20: damaged, kept: 1 of 4 tensors cannot be read; `bitsnap extract {path}@20 --partial`" in text
+    assert f"to train on from step 10: `bitsnap rollback {path} --to 10` removes what is damaged above it\n" in text
     assert text.endswith("1 checkpoint whole, 0 mended, 2 damaged, 0 lost\n")
     log = run_json("log", path)
     assert [each["step"] for each in log] == [10, 20, 30]

@@ -385,6 +385,7 @@ def test_repair_of_an_undamaged_run_changes_nothing(own: Path) -> None:
         "run": str(own),
         "dry_run": True,
         "checkpoints": 5,
+        "newest": 50,
         "mended": [],
         "damaged": [],
         "dropped": [],
