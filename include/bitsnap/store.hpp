@@ -313,8 +313,9 @@ class Store {
   [[nodiscard]] Result<std::vector<CheckpointFile>> files(std::uint64_t step) const;
 
   // Saves a checkpoint of one shard; it is committed and durable when the call returns. invalid_argument unless `step`
-  // is above all steps of the store, or replaces the newest. `check` is called with what was written, before it is
-  // committed; after its error, which save() returns, the checkpoint does not exist, or is the old one.
+  // is above all steps of the store, or replaces the newest, which no checkpoint needs that a repair keeps as damaged.
+  // `check` is called with what was written, before it is committed; after its error, which save() returns, the
+  // checkpoint does not exist, or is the old one.
   using SaveCheck = std::function<Result<void>(const Snapshot& written)>;
   [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options = {},
                                             const SaveCheck& check = nullptr, const CommitOptions& commit = {});
@@ -351,7 +352,8 @@ class Store {
   [[nodiscard]] Result<PruneReport> remove(const std::vector<std::uint64_t>& steps, const PruneOptions& options = {});
 
   // Removes all checkpoints after `step`, newest first. Those that stay and are coded against one of them are rewritten
-  // before. not_found if there is no such step.
+  // before. not_found if there is no such step; invalid_argument if what can be read of a checkpoint that a repair
+  // keeps as damaged needs one of them.
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step, const RunOptions& options = {});
 
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options = {}) const;

@@ -84,11 +84,26 @@ class FolderExtraction {
 
   // Reads no tensor of the files that are left out.
   Result<void> write_each_file(const RunOptions& options) {
+    const auto is_written = [this](std::size_t entry) {
+      return folder_.entries[entry].kind == EntryKind::file && !is_left_out(entry);
+    };
+    std::uint64_t total = 0;
     for (std::size_t entry = 0; entry < folder_.entries.size(); ++entry) {
-      if (folder_.entries[entry].kind != EntryKind::file || is_left_out(entry)) continue;
+      if (is_written(entry)) total += folder_.entries[entry].size_bytes;
+    }
+    std::uint64_t before = 0;
+    RunOptions each{.threads = options.threads, .progress = nullptr};
+    if (options.progress) {
+      each.progress = [&](std::uint64_t done, std::uint64_t) {
+        return options.progress(std::min(before + done, total), total);
+      };
+    }
+    for (std::size_t entry = 0; entry < folder_.entries.size(); ++entry) {
+      if (!is_written(entry)) continue;
       BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, create(entry));
       const auto sink = [&file](ConstByteSpan bytes) { return file->append(bytes); };
-      BITSNAP_TRY(interop::stream_file(folder_, entry, sink, {.threads = options.threads, .progress = nullptr}));
+      BITSNAP_TRY(interop::stream_file(folder_, entry, sink, each));
+      before += folder_.entries[entry].size_bytes;
       BITSNAP_TRY(file->close());
       BITSNAP_TRY(finish(entry));
     }

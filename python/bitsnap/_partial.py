@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bitsnap import _bitsnap
+from bitsnap._options import Progress
 from bitsnap._pickled_values import PickledValue
 from bitsnap._registry import PackedValue
 from bitsnap._tree import Path, Reference, is_container, place_of, references
@@ -16,9 +17,11 @@ from bitsnap.errors import BitsnapError, DamageWarning
 _LISTED = 20
 
 
-def damaged_tensors(native: _bitsnap.Snapshot, threads: int = 0) -> dict[int, BitsnapError]:
+def damaged_tensors(
+    native: _bitsnap.Snapshot, threads: int = 0, progress: Progress | None = None
+) -> dict[int, BitsnapError]:
     """The tensors that cannot be read, by number. Decodes every tensor."""
-    return {each.tensor: each.error for each in native.damaged_tensors(threads)}
+    return {each.tensor: each.error for each in native.damaged_tensors(threads, progress)}
 
 
 def without_damaged(tree: Any, damaged: Mapping[int, BitsnapError], stacklevel: int) -> tuple[Any, set[Path]]:

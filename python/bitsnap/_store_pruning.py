@@ -98,5 +98,6 @@ class StorePruning:
 
         Raises:
             NotFoundError: there is no checkpoint of that step.
+            InvalidArgumentError: what can be read of a checkpoint that a repair keeps as damaged needs a later step.
         """
         return self._native.rollback(number_of(step, "step"))

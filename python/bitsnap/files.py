@@ -100,7 +100,8 @@ def load_file(
         partial: load the tensors that can be read of a damaged file, and warn of the others. The first pass decodes
             every tensor to find them.
         threads: 0 for all that the process may use.
-        progress: called with (done bytes, total bytes); returning False cancels.
+        progress: called with (done bytes, total bytes), with `partial` once more from the start; returning False
+            cancels.
 
     Returns:
         the tensors by name, in the order in which they were saved. Tied tensors are one object.
@@ -115,7 +116,7 @@ def load_file(
     """
     opened = safe_open(path, framework, device, bases=bases, threads=threads)
     indexes = {name: i for i, name in enumerate(opened.keys())}
-    damaged = damaged_tensors(opened._native(), threads) if partial else {}
+    damaged = damaged_tensors(opened._native(), threads, progress) if partial else {}
     if damaged:
         found = {name: damaged[i] for name, i in indexes.items() if i in damaged}
         if len(found) == len(indexes):

@@ -254,7 +254,8 @@ class Folder(Mapping[str, FolderFile]):
             partial: write the files of which every byte can be read, and warn of the others. The first pass decodes
                 everything to find them.
             threads: 0 for all that the process may use; None for the number that the folder was opened with.
-            progress: called with (done bytes, total bytes); returning False cancels.
+            progress: called with (done bytes, total bytes), with `partial` once more from the start; returning False
+                cancels.
 
         Raises:
             ExistsError: `path` exists.
@@ -269,7 +270,7 @@ class Folder(Mapping[str, FolderFile]):
         if os.path.lexists(target):
             raise ExistsError(f"{os.fspath(path)!r} exists; extract to another path")
         count = self._threads if threads is None else number_of(threads, "threads", LARGEST_COUNT)
-        damaged = {each.entry: each.error for each in self._native.damaged_files(count)} if partial else {}
+        damaged = {each.entry: each.error for each in self._native.damaged_files(count, progress)} if partial else {}
         if damaged:
             if len(damaged) == len(self._files):
                 raise next(iter(damaged.values()))

@@ -73,7 +73,7 @@ class Snapshot:
     def damaged_tensors(self, *, threads: int = 0) -> dict[str, BitsnapError]:
         """The tensors that cannot be read, by name, with the first error in each. Decodes every tensor."""
         infos = self._native.tensors
-        return {infos[each.tensor].name: each.error for each in self._native.damaged_tensors(threads)}
+        return {infos[each.tensor].name: each.error for each in self._native.damaged_tensors(threads, None)}
 
     def __repr__(self) -> str:
         return f"Snapshot({str(self.path)!r}, id={self.id!r})"

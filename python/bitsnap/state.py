@@ -134,7 +134,8 @@ def load(
             Dicts lose the entries of damaged tensors, lists and tuples hold None instead, and registered and pickled
             values are left out as a whole. Damaged tensors of `into` stay as they are.
         threads: 0 for all that the process may use.
-        progress: called with (done bytes, total bytes); returning False cancels.
+        progress: called with (done bytes, total bytes), with `partial` once more from the start; returning False
+            cancels.
 
     Returns:
         the state, with the tensors of `into` in their places.
@@ -150,7 +151,9 @@ def load(
     may_unpickle = may_pickle(opaque)
     native = native_snapshot(path, bases)
     tree = _tree_of(native, keys, may_unpickle)
-    tree, lost = without_damaged(tree, damaged_tensors(native, threads), stacklevel=3) if partial else (tree, set())
+    lost: set[Path] = set()
+    if partial:
+        tree, lost = without_damaged(tree, damaged_tensors(native, threads, progress), stacklevel=3)
     filled: dict[Path, Any] = {}
     loader = Loader(native)
     if into is not None:

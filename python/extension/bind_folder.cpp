@@ -135,8 +135,8 @@ void extract_folder(const PyFolder& self, nb::bytes path, const std::vector<std:
   context.call([&] { return self.folder->extract_without(left_out, to, options); });
 }
 
-std::vector<Folder::DamagedFile> damaged_files(const PyFolder& self, unsigned threads) {
-  RunContext context{nb::none()};
+std::vector<Folder::DamagedFile> damaged_files(const PyFolder& self, unsigned threads, nb::object progress) {
+  RunContext context(std::move(progress));
   return context.call([&] {
     return self.folder->snapshot()
         ->damaged_tensors({usable_threads(threads), context.progress()})
@@ -239,7 +239,7 @@ void bind_folder(nb::module_& module) {
       .def("tensors", &file_tensors_of, nb::arg("entry"))
       .def("read", &read_file, nb::arg("entry"), nb::arg("offset"), nb::arg("address"), nb::arg("size_bytes"),
            nb::arg("threads"))
-      .def("damaged_files", &damaged_files, nb::arg("threads"))
+      .def("damaged_files", &damaged_files, nb::arg("threads"), nb::arg("progress").none())
       .def("extract", &extract_folder, nb::arg("path"), nb::kw_only(), nb::arg("left_out"), nb::arg("threads"),
            nb::arg("progress").none())
       .def("extract_file", &extract_file, nb::arg("entry"), nb::arg("path"), nb::kw_only(), nb::arg("overwrite"),

@@ -97,8 +97,8 @@ std::vector<Damage> verify_snapshot(const PySnapshot& self, bool decode, unsigne
   return context.call([&] { return self.snapshot->verify(decode, options); });
 }
 
-std::vector<DamagedTensor> damaged_tensors(const PySnapshot& self, unsigned threads) {
-  RunContext context{nb::none()};
+std::vector<DamagedTensor> damaged_tensors(const PySnapshot& self, unsigned threads, nb::object progress) {
+  RunContext context(std::move(progress));
   return context.call([&] { return self.snapshot->damaged_tensors({usable_threads(threads), context.progress()}); });
 }
 
@@ -264,7 +264,7 @@ void bind_reading(nb::module_& module) {
              return context.call([&] { return summarize(*self.snapshot); });
            })
       .def("verify", &verify_snapshot, nb::arg("decode"), nb::arg("threads"), nb::arg("progress").none())
-      .def("damaged_tensors", &damaged_tensors, nb::arg("threads"));
+      .def("damaged_tensors", &damaged_tensors, nb::arg("threads"), nb::arg("progress").none());
 
   module.def(
       "scatter",

@@ -67,6 +67,10 @@ void write_some(os::FakeFileSystem& files) {
     if (step == 0) info.base.reset();
     catalog.add(entry_of(step), info);
   }
+  // What an entry has no room for is read from the record.
+  CheckpointInfo damaged = info_of(11);
+  damaged.damage = Error(ErrorKind::corrupt, "kept as damaged");
+  catalog.add(entry_of(11), damaged);
   const auto written = catalog.write(files, kPath);
   ASSERT_TRUE(written) << written.error().message();
 }

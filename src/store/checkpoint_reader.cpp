@@ -182,6 +182,9 @@ Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(co
       Error error = std::move(opened).error().within(
           fmt::format("{}, which refers to step {}", layout_.step_file(step, file.file), reference.step));
       if (extent != Extent::partial || !may_follow_from_change(error)) return tl::unexpected(std::move(error));
+      if (error.kind() == ErrorKind::not_found) {
+        error = Error(ErrorKind::corrupt, error.message() + ", but a commit record names it");
+      }
       bases->note_missing(reference.id, std::move(error));
       continue;
     }

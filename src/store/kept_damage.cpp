@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -11,7 +12,7 @@ namespace bitsnap::store {
 namespace {
 
 // nullopt if no shard can be opened.
-Result<std::optional<Readable>> look_into(CheckpointReader& reader, const DamagedStep& step, unsigned threads) {
+Result<std::optional<Readable>> look_into(CheckpointReader& reader, const SearchedStep& step, unsigned threads) {
   std::optional<Readable> readable;
   std::uint64_t unopened = 0;
   for (const ShardFile& file : step.record->shards) {
@@ -37,23 +38,27 @@ Result<std::optional<Readable>> look_into(CheckpointReader& reader, const Damage
 }  // namespace
 
 Result<std::map<std::uint64_t, Readable>> choose_kept(CheckpointReader& reader,
-                                                      const std::map<std::uint64_t, DamagedStep>& damaged,
+                                                      const std::map<std::uint64_t, SearchedStep>& steps,
                                                       unsigned threads) {
   std::map<std::uint64_t, Readable> kept;
   std::map<std::uint64_t, Readable> others;
-  for (const auto& [number, step] : damaged) {
+  for (const auto& [number, step] : steps) {
+    if (!step.is_damaged) continue;
     BITSNAP_ASSIGN(const std::optional<Readable> readable, look_into(reader, step, threads));
     if (readable) (readable->tensors > readable->damaged ? kept : others).emplace(number, *readable);
   }
   std::vector<std::uint64_t> pending;
   for (const auto& entry : kept) pending.push_back(entry.first);
+  std::set<std::uint64_t> seen(pending.begin(), pending.end());
   while (!pending.empty()) {
-    const CommitRecord& record = *damaged.at(pending.back()).record;
+    const auto step = steps.find(pending.back());
     pending.pop_back();
-    for (const ShardFile& file : record.shards) {
+    if (step == steps.end()) continue;
+    for (const ShardFile& file : step->second.record->shards) {
       for (const StepReference& reference : file.references) {
-        auto found = others.extract(reference.step);
-        if (found) pending.push_back(kept.insert(std::move(found)).position->first);
+        if (!seen.insert(reference.step).second) continue;
+        pending.push_back(reference.step);
+        kept.insert(others.extract(reference.step));
       }
     }
   }

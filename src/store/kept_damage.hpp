@@ -1,5 +1,5 @@
-// Which damaged checkpoints a repair keeps: each of which a tensor can be read, and the damaged steps that these refer
-// to, because chunks of them may be sound.
+// Which damaged checkpoints a repair keeps: each of which a tensor can be read, and the damaged steps to which these
+// lead by references, also by those of undamaged steps, because chunks of them may be sound.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace bitsnap::store {
 
-struct DamagedStep {
+struct SearchedStep {
   const CommitRecord* record = nullptr;
   bool is_retired = false;
+  bool is_damaged = false;
 };
 
 // How much of a checkpoint can be read. Of a retired one, nobody counts it.
@@ -23,9 +24,9 @@ struct Readable {
   std::uint64_t damaged = 0;  // of them, at least 1; a shard that cannot be opened counts as one
 };
 
-// By step, those of `damaged` that stay.
+// By step, the damaged ones that stay. `steps`: all whose records can be read.
 [[nodiscard]] Result<std::map<std::uint64_t, Readable>> choose_kept(CheckpointReader& reader,
-                                                                    const std::map<std::uint64_t, DamagedStep>& damaged,
+                                                                    const std::map<std::uint64_t, SearchedStep>& steps,
                                                                     unsigned threads);
 
 }  // namespace bitsnap::store

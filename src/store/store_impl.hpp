@@ -297,7 +297,11 @@ class Store::Impl {
                            std::vector<PruneReport::Rewritten>& rewritten);
 
   // Rewrites the checkpoints, and the retired ones that are whole, that refer to one of the steps `dropped`.
+  // invalid_argument if the rest of a checkpoint that is kept as damaged needs one of them.
   Result<void> detach(const std::set<std::uint64_t>& dropped, const RunOptions& options);
+  std::set<std::uint64_t> needed_by(std::uint64_t step);
+  // invalid_argument if a checkpoint that is kept as damaged leads to one of the `stuck` steps.
+  Result<void> check_not_stuck(const std::set<std::uint64_t>& stuck, const std::set<std::uint64_t>& dropped);
 
   // store_verify.cpp. `records` are in order of steps. Returns an error only if verification could not continue.
   Result<std::vector<StoreDamage>> verify_records(store::CheckpointReader& reader,

@@ -305,7 +305,8 @@ Result<void> Store::Impl::check_new_step(std::uint64_t step) {
     if (has_lost_newest_ && known.state == store::StepState::retired && step < there) continue;
     const Result<store::CommitRecord>& record = record_of(there, known_[there]);
     const std::string others =
-        record && record->damaged_tensors > 0 ? fmt::format(", or remove step {}, which is kept as damaged", there)
+        record && record->damaged_tensors > 0
+            ? fmt::format(", or remove step {}, which is kept as damaged, or use another store", there)
         : record && !record->attempt.empty()
             ? fmt::format("; if another job committed step {} (attempt '{}'), give each job a store of its own", there,
                           record->attempt)

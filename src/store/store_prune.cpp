@@ -315,8 +315,8 @@ Result<void> Store::Impl::Pruner::check_that_one_stays() const {
   if (std::ranges::any_of(nodes_, stays)) return {};
   return tl::unexpected(
       Error(ErrorKind::invalid_argument,
-            fmt::format("{}: steps must leave at least one undamaged checkpoint, got all of them; to remove the store, "
-                        "delete its directory",
+            fmt::format("{}: steps must leave at least one undamaged checkpoint, and the store has no other; to remove "
+                        "the store, delete its directory",
                         store_.layout_.root()))
           .about("steps"));
 }

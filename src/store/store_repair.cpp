@@ -58,14 +58,13 @@ Result<void> Store::Impl::Repairer::find_damages() {
 }
 
 Result<void> Store::Impl::Repairer::choose_kept() {
-  std::map<std::uint64_t, store::DamagedStep> damaged;
-  for (const auto& entry : damages_) {
-    Known& known = store_.known_[entry.first];
+  std::map<std::uint64_t, store::SearchedStep> steps;
+  for (auto& [step, known] : store_.known_) {
     if (known.state == store::StepState::uncommitted) continue;
-    const Result<store::CommitRecord>& record = store_.record_of(entry.first, known);
-    if (record) damaged[entry.first] = {&*record, known.state == store::StepState::retired};
+    const Result<store::CommitRecord>& record = store_.record_of(step, known);
+    if (record) steps[step] = {&*record, known.state == store::StepState::retired, damages_.contains(step)};
   }
-  BITSNAP_ASSIGN(kept_, store::choose_kept(*store_.reader_, damaged, options_.run.threads));
+  BITSNAP_ASSIGN(kept_, store::choose_kept(*store_.reader_, steps, options_.run.threads));
   return {};
 }
 

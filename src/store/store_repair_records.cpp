@@ -122,12 +122,13 @@ Result<store::CommitRecord> Store::Impl::Repairer::rebuild_as(std::uint64_t step
   const bool was_lost = state == store::StepState::uncommitted;
   if (was_lost) found_again_.insert(step);
   if (rebuilt && was_lost) state = store::StepState::committed;
-  if (rebuilt || state == store::StepState::committed || failure_ || !store::is_damage(rebuilt.error())) return rebuilt;
-  // The references of a retired checkpoint may be gone; then any missing step stands for them.
-  auto retired = rebuild(step, missing_step_below(step));
-  if (!retired) return rebuilt;
-  state = store::StepState::retired;
-  return retired;
+  if (rebuilt || failure_ || !store::is_damage(rebuilt.error())) return rebuilt;
+  // The references of a retired checkpoint may be gone, and so may those of one that is kept as damaged.
+  if (state == store::StepState::committed && !takes_gone_bases_) return rebuilt;
+  auto without = rebuild(step, missing_step_below(step));
+  if (!without) return rebuilt;
+  if (was_lost) state = store::StepState::retired;
+  return without;
 }
 
 // The newest checkpoint is never removed. So if only retired ones are left, the newest has lost its record, and is
@@ -152,6 +153,7 @@ Result<void> Store::Impl::Repairer::mend_records() {
     is_any_left = true;
   }
   beyond_rebuilding_.clear();
+  takes_gone_bases_ = true;
   return is_any_left ? mend_records_once() : Result<void>();
 }
 

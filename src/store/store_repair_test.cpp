@@ -1,4 +1,5 @@
 // Damage of every kind: what verification reports, and what a repair saves.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,6 +39,27 @@ class DamagedStore : public testing::Test {
     auto bytes = os::read_file(files_, file, 1 << 24).value();
     bytes.at(at) ^= std::byte{1};
     files_.plant(file, bytes);
+  }
+  // A retention of four has each step written again against the next.
+  std::unique_ptr<Store> open_with_retention() {
+    StoreOptions options;
+    options.access = StoreAccess::write;
+    options.retention.keep_last = 4;
+    return open_store(files_, "/run", options).value();
+  }
+  void save_backwards() {
+    for (std::uint64_t step = 1; step <= 5; ++step) {
+      ASSERT_TRUE(open_with_retention()->save(step, TestState(step).state()));
+    }
+    ASSERT_EQ(open()->info(3)->base, 4U);
+    ASSERT_EQ(open()->info(4)->base, 5U);
+  }
+  // Damages the first payload of a file that may have been written again.
+  void flip_payload(std::uint64_t step) {
+    const std::vector<std::string> names = files_.list_directory(RunLayout("/run").step_directory(step)).value();
+    for (const std::string& name : names) {
+      if (name.ends_with(".bsnap")) flip(path(step, name), 70);
+    }
   }
   using Names = std::set<std::string>;
   // The tensors of a step that cannot be read, if all others are as they were.
@@ -244,6 +266,82 @@ TEST_F(DamagedStore, KeepsARetiredStepWhoseSoundChunksAreNeeded) {
   EXPECT_TRUE(store->verify()->damages.empty());
 }
 
+// Step 3 is sound itself, and leads to step 2.
+TEST_F(DamagedStore, KeepsWhatASoundRetiredStepLeadsTo) {
+  save_steps(4);
+  Retention retention;
+  retention.keep_last = 1;
+  PruneOptions options;
+  options.reencode = Reencode::never;
+  ASSERT_TRUE(open(StoreAccess::write)->prune(retention, options));
+  flip(path(2), 70);
+  const Names before = damaged_in(*open(), 4);
+  EXPECT_EQ(before, (Names{"weight"}));
+  for (int again = 0; again < 2; ++again) {
+    const RepairReport report = repair();
+    EXPECT_TRUE(report.dropped.empty());
+    ASSERT_EQ(report.damaged.size(), 1U);
+    EXPECT_EQ(report.damaged[0].damaged_tensors, 1U);
+    EXPECT_EQ(damaged_in(*open(), 4), before);
+  }
+}
+
+TEST_F(DamagedStore, RefusesARollbackThatWouldCostADamagedCheckpointMore) {
+  save_backwards();
+  flip_payload(3);
+  EXPECT_EQ(repair().damaged.size(), 2U);
+  const Names lost = damaged_in(*open(), 3);
+  ASSERT_FALSE(lost.empty());
+  const auto refused = open_with_retention()->rollback(3);
+  EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
+  EXPECT_THAT(refused.error().message(), testing::HasSubstr("steps 2 and 3, kept as damaged"));
+  // Step 4 can be written again without step 5.
+  CommitOptions replacing;
+  replacing.replace = true;
+  ASSERT_TRUE(open_with_retention()->save(5, TestState(5).state(), {}, nullptr, replacing));
+  EXPECT_EQ(damaged_in(*open(), 3), lost);
+  ASSERT_TRUE(open_with_retention()->save(6, TestState(6).state()));
+  EXPECT_EQ(check_step(*open(), 6, TestState(6)), "");
+  EXPECT_EQ(damaged_in(*open(), 3), lost);
+}
+
+TEST_F(DamagedStore, RefusesToReplaceWhatADamagedCheckpointNeeds) {
+  save_backwards();
+  flip_payload(4);
+  EXPECT_FALSE(repair().damaged.empty());
+  const Names lost = damaged_in(*open(), 4);
+  CommitOptions replacing;
+  replacing.replace = true;
+  const auto refused = open_with_retention()->save(5, TestState(6).state(), {}, nullptr, replacing);
+  EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
+  EXPECT_EQ(check_step(*open(), 5, TestState(5)), "");
+  EXPECT_EQ(damaged_in(*open(), 4), lost);
+  ASSERT_TRUE(open_with_retention()->save(6, TestState(6).state()));
+  EXPECT_EQ(check_step(*open(), 6, TestState(6)), "");
+  EXPECT_EQ(damaged_in(*open(), 4), lost);
+}
+
+// What is left of step 2 needs a base that is in damaged/.
+TEST_F(DamagedStore, KeepsADamagedCheckpointWhoseRecordIsDamaged) {
+  StoreOptions options;
+  options.access = StoreAccess::write;
+  options.settings.max_depth = 1;
+  {
+    const auto store = open_store(files_, "/run", options).value();
+    for (std::uint64_t step = 1; step <= 4; ++step) ASSERT_TRUE(store->save(step, TestState(step).state()));
+  }
+  flip(path(1), static_cast<std::size_t>(files_.stat(path(1))->size_bytes) - 60);
+  EXPECT_EQ(repair().damaged.size(), 3U);
+  const Names lost = damaged_in(*open(), 2);
+  EXPECT_FALSE(lost.empty());
+  flip(RunLayout("/run").commit(2), 10);
+  const RepairReport report = repair();
+  EXPECT_TRUE(report.dropped.empty());
+  ASSERT_EQ(report.damaged.size(), 3U);
+  EXPECT_EQ(report.damaged[0].step, 2U);
+  EXPECT_EQ(damaged_in(*open(), 2), lost);
+}
+
 TEST_F(DamagedStore, ADamagedCheckpointIsNoBaseAndAgesOut) {
   save_steps(8);
   flip(path(7), 70);
@@ -254,9 +352,17 @@ TEST_F(DamagedStore, ADamagedCheckpointIsNoBaseAndAgesOut) {
   ASSERT_TRUE(saved) << saved.error().message();
   EXPECT_EQ(saved->damage, std::nullopt);
   EXPECT_EQ(saved->base, 6U);
+  const std::vector<CheckpointInfo> listed = open()->list().value();
+  for (const CheckpointInfo& info : listed) {
+    EXPECT_EQ(info.damage.has_value(), info.step == 7 || info.step == 8) << info.step;
+  }
   Retention retention;
   retention.keep_last = 2;
-  ASSERT_TRUE(store->prune(retention));
+  PruneOptions always;
+  always.reencode = Reencode::always;
+  const auto pruned = store->prune(retention, always);
+  ASSERT_TRUE(pruned) << pruned.error().message();
+  EXPECT_TRUE(pruned->rewritten.empty());
   EXPECT_EQ(store->steps().value(), (std::vector<std::uint64_t>{6, 7, 8, 9}));
   EXPECT_EQ(damaged_in(*store, 8), (Names{"weight"}));
   ASSERT_TRUE(store->save(10, TestState(10).state()));

@@ -42,7 +42,7 @@ class Store::Impl::Repairer {
   Result<void> replace_record(std::uint64_t step, Known& known, store::CommitRecord record, const std::string& why);
   Result<void> write_record(Known& known, store::CommitRecord record);
   // Rebuilds a record from the files of the step. If `gone` is given, a base that is not found counts as part of step
-  // `gone`.
+  // `gone`, which is missing.
   Result<store::CommitRecord> rebuild(std::uint64_t step, std::optional<std::uint64_t> gone = std::nullopt);
   [[nodiscard]] std::optional<std::uint64_t> missing_step_below(std::uint64_t step) const;
   // Rebuilds a record. If the step has no record, `state` becomes committed if all bases are found, otherwise retired.
@@ -64,6 +64,7 @@ class Store::Impl::Repairer {
   RepairReport report_;
   std::optional<Error> failure_;                               // of find(), which cannot return an error
   std::set<std::uint64_t> beyond_rebuilding_;                  // steps without a record that cannot be rebuilt
+  bool takes_gone_bases_ = false;                              // also for records of checkpoints
   std::set<std::uint64_t> found_again_;                        // steps that had no record until now
   std::set<std::uint64_t> unclear_;                            // steps without a record that may be checkpoints
   std::map<std::uint64_t, std::vector<StoreDamage>> damages_;  // by step

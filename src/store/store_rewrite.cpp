@@ -283,8 +283,49 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
   return damage ? tl::unexpected(*std::move(damage)) : Result<void>();
 }
 
+// What a checkpoint leads to by references, itself included.
+std::set<std::uint64_t> Store::Impl::needed_by(std::uint64_t step) {
+  std::set<std::uint64_t> needed = {step};
+  std::vector<std::uint64_t> pending = {step};
+  while (!pending.empty()) {
+    const auto known = known_.find(pending.back());
+    pending.pop_back();
+    if (known == known_.end() || known->second.state == store::StepState::uncommitted) continue;
+    const Result<store::CommitRecord>& record = record_of(known->first, known->second);
+    if (!record) continue;
+    for (const store::ShardFile& file : record->shards) {
+      for (const store::StepReference& reference : file.references) {
+        if (needed.insert(reference.step).second) pending.push_back(reference.step);
+      }
+    }
+  }
+  return needed;
+}
+
+Result<void> Store::Impl::check_not_stuck(const std::set<std::uint64_t>& stuck,
+                                          const std::set<std::uint64_t>& dropped) {
+  if (stuck.empty()) return {};
+  std::vector<std::uint64_t> damaged;
+  for (auto& [step, known] : known_) {
+    if (dropped.contains(step) || known.state != store::StepState::committed) continue;
+    const Result<store::CommitRecord>& record = record_of(step, known);
+    if (!record || record->damaged_tensors == 0) continue;
+    const std::set<std::uint64_t> needed = needed_by(step);
+    if (std::ranges::any_of(stuck, [&](std::uint64_t other) { return needed.contains(other); }))
+      damaged.push_back(step);
+  }
+  if (damaged.empty()) return {};
+  const bool is_one = damaged.size() == 1;
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: step{} {}, kept as damaged, would lose more, because what can be read of {} needs steps "
+                          "above; remove {} first",
+                          layout_.root(), is_one ? "" : "s", fmt::join(damaged, " and "), is_one ? "it" : "them",
+                          is_one ? "it" : "them"));
+}
+
 Result<void> Store::Impl::detach(const std::set<std::uint64_t>& dropped, const RunOptions& options) {
   std::vector<std::uint64_t> referring;
+  std::set<std::uint64_t> stuck;  // which refer to a dropped step, and cannot be written again
   for (auto& [step, known] : known_) {
     if (dropped.contains(step) || known.state == store::StepState::uncommitted) continue;
     const Result<store::CommitRecord>& record = record_of(step, known);
@@ -294,12 +335,18 @@ Result<void> Store::Impl::detach(const std::set<std::uint64_t>& dropped, const R
       return tl::unexpected(std::move(error));
     }
     if (!record || !store::refers_to(*record, dropped)) continue;
-    if (record->damaged_tensors > 0) continue;  // it cannot be written again, and loses what needs these steps
-    const bool is_whole = std::ranges::all_of(record->shards, [&, at = step](const store::ShardFile& file) {
-      return reader_->check_references(at, file).has_value();
-    });
-    if (is_whole || known.state == store::StepState::committed) referring.push_back(step);
+    const bool is_whole = record->damaged_tensors == 0 &&
+                          std::ranges::all_of(record->shards, [&, at = step](const store::ShardFile& file) {
+                            return reader_->check_references(at, file).has_value();
+                          });
+    const bool is_to_be_whole = known.state == store::StepState::committed && record->damaged_tensors == 0;
+    if (is_whole || is_to_be_whole) {
+      referring.push_back(step);
+    } else {
+      stuck.insert(step);
+    }
   }
+  BITSNAP_TRY(check_not_stuck(stuck, dropped));
   std::vector<PruneReport::Rewritten> rewritten;
   return referring.empty() ? Result<void>() : rewrite_all(dropped, referring, {}, options, rewritten);
 }

@@ -145,6 +145,7 @@ def test_a_repaired_store_keeps_what_can_be_read(tmp_path: Path) -> None:
         store.verify()
 
 
+@pytest.mark.filterwarnings("ignore::bitsnap.DamageWarning")
 def test_folders_lose_damaged_files_only(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
@@ -160,6 +161,16 @@ def test_folders_lose_damaged_files_only(tmp_path: Path) -> None:
         with pytest.raises(bitsnap.CorruptError):
             store.extract_folder(1, tmp_path / "out")
         assert not (tmp_path / "out").exists()
+        for passes in (0, 1):  # finding what is damaged, and then writing the rest
+            totals: set[int] = set()
+
+            def goes_on(done: int, total: int, totals: set[int] = totals, passes: int = passes) -> bool:
+                totals.add(total)
+                return len(totals) <= passes
+
+            with pytest.raises(bitsnap.CancelledError):
+                store.extract_folder(1, tmp_path / "out", partial=True, progress=goes_on)
+            assert not (tmp_path / "out").exists()
         with pytest.warns(bitsnap.DamageWarning, match=r"a\.npy"):
             store.extract_folder(1, tmp_path / "out", partial=True)
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["b.npy", "notes.txt"]
