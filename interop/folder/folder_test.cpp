@@ -226,7 +226,8 @@ TEST_F(FolderTest, TensorsWithNamesThatAreTooLongArePlainBytes) {
 }
 
 TEST_F(FolderTest, StreamingAFileReportsProgressAndCanBeCancelled) {
-  const std::string text(20'000'000, 'x');
+  std::string text;
+  text.resize(20'000'000, 'x');
   write("large", text);
   const auto folder = saved(folder_);
   const auto entry = folder->find("large").value();
