@@ -61,7 +61,8 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint6
       if (const auto committed = (*store)->steps()) {
         const auto newest = (*store)->newest();
         for (const std::uint64_t step : *committed) {
-          if (newest && (!*newest || step > **newest)) break;  // kept as damaged
+          // Kept as damaged. If there is no other, a restore fails with its damage.
+          if (newest && *newest && step > **newest) break;
           RestorableStep& known = found[step];
           if (known.earlier_ranks != 0) known = {};
           // The state in memory may be from before a restart, of an attempt that was never committed.

@@ -145,6 +145,25 @@ def test_a_repaired_store_keeps_what_can_be_read(tmp_path: Path) -> None:
         store.verify()
 
 
+def test_a_training_resumes_from_the_newest_whole_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    states = filled(run, 2, settings=bitsnap.Settings(max_depth=0))
+    for step in (20, 10):
+        file = file_of(run, step)
+        whole = file.read_bytes()
+        file.write_bytes(whole[:70] + bytes([whole[70] ^ 1]) + whole[71:])
+        assert bitsnap.Store.repair(run).newest == (10 if step == 20 else None)
+        with bitsnap.Checkpointer(run) as checkpointer:
+            if step == 20:
+                restored = checkpointer.restore()
+                assert restored is not None
+                assert restored.step == 10
+                assert_same(restored.state, states[0])
+            else:  # not as if nothing was saved yet
+                with pytest.warns(bitsnap.RestoreWarning), pytest.raises(bitsnap.CorruptError):
+                    checkpointer.restore()
+
+
 @pytest.mark.filterwarnings("ignore::bitsnap.DamageWarning")
 def test_folders_lose_damaged_files_only(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
