@@ -1,10 +1,10 @@
 """How many times smaller a run is on disk than its raw checkpoints, by the steps between two saves and by `keep_last`.
 
-    .venv/bin/python -m bench.retention_intervals
+    .venv/bin/python -m bench.retention_intervals [--every 1000]
 
 The training is a GPT of 2 million parameters on text, warmed up for 300 steps. Its states in mixed precision have
 weights in bfloat16, masters and moments in float32; those in fp32 have the masters as weights. Each store holds 12
-saves of one training (6 at 1,000 steps); its size is the mean after each save from the N-th on, or, without
+saves of one training (5 at 1,000 steps); its size is the mean after each save from the N-th on, or, without
 `keep_last`, that at the end.
 """
 
@@ -29,7 +29,7 @@ from model import ModelConfig, fast_compute_dtype
 from trainer import TrainConfig, Trainer
 
 WARMUP = 300
-SAVES = {1: 12, 10: 12, 100: 12, 1000: 6}  # by steps between them
+SAVES = {1: 12, 10: 12, 100: 12, 1000: 5}  # by steps between them
 KEPT = (1, 2, 5, None)
 KINDS = ("fp32", "mixed")
 POLICIES = ("lossless", "bounded")
@@ -73,12 +73,14 @@ def ratios_of(every: int, config: TrainConfig) -> Iterator[tuple[str, str, int |
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--every", type=int, choices=SAVES, nargs="+", default=list(SAVES), help="steps between saves")
+    intervals = parser.parse_args().every
     print(", ".join(describe("as detected").values()), end="\n\n")
     model = ModelConfig(layers=4, heads=4, width=192, compute=fast_compute_dtype())
     config = TrainConfig(model=model, steps=WARMUP + 8000, warmup=100)
     found: dict[tuple[str, str, int], dict[int | None, float]] = {}
-    for every in SAVES:
+    for every in intervals:
         for kind, policy, kept, ratio in ratios_of(every, config):
             found.setdefault((kind, policy, every), {})[kept] = ratio
         print(every, found, file=sys.stderr, flush=True)
@@ -87,7 +89,7 @@ def main() -> None:
         [kind, policy, f"{every:,}", *(f"{found[kind, policy, every][n]:.2f}" for n in KEPT)]
         for kind in KINDS
         for policy in POLICIES
-        for every in SAVES
+        for every in intervals
     ]
     print("\n".join(align(header, rows)))
 
