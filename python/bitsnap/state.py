@@ -146,7 +146,7 @@ def load(
             the tag of a value is not registered (see register_value()), or a value is pickled and `opaque` is
             "refuse"; the message names the place. Or the snapshot holds a folder, which
             open_folder() opens.
-        CorruptError, TruncatedError: the file is damaged; with `partial`, nothing of it can be read.
+        CorruptError, TruncatedError: the file is damaged; with `partial`, all its tensors are.
     """
     may_unpickle = may_pickle(opaque)
     native = native_snapshot(path, bases)

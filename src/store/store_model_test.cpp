@@ -257,7 +257,7 @@ class History {
 
   // The training goes on beside what is kept as damaged, and then removes it.
   std::string outlive_damage(const std::vector<RepairReport::Damaged>& kept) {
-    what_ += ", then a save and the removal of what is damaged";
+    what_ += ", then a save, and the damaged checkpoints are removed";
     const auto store = open_store(*files_, kTestRun, options_);
     if (!store) return store.error().message();
     std::uint64_t step = journal_.run().rbegin()->first + 1;

@@ -40,6 +40,13 @@ class DamagedStore : public testing::Test {
     bytes.at(at) ^= std::byte{1};
     files_.plant(file, bytes);
   }
+  void retire_all_but_the_newest() {
+    Retention retention;
+    retention.keep_last = 1;
+    PruneOptions options;
+    options.reencode = Reencode::never;
+    ASSERT_TRUE(open(StoreAccess::write)->prune(retention, options));
+  }
   // A retention of four has each step written again against the next.
   std::unique_ptr<Store> open_with_retention() {
     StoreOptions options;
@@ -244,11 +251,7 @@ TEST_F(DamagedStore, ReadsWhatDoesNotNeedALostIndex) {
 // Step 4 needs "other" of step 3, which is sound, and "weight" of it, which is not.
 TEST_F(DamagedStore, KeepsARetiredStepWhoseSoundChunksAreNeeded) {
   save_steps(4);
-  Retention retention;
-  retention.keep_last = 1;
-  PruneOptions options;
-  options.reencode = Reencode::never;
-  ASSERT_TRUE(open(StoreAccess::write)->prune(retention, options));
+  retire_all_but_the_newest();
   flip(path(3), 70);
   for (int again = 0; again < 2; ++again) {
     const RepairReport report = repair();
@@ -269,11 +272,7 @@ TEST_F(DamagedStore, KeepsARetiredStepWhoseSoundChunksAreNeeded) {
 // Step 3 is sound itself, and leads to step 2.
 TEST_F(DamagedStore, KeepsWhatASoundRetiredStepLeadsTo) {
   save_steps(4);
-  Retention retention;
-  retention.keep_last = 1;
-  PruneOptions options;
-  options.reencode = Reencode::never;
-  ASSERT_TRUE(open(StoreAccess::write)->prune(retention, options));
+  retire_all_but_the_newest();
   flip(path(2), 70);
   const Names before = damaged_in(*open(), 4);
   EXPECT_EQ(before, (Names{"weight"}));
