@@ -68,6 +68,13 @@ class Base {
   // Decodes elements [first, first + out.size() / element_size(dtype)) of a stream.
   [[nodiscard]] virtual Result<void> read_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out,
                                                    ReadContext& context) const = 0;
+  // Copies elements that are in memory, without checking them: for samples, from which a save only guesses how best to
+  // encode. Returns false if they are not in memory.
+  [[nodiscard]] virtual bool sample_elements(std::size_t stream, std::uint64_t first,
+                                             std::span<std::byte> out) const noexcept {
+    static_cast<void>(stream), static_cast<void>(first), static_cast<void>(out);
+    return false;
+  }
   // Follows references to unchanged data until it finds the chunk that stores the bytes.
   [[nodiscard]] virtual Result<ChunkHolder> holder(std::size_t stream, std::uint64_t chunk) const = 0;
 };
@@ -157,6 +164,8 @@ class Snapshot final : public Base {
   [[nodiscard]] std::optional<std::size_t> stream_of(std::size_t tensor) const noexcept override;
   [[nodiscard]] Result<void> read_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out,
                                            ReadContext& context) const override;
+  [[nodiscard]] bool sample_elements(std::size_t stream, std::uint64_t first,
+                                     std::span<std::byte> out) const noexcept override;
   [[nodiscard]] Result<ChunkHolder> holder(std::size_t stream, std::uint64_t chunk) const override;
 
   [[nodiscard]] std::uint64_t file_bytes() const noexcept;

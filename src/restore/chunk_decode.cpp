@@ -188,6 +188,12 @@ std::shared_ptr<const restore::DecodedState> Snapshot::Impl::decoded() const {
   return decoded_;
 }
 
+bool Snapshot::Impl::sample(std::size_t stream_number, std::uint64_t first, ByteSpan out) const {
+  const std::shared_ptr<const restore::DecodedState> memory = decoded();
+  return memory != nullptr && stream_number < index().streams.streams.size() &&
+         memory->copy_part(stream_number, first * element_size(stream(stream_number).dtype), out);
+}
+
 bool Snapshot::Impl::copy_decoded(std::size_t stream_number, std::uint64_t chunk, ByteSpan out) const {
   const std::shared_ptr<const restore::DecodedState> memory = decoded();
   if (memory == nullptr || !memory->copy_chunk(stream_number, chunk, out)) return false;

@@ -88,4 +88,13 @@ bool DecodedState::copy_chunk(std::size_t stream, std::uint64_t chunk, ByteSpan 
   return true;
 }
 
+bool DecodedState::copy_part(std::size_t stream, std::uint64_t offset, ByteSpan out) const {
+  const std::shared_lock lock(mutex_);
+  if (stream >= streams_.size() || out.empty()) return false;
+  const auto& [bytes, size_bytes, chunk_bytes] = streams_[stream];
+  if (bytes == nullptr || chunk_bytes == 0 || offset > size_bytes || out.size() > size_bytes - offset) return false;
+  std::memcpy(out.data(), bytes + offset, out.size());
+  return true;
+}
+
 }  // namespace bitsnap::restore

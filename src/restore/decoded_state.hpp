@@ -35,6 +35,8 @@ class DecodedState {
 
   // Fills `out`, which has the chunk's size; false if the chunk is absent.
   [[nodiscard]] bool copy_chunk(std::size_t stream, std::uint64_t chunk, ByteSpan out) const;
+  // Fills `out` with bytes of a stream from `offset` on, which nothing checks; false if they are absent.
+  [[nodiscard]] bool copy_part(std::size_t stream, std::uint64_t offset, ByteSpan out) const;
   // Counts a copied chunk whose hash differed.
   void note_mismatch() const noexcept { mismatches_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -106,7 +106,17 @@ TEST_F(DecodedStateTest, ReadsStreamsFromMemoryThatTheSystemMayTake) {
   std::memset(kept->get() + 4 * kChunkElements, 0, 4096);
   EXPECT_EQ(read(), data_);
   EXPECT_EQ(state->mismatches(), 1U);
+  // A sample is not checked, and counts as no mismatch.
+  Bytes sample(8);
+  ASSERT_TRUE(snapshot_->sample_elements(0, kChunkElements, sample));
+  EXPECT_EQ(sample, Bytes(8));
+  ASSERT_TRUE(snapshot_->sample_elements(0, 5, sample));
+  EXPECT_TRUE(std::equal(sample.begin(), sample.end(), data_.begin() + 20));
+  EXPECT_FALSE(snapshot_->sample_elements(0, data_.size() / 4 - 1, sample));
+  EXPECT_FALSE(snapshot_->sample_elements(1, 0, sample));
+  EXPECT_EQ(state->mismatches(), 1U);
   state->release();
+  EXPECT_FALSE(snapshot_->sample_elements(0, 5, sample));
   EXPECT_FALSE(state->copy_chunk(0, 0, out));
 }
 

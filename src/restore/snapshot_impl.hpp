@@ -86,6 +86,8 @@ struct Snapshot::Impl {
   std::uint64_t work_allowance = 0;  // see WorkBudget
 
   void set_decoded(std::shared_ptr<const restore::DecodedState> decoded) const;
+  // See Snapshot::sample_elements().
+  [[nodiscard]] bool sample(std::size_t stream, std::uint64_t first, ByteSpan out) const;
 
   // One of these: the caller's provider or our own, or the provider that owns this snapshot.
   std::shared_ptr<const BaseProvider> provider;

@@ -211,6 +211,10 @@ Result<void> Snapshot::read_elements(std::size_t stream, std::uint64_t first, st
   });
 }
 
+bool Snapshot::sample_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out) const noexcept {
+  return impl_->sample(stream, first, out);
+}
+
 Result<void> Snapshot::read_bytes(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) const {
   return no_throw("read", [&]() -> Result<void> {
     BITSNAP_TRY(check_tensor(*this, tensor));

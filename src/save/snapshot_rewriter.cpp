@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,14 +27,34 @@ class DecodedStreams final : public StreamSource {
   DecodedStreams(const Snapshot& source, bool is_sampled) noexcept : source_(source), is_sampled_(is_sampled) {}
 
   Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out, ReadContext& context) const override {
-    return source_.read_elements(stream, offset / element_size(source_.streams()[stream].dtype), out, context);
+    const StreamInfo& info = source_.streams()[stream];
+    const std::size_t size = element_size(info.dtype);
+    const std::uint64_t first = offset / size;
+    const std::uint64_t chunk = first / kChunkElements;
+    const std::uint64_t begin = chunk * kChunkElements;
+    const std::uint64_t elements = std::min(kChunkElements, info.elements - begin);
+    const std::uint64_t end = first + out.size() / size;
+    if (end > begin + elements || end - first == elements) return source_.read_elements(stream, first, out, context);
+    // A sample, which reads several parts of a chunk. Only a whole chunk can be decoded.
+    if (source_.sample_elements(stream, first, out)) return {};
+    const std::lock_guard lock(mutex_);
+    if (sampled_ != std::pair(stream, chunk)) {
+      sampled_.reset();
+      bytes_.resize(static_cast<std::size_t>(elements) * size);
+      BITSNAP_TRY(source_.read_elements(stream, begin, bytes_, context));
+      sampled_.emplace(stream, chunk);
+    }
+    std::memcpy(out.data(), bytes_.data() + (first - begin) * size, out.size());
+    return {};
   }
-  // A sample decodes a whole chunk.
   bool can_be_sampled(std::size_t) const noexcept override { return is_sampled_; }
 
  private:
   const Snapshot& source_;
   const bool is_sampled_;
+  mutable std::mutex mutex_;                                              // protects the following
+  mutable std::optional<std::pair<std::size_t, std::uint64_t>> sampled_;  // stream and chunk
+  mutable std::vector<std::byte> bytes_;                                  // of that chunk
 };
 
 // A standalone chunk that is smaller than it was by this factor gains nothing from a base.

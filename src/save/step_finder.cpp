@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <string>
 #include <string_view>
@@ -224,30 +225,38 @@ class StepPeersFinder {
     return bases_[stream] ? sample_base(stream) : Sample();
   }
 
-  Sample sample(std::size_t stream) {
-    if (streams_[stream].elements < kMovedRuns.total() || !source_.can_be_sampled(stream)) return {};
+  // Empty if `read`, which gets the first element of a run and fills the run, returns false.
+  template <typename Read>
+  [[nodiscard]] Sample gather(std::size_t stream, const Read& read) const {
     Sample all(kMovedRuns.total());
     for (std::size_t run = 0; run < kMovedRuns.count; ++run) {
-      const ByteSpan out =
-          std::as_writable_bytes(std::span(all).subspan(run * kMovedRuns.elements, kMovedRuns.elements));
-      context_.restart();
-      const std::uint64_t offset = first_of_run(run, streams_[stream].elements) * sizeof(float);
-      if (!source_.read(stream, offset, out, context_)) return {};
+      const std::span<float> out = std::span(all).subspan(run * kMovedRuns.elements, kMovedRuns.elements);
+      if (!read(first_of_run(run, streams_[stream].elements), std::as_writable_bytes(out))) return {};
     }
     return all;
   }
 
+  Sample sample(std::size_t stream) {
+    if (streams_[stream].elements < kMovedRuns.total() || !source_.can_be_sampled(stream)) return {};
+    return gather(stream, [&](std::size_t first, ByteSpan out) {
+      context_.restart();
+      return source_.read(stream, first * sizeof(float), out, context_).has_value();
+    });
+  }
+
+  // Precondition: the stream is large enough for a sample.
   Sample sample_base(std::size_t stream) {
     const BaseStream& base = *bases_[stream];
+    Sample in_memory = gather(
+        stream, [&](std::size_t first, ByteSpan out) { return base.base->sample_elements(base.stream, first, out); });
+    if (!in_memory.empty()) return in_memory;
     Sample chunk(static_cast<std::size_t>(std::min(streams_[stream].elements, kChunkElements)));
     context_.restart();
     if (!base.base->read_elements(base.stream, 0, std::as_writable_bytes(std::span(chunk)), context_)) return {};
-    Sample all(kMovedRuns.total());
-    for (std::size_t run = 0; run < kMovedRuns.count; ++run) {
-      std::copy_n(chunk.begin() + static_cast<std::ptrdiff_t>(first_of_run(run, streams_[stream].elements)),
-                  kMovedRuns.elements, all.begin() + static_cast<std::ptrdiff_t>(run * kMovedRuns.elements));
-    }
-    return all;
+    return gather(stream, [&](std::size_t first, ByteSpan out) {
+      std::memcpy(out.data(), chunk.data() + first, out.size());
+      return true;
+    });
   }
 
   const container::Content& content_;

@@ -126,7 +126,7 @@ void BaseCache::set_limits(const Limits& limits) {
   const auto is_too_large = [&](const std::shared_ptr<os::Pages>& memory) {
     return memory != nullptr && memory->get_deleter().size_bytes > limits_.decoded_bytes / 2;
   };
-  if (is_too_large(spare_)) spare_ = nullptr;
+  if (is_too_large(previous_memory_)) drop_previous();
   if (is_too_large(base_memory_)) {
     base_state_ = nullptr;
     base_memory_ = nullptr;
@@ -206,7 +206,15 @@ std::unique_ptr<StateKeeper> BaseCache::make_keeper(bool at_once) {
     --saves_without_;
     return nullptr;
   }
-  return std::make_unique<StateKeeper>(limits_.decoded_bytes / 2, std::exchange(spare_, {}), probe_);
+  std::shared_ptr<os::Pages> spare = std::move(previous_memory_);
+  drop_previous();
+  return std::make_unique<StateKeeper>(limits_.decoded_bytes / 2, std::move(spare), probe_);
+}
+
+void BaseCache::drop_previous() {
+  if (previous_state_ != nullptr) previous_state_->release();
+  previous_state_ = nullptr;
+  previous_memory_ = nullptr;
 }
 
 void BaseCache::keep_base(const Snapshot& snapshot, StateKeeper* keeper) {
@@ -216,13 +224,15 @@ void BaseCache::keep_base(const Snapshot& snapshot, StateKeeper* keeper) {
   if (base_state_ != nullptr) {
     const bool is_taken = 4 * base_state_->mismatches() > base_state_->found();
     if (is_taken && kept_by_ == os::process_id()) saves_without_ = kSavesWithout;
-    base_state_->release();
   }
-  base_state_ = nullptr;
-  spare_ = std::exchange(base_memory_, kept.memory);
+  drop_previous();
   if (kept.is_empty()) {
-    spare_ = nullptr;
+    if (base_state_ != nullptr) base_state_->release();
+    base_state_ = nullptr;
+    base_memory_ = nullptr;
   } else {
+    previous_state_ = std::move(base_state_);
+    previous_memory_ = std::exchange(base_memory_, kept.memory);
     base_state_ = std::make_shared<restore::DecodedState>(snapshot, kept.streams, std::move(kept.memory));
     refer_to_decoded(snapshot.id(), base_state_);
   }

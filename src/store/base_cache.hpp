@@ -196,6 +196,7 @@ class BaseCache final : public BaseProvider {
   // that nobody else holds.
   [[nodiscard]] std::optional<SnapshotId> next_to_go(const std::set<SnapshotId>& kept, bool gives_memory_back) const;
   void drop_with_dependants(const SnapshotId& id);
+  void drop_previous();
 
   const DecodeLimits decode_limits_;
   const os::MemoryProbe probe_;
@@ -214,9 +215,12 @@ class BaseCache final : public BaseProvider {
   int saves_without_ = 0;  // how many more saves keep nothing
   bool has_saved_ = false;
   std::int64_t kept_by_ = 0;  // the process that kept the base: a forked child has zeros in its place
+  // The base, and the one before it until its memory is reused: what is coded against an earlier checkpoint is coded
+  // again against the new one.
   std::shared_ptr<restore::DecodedState> base_state_;
-  std::shared_ptr<os::Pages> base_memory_;  // of base_state_
-  std::shared_ptr<os::Pages> spare_;        // that of the previous base, to be reused
+  std::shared_ptr<os::Pages> base_memory_;
+  std::shared_ptr<restore::DecodedState> previous_state_;
+  std::shared_ptr<os::Pages> previous_memory_;
 };
 
 }  // namespace bitsnap::store

@@ -23,13 +23,6 @@ namespace {
 // How many records of the newest checkpoints tell what the next one is coded against.
 constexpr std::size_t kRecordsForBase = 16;
 
-// Compares all payloads of a file with their hashes, without decoding them.
-Result<void> check_payloads(const Snapshot& snapshot, unsigned threads) {
-  BITSNAP_ASSIGN(const std::vector<Damage> damages, snapshot.verify(false, {.threads = threads, .progress = nullptr}));
-  if (!damages.empty()) return tl::unexpected(damages.front().error);
-  return {};
-}
-
 }  // namespace
 
 store::Coding Store::Impl::choose_coding(std::optional<std::uint64_t> newest) {
@@ -155,6 +148,13 @@ bool Store::Impl::should_code_like(const store::Coding& other, const ShardPlace&
          record_of(*other.finder, **known).has_value();
 }
 
+Result<void> Store::Impl::read_base_from_memory(const Snapshot& base, unsigned threads, bool is_new) const {
+  // An agent looks for no damage.
+  if (!cache_->attach_decoded(base) || is_new || !hands_base_over_as_) return {};
+  BITSNAP_ASSIGN(const std::vector<Damage> damages, base.verify(false, {.threads = threads, .progress = nullptr}));
+  return damages.empty() ? Result<void>() : tl::unexpected(damages.front().error);
+}
+
 std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSave& save,
                                                           store::CheckpointReader& reader,
                                                           const std::shared_ptr<store::BaseWatch>& watch,
@@ -175,10 +175,8 @@ std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSa
           return tl::unexpected(std::move(opened).error());
         }
         std::shared_ptr<const Snapshot> snapshot = std::move(*opened);
-        const bool is_in_memory = shard == own.shard && cache_->attach_decoded(*snapshot);
-        // The file is not read then, so damage has to be looked for. An agent looks for none.
-        if (is_in_memory && hands_base_over_as_) {
-          Result<void> checked = check_payloads(*snapshot, threads);
+        if (shard == own.shard) {
+          Result<void> checked = read_base_from_memory(*snapshot, threads);
           if (!checked) {
             watch->failed = true;
             return tl::unexpected(std::move(checked).error());

@@ -101,7 +101,9 @@ class Store::Impl {
   // Prunes with the handle's retention after a commit, and notes the result in `info`.
   void apply_retention(CheckpointInfo& info, const RunOptions& options);
   [[nodiscard]] Result<RunUsage> usage();
-  [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options);
+  // `just_saved`: the step that this handle has just written, if any.
+  [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options,
+                                          std::optional<std::uint64_t> just_saved = std::nullopt);
   [[nodiscard]] Result<PruneReport> remove(std::vector<std::uint64_t> steps, const PruneOptions& options);
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step, const RunOptions& options);
   // store_verify.cpp
@@ -215,6 +217,9 @@ class Store::Impl {
   [[nodiscard]] bool should_code_like(const store::Coding& other, const ShardPlace& place);
   // Whether the next save is coded against this one.
   [[nodiscard]] bool is_next_base(const store::PendingSave& save) const;
+  // Makes the base read its chunks from memory if they are there. Its file is not read then, so this compares all its
+  // payloads with their hashes, without decoding them, and returns an error if one is damaged, unless `is_new`.
+  [[nodiscard]] Result<void> read_base_from_memory(const Snapshot& base, unsigned threads, bool is_new = false) const;
   [[nodiscard]] std::unique_ptr<save::BaseFinder> find_bases(const store::PendingSave& save,
                                                              store::CheckpointReader& reader,
                                                              const std::shared_ptr<store::BaseWatch>& watch,
@@ -291,10 +296,11 @@ class Store::Impl {
 
   // store_rewrite.cpp
   // Rewrites the steps of `onto` against later ones, and those files of the steps `whole` that refer to a step of
-  // `dropped`.
+  // `dropped`. `just_saved`: a step whose files need not be searched for damage.
   Result<void> rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
                            const std::map<std::uint64_t, std::uint64_t>& onto, const RunOptions& options,
-                           std::vector<PruneReport::Rewritten>& rewritten);
+                           std::vector<PruneReport::Rewritten>& rewritten,
+                           std::optional<std::uint64_t> just_saved = std::nullopt);
 
   // Rewrites the checkpoints, and the retired ones that are whole, that refer to one of the steps `dropped`.
   // invalid_argument if the rest of a checkpoint that is kept as damaged needs one of them.

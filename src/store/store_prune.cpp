@@ -36,11 +36,12 @@ bool refers_to(const store::StepNode& node, const std::set<std::uint64_t>& steps
 class Store::Impl::Pruner {
  public:
   // Keeps what the retention says.
-  Pruner(Impl& store, Retention retention, const PruneOptions& options)
+  Pruner(Impl& store, Retention retention, const PruneOptions& options, std::optional<std::uint64_t> just_saved)
       : store_(store),
         retention_(std::move(retention)),
         is_of_retention_(retention_ == store.options_.retention),
-        options_(options) {}
+        options_(options),
+        just_saved_(just_saved) {}
   // Keeps all checkpoints but `removed`, which are ascending.
   Pruner(Impl& store, const std::vector<std::uint64_t>& removed, const PruneOptions& options)
       : store_(store),
@@ -91,6 +92,7 @@ class Store::Impl::Pruner {
   const bool is_of_retention_ = false;                         // more checkpoints follow, with the same retention
   const std::vector<std::uint64_t>* const removed_ = nullptr;  // nullptr: the retention decides
   const PruneOptions& options_;
+  const std::optional<std::uint64_t> just_saved_ = std::nullopt;
   std::vector<store::StepNode> nodes_;  // by step
   bool has_waiting_ = false;            // shards that refer to steps and wait for their commit
   store::RetentionPlan plan_;
@@ -249,7 +251,8 @@ Result<void> Store::Impl::Pruner::recode(const store::RecodingPlan& recoding) {
     }
     return {};
   }
-  Result<void> rewritten = store_.rewrite_all(dropped, whole, recoding.onto, options_.run, report_.rewritten);
+  Result<void> rewritten =
+      store_.rewrite_all(dropped, whole, recoding.onto, options_.run, report_.rewritten, just_saved_);
   if (!rewritten && (options_.reencode == Reencode::always || !is_damage(rewritten.error()))) return rewritten;
   return look();
 }
@@ -364,7 +367,7 @@ Result<PruneReport> Store::Impl::Pruner::run() {
 
 void Store::Impl::apply_retention(CheckpointInfo& info, const RunOptions& options) {
   if (!has_retention() || !options_.prunes) return;
-  auto pruned = no_throw("pruning", [&] { return prune(options_.retention, {.run = options}); });
+  auto pruned = no_throw("pruning", [&] { return prune(options_.retention, {.run = options}, info.step); });
   if (pruned) {
     info.pruned = std::move(*pruned);
     return;
@@ -395,10 +398,11 @@ Result<store::WriteGuard> Store::Impl::begin_pruning(const PruneOptions& options
   return guard;
 }
 
-Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options) {
+Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options,
+                                       std::optional<std::uint64_t> just_saved) {
   BITSNAP_TRY(check_retention(retention));
   BITSNAP_ASSIGN(const store::WriteGuard guard, begin_pruning(options));
-  return Pruner(*this, retention, options).run();
+  return Pruner(*this, retention, options, just_saved).run();
 }
 
 // A dry run that keeps all checkpoints tells which pruned ones stay. Without any, the catalog says enough.

@@ -286,6 +286,19 @@ TEST_F(LaterBases, AreReadByWhoeverOpensTheStore) {
   expect_whole({4, 5, 6});
 }
 
+// The file of step 6 is not read: its state is still in memory.
+TEST_F(LaterBases, AreCodedAgainFromMemory) {
+  const std::string file = "/run/checkpoints/0000000006/shard-00000-of-00001.bsnap";
+  std::vector<std::byte> bytes = os::read_file(files_, file, 1 << 20).value();
+  bytes[70] ^= std::byte{1};  // of the first payload
+  files_.plant(file, bytes);
+  const auto saved = store_->save(7, TestState(7).state());
+  ASSERT_TRUE(saved && !saved->prune_error);
+  ASSERT_EQ(saved->pruned->rewritten.size(), 1U);
+  EXPECT_EQ(saved->pruned->rewritten[0].step, 6U);
+  expect_whole({5, 6, 7});
+}
+
 TEST_F(LaterBases, GoWithARollbackAfterTheOthersAreRewritten) {
   ASSERT_TRUE(store_->rollback(5));
   expect_whole({4, 5});

@@ -25,8 +25,13 @@ using Opening = save::ShardedBases::Opening;
 // ones until it is rewritten.
 class Store::Impl::Rewriter {
  public:
-  Rewriter(Impl& store, const std::set<std::uint64_t>& dropped, unsigned threads)
-      : store_(store), dropped_(dropped), executor_(exec::make_executor(threads)) {}
+  Rewriter(Impl& store, const std::set<std::uint64_t>& dropped, std::optional<std::uint64_t> just_saved,
+           unsigned threads)
+      : store_(store),
+        dropped_(dropped),
+        just_saved_(just_saved),
+        threads_(threads),
+        executor_(exec::make_executor(threads)) {}
 
   // `whole` are the steps that must not refer to dropped ones, in ascending order. `onto`: for some of them, the later
   // step that each is coded against, which does not depend on it when it is rewritten itself.
@@ -54,6 +59,8 @@ class Store::Impl::Rewriter {
 
   Impl& store_;
   const std::set<std::uint64_t>& dropped_;
+  const std::optional<std::uint64_t> just_saved_;
+  const unsigned threads_;
   const std::unique_ptr<exec::Executor> executor_;
   std::optional<std::uint64_t> earlier_;
   std::optional<std::uint64_t> later_;
@@ -70,9 +77,11 @@ Result<std::unique_ptr<save::ShardedBases>> Store::Impl::Rewriter::bases_for(std
   const Result<store::CommitRecord>& found = store_.record_of(step, store_.known_[step]);
   if (!found) return tl::unexpected(found.error());
   const store::CommitRecord& record = *found;
-  const auto open = [this, &record](std::uint32_t number, Opening opening) -> Result<std::shared_ptr<const Base>> {
-    const store::ShardFile& file = record.shards[number];
-    return reader_->open_file(record.step, file, opening == Opening::look);
+  const auto open = [this, &record, shard](std::uint32_t number,
+                                           Opening opening) -> Result<std::shared_ptr<const Base>> {
+    BITSNAP_ASSIGN(auto base, reader_->open_file(record.step, record.shards[number], opening == Opening::look));
+    if (number == shard) BITSNAP_TRY(store_.read_base_from_memory(*base, threads_, record.step == just_saved_));
+    return base;
   };
   return std::make_unique<save::ShardedBases>(static_cast<std::uint32_t>(record.shards.size()),
                                               save::ShardedBases::Place{shard, shards}, open);
@@ -98,6 +107,7 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
     for (const store::ShardFile& shard_file : record.shards) dropped_ids.push_back(shard_file.id);
   }
   BITSNAP_ASSIGN(const auto source, reader_->open_file(record.step, file));
+  store_.cache_->attach_decoded(*source);
   BITSNAP_ASSIGN(const auto bases, bases_for(shard, static_cast<std::uint32_t>(record.shards.size())));
   BITSNAP_ASSIGN(const std::string name, store_.free_file_name(record.step, store::rewritten_file_name(file.file)));
   const std::string path = store_.layout_.step_file(record.step, name);
@@ -353,8 +363,9 @@ Result<void> Store::Impl::detach(const std::set<std::uint64_t>& dropped, const R
 
 Result<void> Store::Impl::rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
                                       const std::map<std::uint64_t, std::uint64_t>& onto, const RunOptions& options,
-                                      std::vector<PruneReport::Rewritten>& rewritten) {
-  return Rewriter(*this, dropped, options.threads).run(whole, onto, options.progress, rewritten);
+                                      std::vector<PruneReport::Rewritten>& rewritten,
+                                      std::optional<std::uint64_t> just_saved) {
+  return Rewriter(*this, dropped, just_saved, options.threads).run(whole, onto, options.progress, rewritten);
 }
 
 }  // namespace bitsnap

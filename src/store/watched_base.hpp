@@ -32,6 +32,9 @@ class WatchedBase final : public Base {
                              ReadContext& context) const override {
     return watch(base_->read_elements(stream, first, out, context));
   }
+  bool sample_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out) const noexcept override {
+    return base_->sample_elements(stream, first, out);
+  }
   Result<ChunkHolder> holder(std::size_t stream, std::uint64_t chunk) const override {
     return watch(base_->holder(stream, chunk));
   }
