@@ -19,6 +19,7 @@
 #include "store/commit_record.hpp"
 #include "store/store_calls_testing.hpp"
 #include "store/store_impl.hpp"
+#include "store/store_laws_testing.hpp"
 
 namespace bitsnap::store {
 namespace {
