@@ -1,10 +1,10 @@
 // Engine::Impl, the trainer's side of the engine: the link to the agent, the arena's slots as the trainer sees them,
 // and the state of each save.
 //
-// Sources: trainer.cpp (attaching), trainer_store.cpp, trainer_progress.cpp, trainer_save.cpp, trainer_restore.cpp. Any
-// thread may call the public functions. `mutex_` guards what the receiving thread changes. `save_mutex_` is held by the
-// one call that saves, restores or connects, and is taken before `mutex_`. The link is called without `mutex_`, because
-// its receiving thread takes it.
+// Sources: trainer.cpp (attaching), trainer_store.cpp, trainer_progress.cpp, trainer_decision.cpp, trainer_memory.cpp,
+// trainer_save.cpp, trainer_restore.cpp. Any thread may call the public functions. `mutex_` guards what the receiving
+// thread changes. `save_mutex_` is held by the one call that saves, restores or connects, and is taken before `mutex_`.
+// The link is called without `mutex_`, because its receiving thread takes it.
 #pragma once
 
 #include <chrono>

@@ -1,10 +1,10 @@
 // Store::Impl: the state of a store handle: the directory of the run, the lock, and what a writing handle knows of the
 // checkpoints.
 //
-// The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_save.cpp, store_encode.cpp,
-// store_commit.cpp, store_files.cpp, store_replica.cpp, store_labels.cpp, store_prune.cpp, store_rewrite.cpp,
-// store_verify.cpp, store_repair.cpp. Any thread may call a handle. Reading calls use nothing that writing calls
-// change. Writing calls hold the write turn.
+// The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_tensors.cpp, store_save.cpp,
+// store_encode.cpp, store_commit.cpp, store_files.cpp, store_replica.cpp, store_labels.cpp, store_prune.cpp,
+// store_rewrite.cpp, store_rollback.cpp, store_verify.cpp, store_repair.cpp, store_repair_records.cpp. Any thread may
+// call a handle. Reading calls use nothing that writing calls change. Writing calls hold the write turn.
 #pragma once
 
 #include <cstdint>
