@@ -9,7 +9,7 @@ from pathlib import Path
 import bitsnap
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *(path for folder in ("docs", "gpu", "src") for path in (ROOT / folder).rglob("*.md"))]
 
 _FENCED = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(`+)[^`](?:.|\n)*?\1")
