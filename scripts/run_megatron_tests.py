@@ -173,7 +173,7 @@ def note_use(touched: Path) -> None:
 
         return functools.wraps(method)(called)
 
-    core = importlib.import_module("bitsnap._megatron_versions").core()
+    core = importlib.import_module("bitsnap.megatron._versions").core()
     for owner, names in (
         (core.save_strategy, ("save", "async_save")),
         (core.load_strategy, ("load", "load_tensors_metadata", "load_sharded_metadata")),

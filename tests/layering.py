@@ -3,7 +3,8 @@
 A layer includes only itself and the layers below it; code that reads snapshots never includes code that writes them;
 the command and the Python extension include only public headers (and the macros of base/try.hpp), and bitsnap.hpp
 includes all of these; only src/os calls the operating system; kernels include no standard library; the name of each
-source file is unique; files and functions have at most MAX_LINES and MAX_FUNCTION_LINES lines.
+source file is unique outside the Python package; files and functions have at most MAX_LINES and MAX_FUNCTION_LINES
+lines; comments name no source file that is not there. The rules of the Python package are in python_rooms.py.
 
     python tests/layering.py [ROOT]     prints every violation and exits with 1 if there is one
 """
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import python_rooms
 from function_lengths import cpp_functions, python_functions
 
 # From the bottom up; the public headers are below all of them.
@@ -57,6 +59,11 @@ KERNEL_HEADERS = {"cstddef", "cstdint", "immintrin.h", "arm_neon.h", "xxhash.h"}
 ERROR_MACROS = "src/base/try.hpp"
 # Names that each folder may have.
 COMMON_NAMES = {"__init__.py", "__main__.py", "conftest.py"}
+# A comment with the name of a source file; `x_...` and names with other signs stand for many.
+COMMENT = re.compile(r"//.*|(?:^|\s)#(?!include).*")
+NAMED_FILE = re.compile(r"(?<![\w*./{}<>-])((?!x_|x\.)[a-z][\w/-]*\.(?:cpp|hpp|cu|py))\b")
+# Files of others, and of build trees.
+FOREIGN_NAMES = {"pretrain_gpt.py", "emulated_warp.hpp"}
 
 
 def sources(root: Path) -> Iterator[Path]:
@@ -145,9 +152,19 @@ def long_functions(path: Path, text: str) -> Iterator[str]:
             yield f"{path}:{function.line}: {function.name} has {function.lines} lines, at most {MAX_FUNCTION_LINES}"
 
 
+def missing_files(path: Path, lines: list[str], names: set[str]) -> Iterator[str]:
+    """The source files that comments of `path` name and that do not exist."""
+    for number, line in enumerate(lines, 1):
+        if comment := COMMENT.search(line):
+            for file in NAMED_FILE.findall(comment[0]):
+                if Path(file).name not in names | FOREIGN_NAMES:
+                    yield f"{path}:{number}: names {file}, which is not there"
+
+
 def violations(root: Path) -> list[str]:
     kernels = kernel_files(root)
-    found = list(missing_public_headers(root))
+    found = [*missing_public_headers(root), *python_rooms.violations(root)]
+    all_names = {path.name for path in sources(root)} | {path.name for path in (root / "scripts").glob("*.py")}
     names: dict[str, Path] = {}
     for file in sources(root):
         path = file.relative_to(root)
@@ -160,7 +177,9 @@ def violations(root: Path) -> list[str]:
         if len(lines) > MAX_LINES:
             found.append(f"{path}: {len(lines)} lines, at most {MAX_LINES}")
         found.extend(long_functions(path, text))
-        if path.name not in COMMON_NAMES and "install" not in path.parts:
+        found.extend(missing_files(path, lines, all_names))
+        is_module = path.parts[:2] == ("python", "bitsnap")
+        if path.name not in COMMON_NAMES and "install" not in path.parts and not is_module:
             if path.name in names:
                 found.append(f"{path}: {names[path.name]} has the same name")
             names.setdefault(path.name, path)

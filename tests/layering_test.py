@@ -29,7 +29,10 @@ VALID = {
     "cli/main.cpp": '#include <unistd.h>\n#include <bitsnap/error.hpp>\n#include "cli/options.hpp"\n',
     "python/extension/module.cpp": '#include <bitsnap/error.hpp>\n#include "errors.hpp"\n',
     "python/extension/errors.hpp": "",
-    "python/bitsnap/__init__.py": "",
+    "python/bitsnap/__init__.py": "from bitsnap.store import Store as Store\n",
+    "python/bitsnap/errors.py": "from bitsnap import _bitsnap\n",
+    "python/bitsnap/_tensors/arrays.py": "from bitsnap.errors import BitsnapError\n",
+    "python/bitsnap/store.py": "from bitsnap._tensors import arrays\n",
     "tests/corruption_test.cpp": '#include "save/save.hpp"\n',
 }
 
@@ -84,17 +87,40 @@ class Layering(unittest.TestCase):
             "a folder that is no layer": ("src/util/x.cpp", "", "there is no layer"),
             "a file name twice": ("src/os/bytes.hpp", "", "same name"),
             "a file too long": ("src/os/long.cpp", "\n" * MOST, f"{MOST + 1} lines"),
-            "a Python file too long": ("python/bitsnap/long.py", "\n" * MOST, f"{MOST + 1} lines"),
+            "a Python file too long": ("python/bitsnap/state.py", "\n" * MOST, f"{MOST + 1} lines"),
+            "a module imports a room above": (
+                "python/bitsnap/_tensors/boxes.py",
+                "def f():\n    from bitsnap.store import Store",
+                "_tensors is below store",
+            ),
+            "a module imports the package": ("python/bitsnap/state.py", "import bitsnap", "only users"),
+            "a module imports what is not there": ("python/bitsnap/state.py", "from bitsnap._gone import x", "no such"),
+            "a module imports by half its name": ("python/bitsnap/state.py", "from . import errors", "whole names"),
+            "modules import each other": (
+                "python/bitsnap/_tensors/arrays.py",
+                "from bitsnap._tensors import arrays, boxes",
+                "a circle of imports",
+            ),
+            "a module that is no room": ("python/bitsnap/more.py", "", "there is no room more"),
+            "a class name twice": ("python/bitsnap/state.py", "class A: ...\n\n\nclass A: ...", "a class A, too"),
+            "a comment names a file that is gone": (
+                "src/os/b.cpp",
+                "// See os/gone" + ".cpp.",
+                "which is not there",
+            ),
+            "a comment of Python does": ("python/bitsnap/state.py", "x = 1  # gone" + ".py", "which is not there"),
             "a function too long": ("src/os/long.cpp", "int f() {" + "\n" * LONGEST + "}", f"f has {LONGEST + 1}"),
             "a Python function too long": (
-                "python/bitsnap/f.py",
+                "python/bitsnap/state.py",
                 "def f():" + "\n" * LONGEST + " 1",
                 f"has {LONGEST + 1}",
             ),
         }
+        boxes = {"python/bitsnap/_tensors/boxes.py": "from bitsnap._tensors import arrays\n"}
         for case, (name, text, expected) in cases.items():
             with self.subTest(case):
-                found = self.violations_with({name: text + "\n"})
+                others = boxes if expected == "a circle of imports" else {}
+                found = self.violations_with(others | {name: text + "\n"})
                 self.assertEqual(len(found), 1, found)
                 self.assertIn(expected, found[0])
                 self.assertIn(name, found[0])

@@ -45,7 +45,7 @@ def train(run: Path, parallel: str, steps: int, every: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
 
-    with bitsnap.torch.Checkpointer(
+    with bitsnap.torch.TrainingCheckpointer(
         run, model=model, optimizer=optimizer, scheduler=scheduler, every=every, keep_last=3
     ) as checkpointer:
         start = checkpointer.restore() or 0

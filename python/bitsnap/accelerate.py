@@ -29,7 +29,8 @@ from accelerate.utils import clean_state_dict_for_safetensors
 from accelerate.utils.constants import OPTIMIZER_NAME, RNG_STATE_NAME, SAFE_MODEL_NAME
 from safetensors.torch import save_file
 
-from bitsnap._folder_saves import (
+from bitsnap._arguments.options import PathLike, local_path
+from bitsnap._runs.folder_saves import (
     FolderOptions as Options,
     FolderSaves,
     copy_others,
@@ -43,10 +44,9 @@ from bitsnap._folder_saves import (
     staged,
     write_files,
 )
-from bitsnap._optimizer_states import named, names_of, numbered, restore_optimizer
-from bitsnap._options import PathLike, local_path
-from bitsnap._path_checkpoints import RUN
-from bitsnap._pickled_values import Opaque
+from bitsnap._runs.path_checkpoints import RUN
+from bitsnap._states.optimizer_states import named, names_of, numbered, restore_optimizer
+from bitsnap._states.pickled_values import Opaque
 from bitsnap.errors import BitsnapError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["BitsnapAccelerator", "Options", "export", "use"]
@@ -57,7 +57,7 @@ _FILES = re.compile(
 )
 _NUMBER = re.compile(r"([0-9]+)[^0-9]*$")
 _UNSUPPORTED = {
-    DistributedType.FSDP: "save with bitsnap.torch.Checkpointer or bitsnap.dcp",
+    DistributedType.FSDP: "save with bitsnap.torch.TrainingCheckpointer or bitsnap.dcp",
     DistributedType.DEEPSPEED: "save without bitsnap, and store the folders with `bitsnap watch`",
     DistributedType.MEGATRON_LM: "save with bitsnap.megatron",
     DistributedType.XLA: "save without bitsnap, and store the folders with `bitsnap watch`",

@@ -10,8 +10,8 @@ import shlex
 from typing import Any
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import milliseconds_of, text_of
-from bitsnap._options import PathLike, absolute_path, native_path
+from bitsnap._arguments.checks import milliseconds_of, text_of
+from bitsnap._arguments.options import PathLike, absolute_path, native_path
 from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError
 
 

@@ -10,8 +10,8 @@ import time
 from contextlib import suppress
 from typing import Any, Protocol
 
-from bitsnap._engine_saves import Save
-from bitsnap._options import PathLike, absolute_path
+from bitsnap._arguments.options import PathLike, absolute_path
+from bitsnap._engine.saves import Save
 from bitsnap.errors import BitsnapError
 from bitsnap.store import Store
 

@@ -13,21 +13,21 @@ from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex, cast
 
 from bitsnap import _bitsnap
-from bitsnap._adam import Adams, adam_for_many
-from bitsnap._arguments import LARGEST_COUNT, check_callable, milliseconds_of, number_of, positive_of, text_of
+from bitsnap._arguments.checks import LARGEST_COUNT, check_callable, milliseconds_of, number_of, positive_of, text_of
+from bitsnap._arguments.options import Masters, PathLike, Role, absolute_path, native_path
 from bitsnap._bitsnap import SaveState, Settings
-from bitsnap._device_copies import note_computed, take_warning
-from bitsnap._engine_saves import OnProgress, Save, Saves
-from bitsnap._flush import Flush
-from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
-from bitsnap._options import Masters, PathLike, Role, absolute_path, native_path
-from bitsnap._packing import PackedState, Packer, StateWithAdam
-from bitsnap._pickled_values import Opaque, may_pickle
-from bitsnap._ranks import Ranks
-from bitsnap._reading import Device
-from bitsnap._registry import registration_of
-from bitsnap._restoring import Restored, Restoring
-from bitsnap._savable_steps import SavableSteps
+from bitsnap._engine.flush import Flush
+from bitsnap._engine.job_options import AgentOptions, JobOptions, MemoryOptions
+from bitsnap._engine.ranks import Ranks
+from bitsnap._engine.restoring import Restored, Restoring
+from bitsnap._engine.savable_steps import SavableSteps
+from bitsnap._engine.saves import OnProgress, Save, Saves
+from bitsnap._states.adam import Adams, adam_for_many
+from bitsnap._states.packing import PackedState, Packer, StateWithAdam
+from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.registry import registration_of
+from bitsnap._tensors.device_copies import note_computed, take_warning
+from bitsnap._tensors.reading import Device
 from bitsnap.agents import agent_status, explain_holder
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, MemoryWarning
 from bitsnap.settings import may_lose, settings_of

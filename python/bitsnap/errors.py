@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bitsnap._text import printable
+from bitsnap._base.text import printable
 
 
 class BitsnapError(Exception):

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bitsnap import _bitsnap, _dtypes
-from bitsnap._adam import Adams
-from bitsnap._arrays import AnyTensor
+from bitsnap import _bitsnap
+from bitsnap._arguments.options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._bitsnap import SaveSummary, Settings
-from bitsnap._boxes import Box
-from bitsnap._lazy import LazyTensor
-from bitsnap._options import Bases, Masters, PathLike, Progress, Role
-from bitsnap._packing import pack_tensors, write
-from bitsnap._partial import damaged_tensors, warn_of_damage
-from bitsnap._reading import Device, Loader, box_around, device_of
-from bitsnap._slicing import read_part
+from bitsnap._states.adam import Adams
+from bitsnap._states.packing import pack_tensors
+from bitsnap._states.partial import damaged_tensors, warn_of_damage
+from bitsnap._tensors import dtypes
+from bitsnap._tensors.arrays import AnyTensor
+from bitsnap._tensors.boxes import Box
+from bitsnap._tensors.lazy import LazyTensor
+from bitsnap._tensors.reading import Device, Loader, box_around, device_of
+from bitsnap._tensors.slicing import read_part
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.settings import settings_of
-from bitsnap.snapshot import Snapshot, find_tensor, names_of, native_snapshot
+from bitsnap.snapshot import Snapshot, find_tensor, names_of, native_snapshot, write_packed
 
 
 def save_file(
@@ -77,7 +78,9 @@ def save_file(
     """
     chosen = settings_of(settings)
     packed = pack_tensors(tensors, chosen, adam, roles=roles, masters=masters, metadata=metadata)
-    return write(path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress)
+    return write_packed(
+        path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress
+    )
 
 
 def load_file(
@@ -177,7 +180,7 @@ class safe_open:  # noqa: N801  named as safetensors names it
         bases: Bases = (),
         threads: int = 0,
     ) -> None:
-        self._framework = _dtypes.framework_name(framework)
+        self._framework = dtypes.framework_name(framework)
         self._device = device_of(device, self._framework)
         self._threads = threads
         self._snapshot: _bitsnap.Snapshot | None = native_snapshot(path, bases)

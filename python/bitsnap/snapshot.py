@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitsnap import _bitsnap
-from bitsnap._adam import Adam, AdamOfState
+from bitsnap._arguments.options import Bases, PathLike, Progress, native_bases, native_path, native_target, same_file
 from bitsnap._bitsnap import BaseReference, LossReport, SaveSummary, Settings
-from bitsnap._options import Bases, PathLike, Progress, native_bases, native_path, native_target, same_file
+from bitsnap._states.adam import Adam, AdamOfState
+from bitsnap._states.packing import PackedState
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError
-from bitsnap.settings import settings_of
+from bitsnap.settings import settings_of, warn_of_idle_rules
 
 # Messages list this many damaged places, and count the others.
 _LISTED_DAMAGE = 20
@@ -98,6 +99,31 @@ def native_base(
             f"{os.fspath(path)!r} is its own base and would be replaced; save to another file, or without a base"
         )
     return native_snapshot(base, bases)
+
+
+def write_packed(
+    path: PathLike,
+    packed: PackedState,
+    settings: Settings,
+    *,
+    base: PathLike | Snapshot | None,
+    bases: Bases,
+    overwrite: bool,
+    threads: int,
+    progress: Progress | None,
+) -> SaveSummary:
+    """Writes one file. For save() and save_file(), whose caller is warned of rules that match nothing."""
+    warn_of_idle_rules(settings, packed.names(), stacklevel=3)
+    with packed.adam.explained(path):
+        return _bitsnap.save(
+            native_target(path, overwrite),
+            *packed.native,
+            settings=settings,
+            base=native_base(base, bases, path, overwrite),
+            overwrite=overwrite,
+            threads=threads,
+            progress=progress,
+        )
 
 
 def snapshot_id(path: PathLike) -> str:

@@ -9,25 +9,27 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from bitsnap import _bitsnap, _dtypes
-from bitsnap._adam import Adams
-from bitsnap._arguments import invalid
-from bitsnap._arrays import copy_into, gpu_of, is_tensor, note_filled, target_of
+from bitsnap import _bitsnap
+from bitsnap._arguments.checks import invalid
+from bitsnap._arguments.options import Bases, Masters, PathLike, Progress, Role
+from bitsnap._base.collection import without_collection
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
-from bitsnap._boxes import Box, local_part, tensor_of
-from bitsnap._collection import without_collection
-from bitsnap._options import Bases, Masters, PathLike, Progress, Role
-from bitsnap._overlaps import Filled, check_apart
-from bitsnap._packing import pack, write
-from bitsnap._partial import damaged_tensors, without_damaged
-from bitsnap._pickled_values import Opaque, PickledValue, check_consent, may_pickle
-from bitsnap._reading import Device, Job, Loader, box_around, canonical, device_of
-from bitsnap._registry import check_registered, packed, registration_of
-from bitsnap._tree import Path, Question, Reference, place_of, places, program_values, prune, rebuild, references
-from bitsnap._typed_values import StoredValue, decode, items_of
+from bitsnap._states.adam import Adams
+from bitsnap._states.packing import pack
+from bitsnap._states.partial import damaged_tensors, without_damaged
+from bitsnap._states.pickled_values import Opaque, PickledValue, check_consent, may_pickle
+from bitsnap._states.registry import check_registered, packed, registration_of
+from bitsnap._states.tree import Path, Question, Reference, place_of, places, program_values, prune, rebuild, references
+from bitsnap._states.typed_values import StoredValue, decode, items_of
+from bitsnap._tensors import dtypes
+from bitsnap._tensors.arrays import copy_into, gpu_of, is_tensor, note_filled, target_of
+from bitsnap._tensors.boxes import Box, tensor_of
+from bitsnap._tensors.local_parts import local_part
+from bitsnap._tensors.overlaps import Filled, check_apart
+from bitsnap._tensors.reading import Device, Job, Loader, box_around, canonical, device_of
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of
-from bitsnap.snapshot import Snapshot, names_of, native_snapshot
+from bitsnap.snapshot import Snapshot, names_of, native_snapshot, write_packed
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +93,9 @@ def save(
     """
     chosen = settings_of(settings)
     packed = pack(state, chosen, adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle(opaque))
-    return write(path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress)
+    return write_packed(
+        path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress
+    )
 
 
 @without_collection()
@@ -171,7 +175,7 @@ def _load_tree(
     progress: Progress | None,
 ) -> Any:
     """The state of the tree, with the tensors in `filled` at their places."""
-    tensors: _dtypes.Framework = "pt" if _dtypes.has_torch() else "np"
+    tensors: dtypes.Framework = "pt" if dtypes.has_torch() else "np"
     device = device_of(map_location, tensors)
 
     def want(reference: Reference) -> tuple[int, str]:
@@ -326,7 +330,7 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, lost: set[Pat
                 )
             if other is not path:
                 continue
-        framework: _dtypes.Framework = "pt" if is_tensor(target.value) else "np"
+        framework: dtypes.Framework = "pt" if is_tensor(target.value) else "np"
         deliver = functools.partial(copy_into, target, where=where)
         jobs.append(Job(index, infos[index], target.place, framework, deliver, gpu_of(target.value)))
         all_filled.append(Filled(index, target, where))

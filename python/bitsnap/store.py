@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn, SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._adam import Adams, AdamSources, adam_for_many
-from bitsnap._arguments import LARGEST, LARGEST_COUNT, milliseconds_of, number_of, positive_of, text_of
+from bitsnap._arguments.checks import LARGEST, LARGEST_COUNT, milliseconds_of, number_of, positive_of, text_of
+from bitsnap._arguments.options import Masters, PathLike, Progress, Role, absolute_path, native_path
 from bitsnap._bitsnap import (
     Checkpoint,
     CommitOutcome,
@@ -20,15 +20,15 @@ from bitsnap._bitsnap import (
     StoreDamage,
     StoreVerification,
 )
-from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, native_path
-from bitsnap._packing import PackedState, Packer, metadata_of
-from bitsnap._pickled_values import Opaque, may_pickle
-from bitsnap._reading import Device
-from bitsnap._store_files import Files, StoreFiles, files_of
-from bitsnap._store_folders import StoreFolders
-from bitsnap._store_labels import StoreLabels, labels_of
-from bitsnap._store_pruning import StorePruning
-from bitsnap._store_tensors import StoreTensors
+from bitsnap._states.adam import Adams, AdamSources, adam_for_many
+from bitsnap._states.packing import PackedState, Packer, metadata_of
+from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._store.files import Files, StoreFiles, files_of
+from bitsnap._store.folders import StoreFolders
+from bitsnap._store.labels import StoreLabels, labels_of
+from bitsnap._store.pruning import StorePruning
+from bitsnap._store.tensors import StoreTensors
+from bitsnap._tensors.reading import Device
 from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules

@@ -39,8 +39,9 @@ from transformers.trainer import (
 )
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
 
-from bitsnap._durable_files import write_durably
-from bitsnap._folder_saves import (
+from bitsnap._arguments.durable_files import write_durably
+from bitsnap._arguments.options import PathLike, local_path
+from bitsnap._runs.folder_saves import (
     FolderOptions,
     FolderSaves,
     copy_others,
@@ -54,10 +55,9 @@ from bitsnap._folder_saves import (
     staged,
     write_files,
 )
-from bitsnap._framework_files import STUB
-from bitsnap._optimizer_states import named, names_of, numbered, restore_optimizer
-from bitsnap._options import PathLike, local_path
-from bitsnap._pickled_values import Opaque
+from bitsnap._runs.framework_files import STUB
+from bitsnap._states.optimizer_states import named, names_of, numbered, restore_optimizer
+from bitsnap._states.pickled_values import Opaque
 from bitsnap.errors import InvalidArgumentError
 
 _OPTIMIZER_NAME = "optimizer.pt"

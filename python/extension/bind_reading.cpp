@@ -1,5 +1,5 @@
 // Snapshots: opening, reading into memory of the caller, inspecting, verifying. Memory is passed as (address, size);
-// bitsnap/_arrays.py allocates and owns the tensors.
+// bitsnap/_tensors/arrays.py allocates and owns the tensors.
 #include <algorithm>
 #include <map>
 #include <memory>

@@ -96,7 +96,7 @@ class LazyTensor {
   std::uint64_t served_bytes_ = 0;
 };
 
-// The tensors of a state that are on a device: objects of the same class of bitsnap._device_copies.
+// The tensors of a state that are on a device: objects of the same class of bitsnap._tensors.device_copies.
 class DeviceCopies {
  public:
   explicit DeviceCopies(RunContext& context) : context_(context) {}

@@ -1,4 +1,4 @@
-// Conversion in both directions, recursively. bitsnap/_tree.py and the parser bound the depth.
+// Conversion in both directions, recursively. bitsnap/_states/tree.py and the parser bound the depth.
 #include "python_value.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The typed tree between Python and the library. Needs the GIL.
 //
-// Accepts exact types only (str, not its subclasses). bitsnap/_tree.py converts subclasses, and names the place of
+// Accepts exact types only (str, not its subclasses). bitsnap/_states/tree.py converts subclasses, and names the place of
 // values that cannot be stored.
 #pragma once
 
@@ -19,7 +19,7 @@ struct TensorRef {
   ValueTensor::Kind kind = ValueTensor::Kind::tensor;
 };
 
-// A value of a type of bitsnap/_typed_values.py: the name of the type, and the value that it is made of.
+// A value of a type of bitsnap/_states/typed_values.py: the name of the type, and the value that it is made of.
 struct TypedValue {
   std::string type;
   nanobind::object content;

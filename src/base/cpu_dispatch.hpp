@@ -6,8 +6,8 @@
 //   };
 //   kernels<SplitKernels>().split(bytes, size);
 //
-// split_levels.cpp is compiled once for each level and defines `SplitKernels::BITSNAP_KERNEL_LEVEL`; a file written for
-// one level, split_avx2.cpp, defines `SplitKernels::kAvx2`. A level without a constant uses the next lower one.
+// x_levels.cpp is compiled once for each level and defines `SplitKernels::BITSNAP_KERNEL_LEVEL`; a file written for
+// one level, x_avx2.cpp, defines `SplitKernels::kAvx2`. A level without a constant uses the next lower one.
 //
 // All kernels allocate nothing, cannot fail, and give the same bits and the same verdict at every level. Any thread may
 // call them. Unless a kernel states otherwise, buffers have the sizes that the arguments imply and need no alignment,

@@ -84,11 +84,11 @@ class Training:
 
 
 class TorchSaves:
-    """bitsnap.torch.Checkpointer, which also saves the random generators."""
+    """bitsnap.torch.TrainingCheckpointer, which also saves the random generators."""
 
     def __init__(self, training: Training, run: Path, *, wait: bool) -> None:
         self._wait = wait
-        self._checkpointer = bitsnap.torch.Checkpointer(
+        self._checkpointer = bitsnap.torch.TrainingCheckpointer(
             run,
             model=training.model,
             optimizer=training.optimizer,

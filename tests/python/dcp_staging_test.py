@@ -10,8 +10,8 @@ import torch
 from torch.distributed.checkpoint import staging
 
 import bitsnap
-from bitsnap import _dcp_staging
-from bitsnap._dcp_staging import StagedCopies
+from bitsnap.dcp import _staging
+from bitsnap.dcp._staging import StagedCopies
 from python.same_bits import assert_same
 
 
@@ -82,11 +82,11 @@ def test_the_memory_of_copies_from_a_gpu_is_filled_when_the_last_of_them_has_end
         non_blocking.append((len(to), non_blocking_))
         copy(to, source)
 
-    monkeypatch.setattr(_dcp_staging, "is_on_gpu", lambda tensor: tensor.dtype != torch.float64)
+    monkeypatch.setattr(_staging, "is_on_gpu", lambda tensor: tensor.dtype != torch.float64)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     monkeypatch.setattr(torch, "_foreach_copy_", lambda to, source, non_blocking: note_copy(to, source, non_blocking))
     tensors = [torch.randn(6, 4), torch.randn(6, 4)[:, ::2], torch.randn(3, dtype=torch.float64), torch.randn(5)]
     copies = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype) for each in tensors]
-    _dcp_staging._fill(copies, tensors)
+    _staging._fill(copies, tensors)
     assert_same(copies, tensors)
     assert (non_blocking, stream.waits) == ([(2, True), (2, False)], 1)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import bitsnap
-from bitsnap import _arrays, _device_copies, _reading
+from bitsnap._tensors import arrays, device_copies, reading
 from python.checkpointer_jobs import Jobs, saved
 from python.same_bits import assert_same
 
@@ -103,17 +103,17 @@ class Cuda:
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     """Tensors on the CPU are taken for such of a GPU."""
     made = Cuda()
-    for module in (_arrays, _device_copies):
+    for module in (arrays, device_copies):
         monkeypatch.setattr(module, "is_on_gpu", lambda tensor: True)
-    monkeypatch.setattr(_device_copies, "_cuda", lambda: made)
-    monkeypatch.setattr(_device_copies, "_streams", {})
-    copy_into = _device_copies.DeviceTensor._copy_into
+    monkeypatch.setattr(device_copies, "_cuda", lambda: made)
+    monkeypatch.setattr(device_copies, "_streams", {})
+    copy_into = device_copies.DeviceTensor._copy_into
 
     def note_copy(tensor: Any, out: torch.Tensor) -> None:
         made.notes.append(f"copy on {made.current.name}")
         copy_into(tensor, out)
 
-    monkeypatch.setattr(_device_copies.DeviceTensor, "_copy_into", note_copy)
+    monkeypatch.setattr(device_copies.DeviceTensor, "_copy_into", note_copy)
     return made
 
 
@@ -186,7 +186,7 @@ def test_a_save_that_does_not_wait_copies_behind_the_work_that_there_was(jobs: J
 def test_a_save_that_does_not_wait_fails_if_a_tensor_was_changed_before_it_was_copied(
     jobs: Jobs, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, state = _arrays._plain, state_of(1)
+    plain, state = arrays._plain, state_of(1)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dtype == torch.bool:
@@ -195,7 +195,7 @@ def test_a_save_that_does_not_wait_fails_if_a_tensor_was_changed_before_it_was_c
 
     with jobs() as checkpointer:
         with monkeypatch.context() as patch:
-            patch.setattr(_arrays, "_plain", change)
+            patch.setattr(arrays, "_plain", change)
             save = saved(checkpointer, 1, state, blocking=False)
             assert save.wait_staged()
             with pytest.raises(bitsnap.InvalidArgumentError, match=r"tensor 'half' was changed before it was copied"):
@@ -212,8 +212,8 @@ def test_a_save_that_does_not_wait_fails_if_a_tensor_was_changed_before_it_was_c
 
 def test_a_storage_that_is_freed_before_it_was_copied_is_noticed(cuda: Cuda) -> None:
     tensor = torch.randn(100)
-    source = _device_copies.DeviceTensor(tensor.detach(), _arrays._plain)
-    _device_copies.note_computed([("w", source)])
+    source = device_copies.DeviceTensor(tensor.detach(), arrays._plain)
+    device_copies.note_computed([("w", source)])
     source._check_unchanged()
     tensor.untyped_storage().resize_(0)
     with pytest.raises(bitsnap.InvalidArgumentError, match="'w' was changed"):
@@ -221,7 +221,7 @@ def test_a_storage_that_is_freed_before_it_was_copied_is_noticed(cuda: Cuda) -> 
 
 
 def test_all_copies_are_waited_for_if_one_wait_fails(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = [_device_copies.DeviceTensor(torch.randn(10), _arrays._plain) for _ in range(2)]
+    sources = [device_copies.DeviceTensor(torch.randn(10), arrays._plain) for _ in range(2)]
     sources[1]._computing = FakeStream(cuda, "other", torch.device("cpu"))
     out = torch.empty(20)
     waits = []
@@ -232,7 +232,7 @@ def test_all_copies_are_waited_for_if_one_wait_fails(cuda: Cuda, monkeypatch: py
 
     monkeypatch.setattr(FakeEvent, "synchronize", fail)
     with pytest.raises(KeyboardInterrupt):
-        _device_copies.copy_all(sources, [(out.data_ptr(), 40), (out.data_ptr() + 40, 40)])
+        device_copies.copy_all(sources, [(out.data_ptr(), 40), (out.data_ptr() + 40, 40)])
     assert len(waits) == 2
 
 
@@ -266,7 +266,7 @@ def test_reserving_registers_all_slots(jobs: Jobs, cuda: Cuda) -> None:
 
 
 def test_states_on_the_cpu_register_nothing(jobs: Jobs, cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_arrays, "is_on_gpu", lambda tensor: False)
+    monkeypatch.setattr(arrays, "is_on_gpu", lambda tensor: False)
     with jobs() as checkpointer:
         saved(checkpointer, 1, state_of(1)).result()
     assert (cuda.registered, cuda.notes) == ({}, [])
@@ -287,7 +287,7 @@ def test_memory_that_cuda_does_not_register_is_used_all_the_same(jobs: Jobs, cud
 def test_a_tensor_for_whose_copy_on_the_device_there_is_no_memory_is_copied_in_parts(
     jobs: Jobs, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, sizes = _arrays._plain, []
+    plain, sizes = arrays._plain, []
 
     def limited(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_contiguous() and tensor.numel() > 3000:
@@ -295,7 +295,7 @@ def test_a_tensor_for_whose_copy_on_the_device_there_is_no_memory_is_copied_in_p
         sizes.append(tensor.numel())
         return plain(tensor)
 
-    monkeypatch.setattr(_arrays, "_plain", limited)
+    monkeypatch.setattr(arrays, "_plain", limited)
     state = {"transposed": torch.randn(301, 70).t(), "row": torch.randn(1, 9000, 3)[:, :, 1], "plain": torch.randn(9)}
     with jobs() as checkpointer:
         saved(checkpointer, 1, state).result()
@@ -307,7 +307,7 @@ def test_a_tensor_for_whose_copy_on_the_device_there_is_no_memory_is_copied_in_p
 def test_a_failed_copy_fails_the_save_when_no_other_copy_runs_any_more(
     jobs: Jobs, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = _arrays._plain
+    plain = arrays._plain
 
     def fail(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dtype == torch.bool:
@@ -316,7 +316,7 @@ def test_a_failed_copy_fails_the_save_when_no_other_copy_runs_any_more(
 
     with jobs() as checkpointer:
         with monkeypatch.context() as patch:
-            patch.setattr(_arrays, "_plain", fail)
+            patch.setattr(arrays, "_plain", fail)
             with pytest.raises(RuntimeError, match="illegal memory access"):
                 checkpointer.save(1, state_of(1))
             assert cuda.notes[-2:] == ["event of copying", "wait for event"]
@@ -337,7 +337,7 @@ def test_what_fails_on_the_device_is_raised_by_the_save(
     def fail(tensor: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("an illegal memory access was encountered")
 
-    monkeypatch.setattr(_arrays, "_plain", fail)
+    monkeypatch.setattr(arrays, "_plain", fail)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         bitsnap.save(tmp_path / "a.bsnap", {"w": torch.randn(1000)})
     assert list(tmp_path.iterdir()) == []
@@ -347,7 +347,7 @@ def test_what_fails_on_the_device_is_raised_by_the_save(
 def test_two_batches_are_on_their_way_to_a_gpu_at_a_time(
     tmp_path: Path, cuda: Cuda, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    monkeypatch.setattr(_reading, "_STAGED_BYTES", 30_000)
+    monkeypatch.setattr(reading, "_STAGED_BYTES", 30_000)
     state = {str(i): torch.randn(5000 + i).bfloat16() for i in range(9)} | {"strided": torch.randn(100, 30)}
     with bitsnap.Store(tmp_path / "run") as store:
         store.save(1, state)
@@ -360,10 +360,10 @@ def test_two_batches_are_on_their_way_to_a_gpu_at_a_time(
             store.read_into(1, [(name, (0,) * tensor.dim(), tensor) for name, tensor in wanted.items()])
     assert_same(wanted, state)
     assert cuda.notes.count("event of computing") >= 5  # batches
-    assert cuda.most_pending == _device_copies._BATCHES
+    assert cuda.most_pending == device_copies._BATCHES
     assert cuda.pending == []
 
 
 def test_memory_that_cannot_be_pinned_is_plain() -> None:
-    made = _device_copies.pinned_bytes(30)
+    made = device_copies.pinned_bytes(30)
     assert (made.shape, made.dtype, made.device.type) == ((30,), torch.uint8, "cpu")

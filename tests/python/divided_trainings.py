@@ -82,7 +82,7 @@ class Run:
         average = {name: parameter.detach().clone() for name, parameter in named if name.startswith("down")}
         self.extra: dict[str, Any] = {"seen": 0, "average": [average, {"decay": 0.5}]}
         torch.manual_seed(100 + (dist.get_rank() if dist.is_initialized() else 0))
-        self.checkpointer = bitsnap.torch.Checkpointer(
+        self.checkpointer = bitsnap.torch.TrainingCheckpointer(
             path,
             model=self.model,
             optimizer=self.optimizer,

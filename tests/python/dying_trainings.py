@@ -1,4 +1,4 @@
-"""Trainings with bitsnap.torch.Checkpointer in which one rank dies or raises in a given phase. The functions run in
+"""Trainings with TrainingCheckpointer in which one rank dies or raises in a given phase. The functions run in
 processes of python.rank_processes."""
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 import bitsnap.torch
-from bitsnap._engine_saves import Saves
-from bitsnap._restoring import Restoring
-from bitsnap._training import Training
-from bitsnap._training_tensors import AllShards
+from bitsnap._engine.restoring import Restoring
+from bitsnap._engine.saves import Saves
+from bitsnap.torch._training import Training
+from bitsnap.torch._training_tensors import AllShards
 from python import divided_trainings
 from python.divided_trainings import Run
 from python.dying_ranks import Failure
@@ -30,7 +30,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "copied": (Saves, "add"),
     "steps": (Restoring, "_known_steps"),
     "parts": (Training, "make_optimizer_state"),
-    "look": (bitsnap.torch.Checkpointer, "_others_saved"),
+    "look": (bitsnap.torch.TrainingCheckpointer, "_others_saved"),
     "read": (Restoring, "read"),
     "check": (Training, "check_values"),
     "fill": (bitsnap.torch, "load"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import bitsnap
-from bitsnap import _path_checkpoints as paths
+from bitsnap._runs import path_checkpoints as paths
 
 torch = pytest.importorskip("torch")
 accelerate = pytest.importorskip("accelerate")
@@ -28,12 +28,12 @@ PLACES = {
     "interop/folder/folder_description.cpp": "os::is_plain_path",  # the entries of a folder
     "src/store/store_files.cpp": "os::is_plain_name",  # the files of a checkpoint
     "src/os/atomic_file.cpp": "is_plain_name",  # what a caller names
-    "python/bitsnap/_deepspeed_files.py": "plain_path",  # the state of a file, and `latest`
-    "python/bitsnap/_removals.py": "plain_path",  # references that are to be removed
-    "python/bitsnap/_folder_saves.py": "plain_name",  # the small files of Transformers and Accelerate
-    "python/bitsnap/_torch_dist.py": "plain_path",  # the files of Megatron's own format
+    "python/bitsnap/deepspeed/_files.py": "plain_path",  # the state of a file, and `latest`
+    "python/bitsnap/_runs/removals.py": "plain_path",  # references that are to be removed
+    "python/bitsnap/_runs/folder_saves.py": "plain_name",  # the small files of Transformers and Accelerate
+    "python/bitsnap/megatron/_torch_dist.py": "plain_path",  # the files of Megatron's own format
 }
-CHECKS = {"src/os/plain_name.cpp", "python/bitsnap/_plain_names.py"}
+CHECKS = {"src/os/plain_name.cpp", "python/bitsnap/_arguments/plain_names.py"}
 # These follow ".." in a link or a path of the user, within a list of entries or to name a file.
 OTHERS = {
     "interop/convert/training_state.cpp",
@@ -155,7 +155,7 @@ def state_file(name: object, shard: object = 0) -> str:
 
 
 def test_files_of_deepspeed_lead_to_their_own_tag_only(tmp_path: Path, victim: Path) -> None:
-    deepspeed_files = pytest.importorskip("bitsnap._deepspeed_files")
+    deepspeed_files = pytest.importorskip("bitsnap.deepspeed._files")
     tag = tmp_path / "ck" / "global_step1"
     tag.mkdir(parents=True)
     paths.save(tag / "bitsnap.json", 1, {"state.pt": {"w": torch.ones(3)}})

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap import _durable_files as durable, _megatron_folders as megatron, _path_checkpoints as paths
-from bitsnap._durable_files import write_durably
-from bitsnap._plain_names import plain_name, plain_path
-from bitsnap._references import Place
+from bitsnap._arguments import durable_files as durable
+from bitsnap._arguments.durable_files import write_durably
+from bitsnap._arguments.plain_names import plain_name, plain_path
+from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs.references import StepOfRun
+from bitsnap.megatron import _folders as megatron
 
 Save = Callable[[Path, int], Path]
 
@@ -37,7 +39,7 @@ def save_megatron(parent: Path, step: int) -> Path:
     place = megatron.new_place(folder)
     with bitsnap.Store(place.run, shared=True) as store:
         store.save(place.step, {"w": np.full(100, step, np.float32)}, metadata={megatron.KEY: "{}"})
-    megatron.refer(folder, Place(place.run, place.step))
+    megatron.refer(folder, StepOfRun(place.run, place.step))
     (folder / "metadata.json").write_text("{}")
     return folder
 

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import bitsnap
-from bitsnap._naming import checkpoint_id_of
-from bitsnap._options import is_url, local_path
+from bitsnap._arguments.naming import checkpoint_id_of
+from bitsnap._arguments.options import is_url, local_path
 from python.processes import run_script
 
 URL = "s3://bucket/run/step-1"
@@ -48,7 +48,7 @@ def test_every_function_that_takes_a_path_refuses_a_url(tmp_path: Path) -> None:
         "bitsnap.dcp.StorageReader.reset(checkpoint_id)",
         "bitsnap.dcp.StorageWriter.__init__(path)",
         "bitsnap.dcp.to_torch_save(torch_save_path)",
-        "bitsnap.torch.Checkpointer.__init__(path)",
+        "bitsnap.torch.TrainingCheckpointer.__init__(path)",
     } <= found
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree
 
 import bitsnap
-from bitsnap._adam import AdamOfState
-from bitsnap._arrays import source_of
-from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree
-from bitsnap._packing import NativeState, PackedState, write
-from bitsnap._tree import MAX_VALUE_BYTES, Entries
+from bitsnap._states.adam import AdamOfState
+from bitsnap._states.packing import NativeState, PackedState
+from bitsnap._states.tree import MAX_VALUE_BYTES, Entries
+from bitsnap._tensors.arrays import source_of
 from bitsnap.settings import settings_of
+from bitsnap.snapshot import write_packed
 from cli.command_line import run, run_json
 from python.checkpointer_jobs import Jobs, saved
 from python.same_bits import assert_same
@@ -165,7 +166,7 @@ def test_streams_that_hold_no_such_value_are_corrupt(
     native = NativeState(TensorTable(entries.items), entries.data, ValueTree(tree), [])
     packed = PackedState(AdamOfState(chosen, None), entries.items, entries.owners, native)
     path = tmp_path / "a.bsnap"
-    write(path, packed, chosen, base=None, bases=(), overwrite=False, threads=1, progress=None)
+    write_packed(path, packed, chosen, base=None, bases=(), overwrite=False, threads=1, progress=None)
     with pytest.raises(bitsnap.CorruptError, match=r"state\['x'\] " + message):
         bitsnap.load(path)
 

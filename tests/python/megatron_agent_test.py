@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import bitsnap.megatron
-from bitsnap import _megatron_local, _megatron_versions as versions
+from bitsnap.megatron import _local, _versions as versions
 
 pytest.importorskip("nvidia_resiliency_ext", reason="nvidia-resiliency-ext has no package for this Python")
 
@@ -92,8 +92,8 @@ def test_a_check_finds_what_the_agent_could_not_keep_since_the_copy(
     saved = types.SimpleNamespace(error=None)
     checkpointer = types.SimpleNamespace(save=lambda *_, **__: saved)
     monkeypatch.setattr(bitsnap.megatron.LocalCheckpointManager, "_opened", lambda _: checkpointer)
-    monkeypatch.setattr(_megatron_local, "raise_on_all", raise_it)
-    monkeypatch.setattr(_megatron_local, "register_classes", lambda: None)
+    monkeypatch.setattr(_local, "raise_on_all", raise_it)
+    monkeypatch.setattr(_local, "register_classes", lambda: None)
     core = types.SimpleNamespace(async_request=lambda _: lambda *parts: parts)
     monkeypatch.setattr(versions, "core", lambda: core)
     manager = bitsnap.megatron.LocalCheckpointManager(tmp_path)

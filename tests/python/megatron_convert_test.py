@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 
 import bitsnap
 import bitsnap.megatron
-from bitsnap._torch_dist import Part, StoredTensor, TorchDistFolder, write_torch_dist
+from bitsnap.megatron._torch_dist import StoredBox, StoredTensor, TorchDistFolder, write_torch_dist
 from cli.command_line import run
 from python.megatron_test import needs_megatron
 from python.processes import run_script
@@ -120,12 +120,12 @@ def written(folder: Path, values: dict[str, Any], common: Any = None) -> Path:
     shape = (4, 3)
     whole = torch.arange(12.0).reshape(shape)
     tensors = {
-        "w": StoredTensor(torch.float32, shape, [Part((0, 0), (2, 3)), Part((2, 0), (2, 3))]),
-        "empty": StoredTensor(torch.int64, (0, 2), [Part((0, 0), (0, 2))]),
-        "scalar": StoredTensor(torch.bfloat16, (), [Part((), ())]),
+        "w": StoredTensor(torch.float32, shape, [StoredBox((0, 0), (2, 3)), StoredBox((2, 0), (2, 3))]),
+        "empty": StoredTensor(torch.int64, (0, 2), [StoredBox((0, 0), (0, 2))]),
+        "scalar": StoredTensor(torch.bfloat16, (), [StoredBox((), ())]),
     }
 
-    def part(key: str, tensor: StoredTensor, part: Part) -> torch.Tensor:
+    def part(key: str, tensor: StoredTensor, part: StoredBox) -> torch.Tensor:
         return whole[part.offset[0] :][: part.shape[0]] if key == "w" else torch.ones(part.shape, dtype=tensor.dtype)
 
     write_torch_dist(folder, tensors, part, values, common, b'{"sharded_backend": "torch_dist"}')
@@ -136,8 +136,8 @@ def test_parts_empty_tensors_and_scalars_are_written_and_read(tmp_path: Path) ->
     folder = TorchDistFolder(written(tmp_path, {"o/shard_0_1": (1, "a")}, {"iteration": 5}), "refuse")
     tensors = dict(folder.tensors())
     assert tensors["empty"].shape == (0, 2)
-    assert folder.part("scalar", tensors["scalar"], Part((), ())).dtype == torch.bfloat16
-    assert folder.part("w", tensors["w"], Part((2, 0), (2, 3))).tolist() == [[6, 7, 8], [9, 10, 11]]
+    assert folder.part("scalar", tensors["scalar"], StoredBox((), ())).dtype == torch.bfloat16
+    assert folder.part("w", tensors["w"], StoredBox((2, 0), (2, 3))).tolist() == [[6, 7, 8], [9, 10, 11]]
     assert folder.object_keys == ["o/shard_0_1"]
     assert folder.object("o/shard_0_1") == (1, "a")
     assert folder.common() == {"iteration": 5}
@@ -150,7 +150,7 @@ def test_a_part_without_elements_takes_no_place_of_another(tmp_path: Path) -> No
     stored.chunks.append(ChunkStorageMetadata(torch.Size([0, 0]), torch.Size([0, 3])))
     (folder / ".metadata").write_bytes(pickle.dumps(metadata))
     tensor = dict(TorchDistFolder(folder, "refuse").tensors())["w"]
-    assert tensor.parts == [Part((0, 0), (2, 3)), Part((2, 0), (2, 3))]
+    assert tensor.parts == [StoredBox((0, 0), (2, 3)), StoredBox((2, 0), (2, 3))]
 
 
 def test_the_metadata_of_older_versions_of_megatron_are_read(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_the_metadata_of_older_versions_of_megatron_are_read(tmp_path: Path) -> 
     assert b"MCoreMetadata" in (folder / ".metadata").read_bytes()
     found = TorchDistFolder(folder, "refuse")
     tensors = dict(found.tensors())
-    assert found.part("w", tensors["w"], Part((2, 0), (2, 3))).tolist() == [[6, 7, 8], [9, 10, 11]]
+    assert found.part("w", tensors["w"], StoredBox((2, 0), (2, 3))).tolist() == [[6, 7, 8], [9, 10, 11]]
 
 
 class Harmful:

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from bitsnap import Box, InvalidArgumentError
-from bitsnap._megatron_pairs import Claim, Offer, Part, boxes_of, element_at, note_weights, shares_of, together
-from bitsnap._megatron_shards import RankPart
+from bitsnap.megatron._pairs import Claim, Offer, WeightPart, boxes_of, element_at, note_weights, shares_of, together
+from bitsnap.megatron._shards import RankPart
 
 SHAPES = [shape for axes in range(5) for shape in itertools.product((1, 2, 3), repeat=axes)] + [(0,), (2, 0), (0, 3)]
 
@@ -36,7 +36,7 @@ def test_boxes_have_the_elements_of_a_range_in_order(axes: int) -> None:
             assert len(boxes) <= max(2 * len(shape) - 1, 1)
 
 
-PARTS = [Part("a", (0, 0)), Part("a", (4, 0)), Part("b", (0,))]
+PARTS = [WeightPart("a", (0, 0)), WeightPart("a", (4, 0)), WeightPart("b", (0,))]
 ELEMENTS = 12
 
 
@@ -65,7 +65,7 @@ def offers(draw: st.DrawFn) -> list[Offer]:
 
 @given(offers())
 def test_every_element_has_one_rank_which_claims_it_if_any_may(told: list[Offer]) -> None:
-    savers: dict[tuple[Part, int], list[int]] = defaultdict(list)
+    savers: dict[tuple[WeightPart, int], list[int]] = defaultdict(list)
     for rank in range(len(told)):
         for part, ranges in shares_of(rank, told).items():
             for start, end in ranges:

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import bitsnap
 import bitsnap.megatron
-from bitsnap import _megatron_saves
+from bitsnap.megatron import _saves
 from python.megatron_gpt import Training, delete, new_folder, run_ranks
 
 from megatron.core import dist_checkpointing  # isort: skip
@@ -340,11 +340,11 @@ def killed(path: Path, phase: str) -> None:
 
         return called
 
-    saves: Any = _megatron_saves
+    saves: Any = _saves
     if phase == "writing":
-        saves.Shard.write = die if dist.get_rank() == 1 else saves.Shard.write
+        saves.RankShard.write = die if dist.get_rank() == 1 else saves.RankShard.write
     elif phase == "written":
-        saves.Shard.write = after(saves.Shard.write)
+        saves.RankShard.write = after(saves.RankShard.write)
     elif phase == "committed":
         saves.refer = die
     else:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import bitsnap.megatron
-from bitsnap import _megatron_versions as versions
-from bitsnap._megatron_folders import KEY, is_ours, new_place, place_of, refer
-from bitsnap._megatron_shards import adam_numbers
-from bitsnap._references import Place
+from bitsnap._runs.references import StepOfRun
+from bitsnap.megatron import _versions as versions
+from bitsnap.megatron._folders import KEY, is_ours, new_place, place_of, refer
+from bitsnap.megatron._shards import adam_numbers
 from python.processes import run_script
 
 needs_megatron = pytest.mark.skipif(
@@ -204,21 +204,21 @@ def test_the_module_runs_a_script_with_its_arguments_after_install(tmp_path: Pat
     assert json.loads(printed.splitlines()[-1]) == ["__main__", ["--save", "x"], 5, "bitsnap.megatron"]
 
 
-def saved(folder: Path, *, complete: bool = True) -> Place:
+def saved(folder: Path, *, complete: bool = True) -> StepOfRun:
     """A checkpoint with the reference of its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     place = new_place(folder)
     with bitsnap.Store(place.run) as store:
         store.save(place.step, {"x": place.step}, replace=bool(place.replaced), metadata={KEY: "{}"})
-    refer(folder, Place(place.run, place.step))
+    refer(folder, StepOfRun(place.run, place.step))
     if complete:
         (folder / "metadata.json").write_text("{}")
     return place_of(folder)
 
 
 def test_a_reference_leads_to_its_step(tmp_path: Path) -> None:
-    assert saved(tmp_path / "iter_0000007") == Place(tmp_path / "bitsnap", 7)
-    assert saved(tmp_path / "some" / "name") == Place(tmp_path / "some" / "name" / "bitsnap", 0)
+    assert saved(tmp_path / "iter_0000007") == StepOfRun(tmp_path / "bitsnap", 7)
+    assert saved(tmp_path / "some" / "name") == StepOfRun(tmp_path / "some" / "name" / "bitsnap", 0)
     assert saved(tmp_path / "some" / "name").step == 0  # replaces it
 
 
@@ -287,7 +287,7 @@ def test_a_checkpoint_beside_folders_of_iterations_keeps_its_step(tmp_path: Path
     shutil.rmtree(tmp_path / "iter_0000001")
     saved(tmp_path / "iter_0000002")
     assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [0, 2]
-    assert place_of(tmp_path) == Place(tmp_path / "bitsnap", 0)
+    assert place_of(tmp_path) == StepOfRun(tmp_path / "bitsnap", 0)
 
 
 def test_a_folder_that_torch_dist_saved_over_is_its_own(tmp_path: Path) -> None:

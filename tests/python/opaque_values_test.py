@@ -20,10 +20,10 @@ import pytest
 import torch
 
 import bitsnap
-from bitsnap import _packing
-from bitsnap._packing import Packer, pack
-from bitsnap._state_plan import StatePlan
-from bitsnap._tree import flatten
+from bitsnap._states import packing
+from bitsnap._states.packing import Packer, pack
+from bitsnap._states.state_plan import StatePlan
+from bitsnap._states.tree import flatten
 from cli.command_line import UNSUPPORTED, run
 from python.checkpointer_jobs import Jobs, saved
 from python.same_bits import assert_same
@@ -237,7 +237,7 @@ def test_repeated_saves_are_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         plans.append(args)
         return StatePlan(*args)
 
-    monkeypatch.setattr(_packing, "StatePlan", noted)
+    monkeypatch.setattr(packing, "StatePlan", noted)
     with bitsnap.Store(tmp_path / "run") as store:
         for step in range(1, 4):
             state = {"w": torch.arange(5.0) * step, "a": Own(step), "b": Own(bytes([step]) * 70_000)}

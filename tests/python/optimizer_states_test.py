@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import bitsnap
-from bitsnap._optimizer_states import named, names_of, restore_optimizer
+from bitsnap._states.optimizer_states import named, names_of, restore_optimizer
 from python.same_bits import assert_same
 
 SHAPES: dict[str, Any] = {

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap._folder_saves import FolderOptions, FolderSaves, is_ours
-from bitsnap._path_agents import AgentSaves
-from bitsnap._path_checkpoints import FOLDER_REFERENCE, place_of
-from bitsnap._references import Saved, refer, reference_of
+from bitsnap._runs.folder_saves import FolderOptions, FolderSaves, is_ours
+from bitsnap._runs.path_agents import PathSaves
+from bitsnap._runs.path_checkpoints import FOLDER_REFERENCE, place_of
+from bitsnap._runs.references import Saved, refer, reference_of
 from python.path_checkpoints_test import labels, state_of, steps, value_at
 from python.processes import finish_script, start_script
 
 
 @pytest.fixture
-def saves(tmp_path: Path) -> Iterator[AgentSaves]:
+def saves(tmp_path: Path) -> Iterator[PathSaves]:
     agent = bitsnap.AgentOptions(linger=2)
-    made = AgentSaves(agent, None, settings=None, opaque="refuse", timeout=60, threads=1)
+    made = PathSaves(agent, None, settings=None, opaque="refuse", timeout=60, threads=1)
     yield made
     with suppress(bitsnap.BitsnapError):
         made.close()
@@ -31,7 +31,7 @@ def saves(tmp_path: Path) -> Iterator[AgentSaves]:
         bitsnap.agent_status(tmp_path / "bitsnap")
 
 
-def test_a_path_leads_to_its_newest_save_and_the_end_removes_the_others(tmp_path: Path, saves: AgentSaves) -> None:
+def test_a_path_leads_to_its_newest_save_and_the_end_removes_the_others(tmp_path: Path, saves: PathSaves) -> None:
     saves.save(tmp_path / "last.ckpt", 5, state_of(1))
     saves.save(tmp_path / "a.ckpt", 5, state_of(2))
     saves.save(tmp_path / "last.ckpt", 6, state_of(3))
@@ -47,7 +47,7 @@ def test_a_path_leads_to_its_newest_save_and_the_end_removes_the_others(tmp_path
     assert value_at(tmp_path / "last.ckpt") == 5
 
 
-def test_who_else_wants_to_write_hears_of_the_agent(tmp_path: Path, saves: AgentSaves) -> None:
+def test_who_else_wants_to_write_hears_of_the_agent(tmp_path: Path, saves: PathSaves) -> None:
     saves.save(tmp_path / "last.ckpt", 1, state_of(1))
     assert saves.wait()
     with pytest.raises(bitsnap.BusyError) as caught:
@@ -77,7 +77,7 @@ def test_an_agent_that_waits_for_the_store_itself_is_not_named(tmp_path: Path) -
     bitsnap.stop_agent(run)
 
 
-def test_replaced_steps_leave_the_run_during_a_long_training(tmp_path: Path, saves: AgentSaves) -> None:
+def test_replaced_steps_leave_the_run_during_a_long_training(tmp_path: Path, saves: PathSaves) -> None:
     most = 0
     for value in range(20):
         saves.save(tmp_path / "last.ckpt", value, state_of(value))
@@ -88,7 +88,7 @@ def test_replaced_steps_leave_the_run_during_a_long_training(tmp_path: Path, sav
 
 
 def test_rotated_steps_leave_the_run_and_nothing_else_is_held_for_those_that_stay(
-    tmp_path: Path, saves: AgentSaves
+    tmp_path: Path, saves: PathSaves
 ) -> None:
     for value in range(12):
         saves.save(tmp_path / f"{value}.ckpt", value, state_of(value), kept=2)
@@ -115,7 +115,7 @@ def block(run: Path, step: int) -> Path:
     return obstacle
 
 
-def test_a_save_that_was_not_committed_leaves_the_one_before_with_a_warning(tmp_path: Path, saves: AgentSaves) -> None:
+def test_a_save_that_was_not_committed_leaves_the_one_before_with_a_warning(tmp_path: Path, saves: PathSaves) -> None:
     path = tmp_path / "last.ckpt"
     saves.save(path, 1, state_of(1), kept=1)
     assert value_at(path) == 1
@@ -134,7 +134,7 @@ def test_a_save_that_was_not_committed_leaves_the_one_before_with_a_warning(tmp_
     assert saves.uncommitted() == 0
 
 
-def test_a_save_that_an_agent_lost_is_missed_while_the_next_agent_is_there(tmp_path: Path, saves: AgentSaves) -> None:
+def test_a_save_that_an_agent_lost_is_missed_while_the_next_agent_is_there(tmp_path: Path, saves: PathSaves) -> None:
     saves.save(tmp_path / "a.ckpt", 1, state_of(1))
     assert saves.wait()
     saved = reference_of(tmp_path / "a.ckpt")
@@ -147,7 +147,7 @@ def test_a_save_that_an_agent_lost_is_missed_while_the_next_agent_is_there(tmp_p
         assert place_of(tmp_path / "b.ckpt").step == 1
 
 
-def test_a_path_is_removed_when_a_newer_checkpoint_is_there(tmp_path: Path, saves: AgentSaves) -> None:
+def test_a_path_is_removed_when_a_newer_checkpoint_is_there(tmp_path: Path, saves: PathSaves) -> None:
     saves.save(tmp_path / "a.ckpt", 1, state_of(1), kept=1)
     assert saves.wait()
     obstacle = block(tmp_path / "bitsnap", 2)
@@ -167,7 +167,7 @@ def test_a_path_is_removed_when_a_newer_checkpoint_is_there(tmp_path: Path, save
     assert value_at(tmp_path / "c.ckpt") == 3
 
 
-def test_a_state_that_cannot_be_stored_leaves_the_path_as_it_was(tmp_path: Path, saves: AgentSaves) -> None:
+def test_a_state_that_cannot_be_stored_leaves_the_path_as_it_was(tmp_path: Path, saves: PathSaves) -> None:
     (tmp_path / "folder").mkdir()
     saves.save(tmp_path / "last.ckpt", 1, state_of(1))
     with pytest.raises(bitsnap.InvalidArgumentError, match=r"state\['value'\]"):

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap import _path_checkpoints as paths, _references as references
-from bitsnap._folder_saves import is_ours
-from bitsnap._framework_files import STUB
-from bitsnap._optimizer_states import numbered
-from bitsnap._path_checkpoints import FOLDER_REFERENCE, begin, forget, place_of, remove, save, snapshot_of
-from bitsnap._references import refer
+from bitsnap._runs import path_checkpoints as paths, references as references
+from bitsnap._runs.folder_saves import is_ours
+from bitsnap._runs.framework_files import STUB
+from bitsnap._runs.path_checkpoints import FOLDER_REFERENCE, begin, forget, place_of, remove, save, snapshot_of
+from bitsnap._runs.references import refer
+from bitsnap._states.optimizer_states import numbered
 
 
 def state_of(value: int) -> dict[str, Any]:

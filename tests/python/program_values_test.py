@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import bitsnap
-from bitsnap import _registry
+from bitsnap._states import registry
 from cli.command_line import UNSUPPORTED, run, run_json
 
 
@@ -22,13 +22,13 @@ class Scale:
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(_registry, "_by_tag", {})
-    monkeypatch.setattr(_registry, "_by_type", {})
-    _registry._changes += 1
+def clean_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_by_tag", {})
+    monkeypatch.setattr(registry, "_by_type", {})
+    registry._changes += 1
     bitsnap.register_value("test.Scale", Scale, vars, lambda content: Scale(**content))
     yield
-    _registry._changes += 1
+    registry._changes += 1
 
 
 def inspected(path: object) -> dict[str, str]:

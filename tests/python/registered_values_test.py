@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import bitsnap
-from bitsnap import _packing, _registry
-from bitsnap._packing import Packer
-from bitsnap._tree import flatten
+from bitsnap._states import packing, registry
+from bitsnap._states.packing import Packer
+from bitsnap._states.tree import flatten
 from python.checkpointer_jobs import Jobs, saved
 from python.same_bits import assert_same
 from python.state_plan_test import assert_packed_as_new
@@ -47,22 +47,22 @@ class Derived(Scale):
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def clean_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Registrations end with the test."""
-    monkeypatch.setattr(_registry, "_by_tag", {})
-    monkeypatch.setattr(_registry, "_by_type", {})
-    _registry._changes += 1
+    monkeypatch.setattr(registry, "_by_tag", {})
+    monkeypatch.setattr(registry, "_by_type", {})
+    registry._changes += 1
     bitsnap.register_value("test.Scale", Scale, lambda value: dict(vars(value)), lambda content: Scale(**content))
     bitsnap.register_value("test.Address", Address, tuple, lambda content: Address(*content))
     yield
-    _registry._changes += 1
+    registry._changes += 1
 
 
 def forget(tag: str) -> None:
-    kind = _registry._by_tag.pop(tag).kind
+    kind = registry._by_tag.pop(tag).kind
     if kind is not None:
-        del _registry._by_type[kind]
-    _registry._changes += 1
+        del registry._by_type[kind]
+    registry._changes += 1
 
 
 def state_of(number: int) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def test_repeated_saves_are_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         flattened.append(args)
         return flatten(*args)
 
-    monkeypatch.setattr(_packing, "flatten", noted)
+    monkeypatch.setattr(packing, "flatten", noted)
     with bitsnap.Store(tmp_path / "store") as store:
         for step in range(1, 5):
             store.save(step, state_of(step))

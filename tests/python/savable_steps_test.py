@@ -24,8 +24,8 @@ def stored(jobs: Jobs, steps: tuple[int, ...] = (6, 7)) -> None:
             store.save(step, state_of(step))
 
 
-def training(jobs: Jobs) -> bitsnap.torch.Checkpointer:
-    return bitsnap.torch.Checkpointer(
+def training(jobs: Jobs) -> bitsnap.torch.TrainingCheckpointer:
+    return bitsnap.torch.TrainingCheckpointer(
         jobs.path,
         model=torch.nn.Linear(2, 2),
         job=bitsnap.JobOptions(name=jobs.job),

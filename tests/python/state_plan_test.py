@@ -18,19 +18,20 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import bitsnap
-from bitsnap import _packing
-from bitsnap._options import Role
-from bitsnap._packing import Packer, pack, write
-from bitsnap._state_plan import StatePlan, StructureChangedError
-from bitsnap._tree import flatten
+from bitsnap._arguments.options import Role
+from bitsnap._states import packing
+from bitsnap._states.packing import Packer, pack
+from bitsnap._states.state_plan import StatePlan, StructureChangedError
+from bitsnap._states.tree import flatten
 from bitsnap.settings import settings_of
+from bitsnap.snapshot import write_packed
 from python.same_bits import assert_same
 
 EXACT = settings_of(None)
 
 
-def saved(packed: _packing.PackedState, path: Path) -> bytes:
-    write(path, packed, EXACT, base=None, bases=(), overwrite=True, threads=1, progress=None)
+def saved(packed: packing.PackedState, path: Path) -> bytes:
+    write_packed(path, packed, EXACT, base=None, bases=(), overwrite=True, threads=1, progress=None)
     return path.read_bytes()
 
 
@@ -70,7 +71,7 @@ def test_steps_of_a_training_have_one_plan(monkeypatch: pytest.MonkeyPatch, tmp_
         flattened.append(args)
         return flatten(*args)
 
-    monkeypatch.setattr(_packing, "flatten", noted)
+    monkeypatch.setattr(packing, "flatten", noted)
     with bitsnap.Store(tmp_path / "store") as store:
         for step in range(1, 6):
             optimizer.zero_grad()

@@ -82,8 +82,8 @@ def test_on_progress_that_never_returns_does_not_keep_a_process_or_make_it_say_a
     script = (
         IMPORTS
         + """
-from bitsnap import _engine_saves
-_engine_saves._LONGEST_JOIN = 0.2
+from bitsnap._engine import saves
+saves._LONGEST_JOIN = 0.2
 entered = threading.Event()
 def tell(save):
     entered.set()
@@ -441,7 +441,7 @@ if life == "1":
 elif life == "2":
     assert (restored.step, restored.state["rank"]) == (2, rank), restored
     # One rank cannot read its own of the newest: both take the one before.
-    from bitsnap import _restoring as module
+    from bitsnap._engine import restoring as module
     load = module.load
     def damaged(native, **options):
         state = load(native, **options)

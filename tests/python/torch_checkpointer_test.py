@@ -1,4 +1,4 @@
-"""bitsnap.torch.Checkpointer with one process. tests/python/torch_ranks_test.py has several."""
+"""bitsnap.torch.TrainingCheckpointer with one process. tests/python/torch_ranks_test.py has several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import bitsnap
 import bitsnap.torch
-from bitsnap._command import find_program
+from bitsnap._arguments.command import find_program
 from python.checkpointer_jobs import Jobs
 from python.same_bits import assert_same
 
@@ -79,7 +79,7 @@ class Job:
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=50)
         self.loader, self.seen = Loader(), Loader()
         self.extra: dict[str, Any] = {"best": 1.0, "seen": self.seen}
-        self.checkpointer = bitsnap.torch.Checkpointer(
+        self.checkpointer = bitsnap.torch.TrainingCheckpointer(
             jobs.path,
             model=self.model,
             optimizer=self.optimizer,
@@ -197,7 +197,7 @@ def test_names_are_those_of_the_model_without_wrappers(jobs: Jobs) -> None:
     optimizer = torch.optim.SGD(compiled.parameters(), lr=0.1, momentum=0.9)
     model(torch.ones(1, 4)).sum().backward()
     optimizer.step()
-    with bitsnap.torch.Checkpointer(
+    with bitsnap.torch.TrainingCheckpointer(
         jobs.path, model=compiled, optimizer=[optimizer], rng=False, job=bitsnap.JobOptions(name=jobs.job)
     ) as checkpointer:
         checkpointer.save(1)
@@ -221,8 +221,10 @@ def test_what_does_not_fit_is_named(jobs: Jobs) -> None:
     job.checkpointer.save(1)
     job.checkpointer.close()
 
-    def with_(model: nn.Module, **options: Any) -> bitsnap.torch.Checkpointer:
-        return bitsnap.torch.Checkpointer(jobs.path, model=model, job=bitsnap.JobOptions(name=jobs.job), **options)
+    def with_(model: nn.Module, **options: Any) -> bitsnap.torch.TrainingCheckpointer:
+        return bitsnap.torch.TrainingCheckpointer(
+            jobs.path, model=model, job=bitsnap.JobOptions(name=jobs.job), **options
+        )
 
     narrow = nn.Sequential(nn.Linear(8, 32), nn.Dropout(), nn.Linear(32, 8), nn.BatchNorm1d(8))
     options: dict[str, Any] = {"optimizer": torch.optim.AdamW(narrow.parameters()), "scheduler": job.scheduler}
@@ -300,7 +302,9 @@ def test_extra_states_of_modules_come_back(jobs: Jobs) -> None:
     assert isinstance(layer, WithExtraState)
     layer.scale = torch.full((3,), 2.0)
     layer.get_buffer("my_extra_state").fill_(5)
-    with bitsnap.torch.Checkpointer(jobs.path, model=model, job=bitsnap.JobOptions(name=jobs.job)) as checkpointer:
+    with bitsnap.torch.TrainingCheckpointer(
+        jobs.path, model=model, job=bitsnap.JobOptions(name=jobs.job)
+    ) as checkpointer:
         checkpointer.save(1)
         checkpointer.wait()
         layer.scale = torch.zeros(3)
@@ -315,7 +319,7 @@ def test_parameters_get_their_states_one_by_one(jobs: Jobs) -> None:
     optimizer = torch.optim.Adam(first.parameters())
     model = nn.Sequential(first, second)
     options: dict[str, Any] = {"model": model, "optimizer": optimizer, "job": bitsnap.JobOptions(name=jobs.job)}
-    with bitsnap.torch.Checkpointer(jobs.path, **options) as checkpointer:
+    with bitsnap.torch.TrainingCheckpointer(jobs.path, **options) as checkpointer:
         # Layers that come later, also where others were.
         for step, layer in enumerate((second, nn.Linear(4, 4))):
             model[1] = layer
@@ -337,10 +341,10 @@ def test_parameters_get_their_states_one_by_one(jobs: Jobs) -> None:
 
 
 def test_layers_may_be_frozen_and_thawed_at_a_restart(jobs: Jobs) -> None:
-    def with_(model: nn.Module, parameters: Any) -> tuple[bitsnap.torch.Checkpointer, torch.optim.Optimizer]:
+    def with_(model: nn.Module, parameters: Any) -> tuple[bitsnap.torch.TrainingCheckpointer, torch.optim.Optimizer]:
         optimizer = torch.optim.Adam(parameters)
         job = bitsnap.JobOptions(name=jobs.job)
-        return bitsnap.torch.Checkpointer(jobs.path, model=model, optimizer=optimizer, job=job), optimizer
+        return bitsnap.torch.TrainingCheckpointer(jobs.path, model=model, optimizer=optimizer, job=job), optimizer
 
     def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         model(torch.ones(2, 4)).sum().backward()

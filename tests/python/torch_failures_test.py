@@ -1,4 +1,4 @@
-"""One rank dies or raises in each phase of a save or a restore of bitsnap.torch.Checkpointer: the others raise in time,
+"""One rank dies or raises in each phase of a save or a restore of TrainingCheckpointer: the others raise in time,
 and no checkpoint is lost.
 
 A rank that dies closes its connections, which gloo's collectives on the others report.

@@ -1,4 +1,4 @@
-"""Modules whose state_dict() is more than their parameters, with bitsnap.torch.Checkpointer: hooks, overridden methods,
+"""Modules whose state_dict() is more than their parameters, with TrainingCheckpointer: hooks, overridden methods,
 parametrizations, quantized layers. A fresh module continues as if the training had not stopped, or it is an error."""
 
 from __future__ import annotations
@@ -240,8 +240,8 @@ def made(make: Callable[[], nn.Module], seed: int) -> tuple[nn.Module, torch.opt
     return model, torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=0.01)
 
 
-def checkpointer(jobs: Jobs, model: Any, **options: Any) -> bitsnap.torch.Checkpointer:
-    return bitsnap.torch.Checkpointer(jobs.path, model=model, job=bitsnap.JobOptions(name=jobs.job), **options)
+def checkpointer(jobs: Jobs, model: Any, **options: Any) -> bitsnap.torch.TrainingCheckpointer:
+    return bitsnap.torch.TrainingCheckpointer(jobs.path, model=model, job=bitsnap.JobOptions(name=jobs.job), **options)
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one", "several"])

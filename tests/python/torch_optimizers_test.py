@@ -1,4 +1,4 @@
-"""Every optimizer with bitsnap.torch.Checkpointer: train, save, restore into a fresh one, and continue bit for bit."""
+"""Every optimizer with TrainingCheckpointer: train, save, restore into a fresh one, and continue bit for bit."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: 
 def continues(
     jobs: Jobs, make: Make, dtype: torch.dtype = torch.float32, has_biases: bool = True, **options: Any
 ) -> None:
-    def started(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, bitsnap.torch.Checkpointer]:
+    def started(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, bitsnap.torch.TrainingCheckpointer]:
         torch.manual_seed(seed)
         model = net(dtype, has_biases)
         optimizer = make(list(model.parameters()))
@@ -174,7 +174,7 @@ def continues(
         return (
             model,
             optimizer,
-            bitsnap.torch.Checkpointer(jobs.path, model=model, optimizer=optimizer, job=job, **options),
+            bitsnap.torch.TrainingCheckpointer(jobs.path, model=model, optimizer=optimizer, job=job, **options),
         )
 
     model, optimizer, checkpointer = started(0)
@@ -236,12 +236,12 @@ def test_a_sparse_gradient_continues(jobs: Jobs) -> None:
     options: dict[str, Any] = {"job": bitsnap.JobOptions(name=jobs.job)}
     model, optimizer = started()
     steps(model, optimizer)
-    with bitsnap.torch.Checkpointer(jobs.path, model=model, optimizer=optimizer, **options) as it:
+    with bitsnap.torch.TrainingCheckpointer(jobs.path, model=model, optimizer=optimizer, **options) as it:
         it.save(1)
         it.wait()
     steps(model, optimizer)
     again, other = started()
-    with bitsnap.torch.Checkpointer(jobs.path, model=again, optimizer=other, **options) as it:
+    with bitsnap.torch.TrainingCheckpointer(jobs.path, model=again, optimizer=other, **options) as it:
         assert it.restore() == 1
     steps(again, other)
     assert_same(dict(again.state_dict()), dict(model.state_dict()))
@@ -253,7 +253,7 @@ def test_adafactor_with_an_empty_parameter_can_be_restored(jobs: Jobs) -> None:
     optimizer.add_param_group({"params": [model[1]]})
     model[0].sum().backward()
     optimizer.step()  # type: ignore[no-untyped-call]
-    with bitsnap.torch.Checkpointer(
+    with bitsnap.torch.TrainingCheckpointer(
         jobs.path, model=model, optimizer=optimizer, job=bitsnap.JobOptions(name=jobs.job)
     ) as it:
         it.save(1)
@@ -269,7 +269,7 @@ def test_a_restore_runs_no_hooks_of_steps(jobs: Jobs) -> None:
     model = net(torch.float32, True)
     optimizer = torch.optim.AdamW(model.parameters())
     train(model, optimizer, 0, 1)
-    with bitsnap.torch.Checkpointer(
+    with bitsnap.torch.TrainingCheckpointer(
         jobs.path, model=model, optimizer=optimizer, job=bitsnap.JobOptions(name=jobs.job)
     ) as it:
         it.save(1)
@@ -290,14 +290,14 @@ def test_an_optimizer_that_gives_no_state_is_refused_by_the_first_save(jobs: Job
     model = nn.Linear(2, 2)
     options: dict[str, Any] = {"model": model, "job": bitsnap.JobOptions(name=jobs.job)}
     with (
-        bitsnap.torch.Checkpointer(jobs.path, optimizer=Refusing(model.parameters()), **options) as it,
+        bitsnap.torch.TrainingCheckpointer(jobs.path, optimizer=Refusing(model.parameters()), **options) as it,
         pytest.raises(bitsnap.UnsupportedError, match=r"Refusing raises RuntimeError: call consolidate\(\) first"),
     ):
         it.save(1)
     optimizer = torch.optim.SGD(model.parameters())
     optimizer.state[torch.zeros(3)] = {"a": 1}
     with (
-        bitsnap.torch.Checkpointer(jobs.path, optimizer=optimizer, **options) as it,
+        bitsnap.torch.TrainingCheckpointer(jobs.path, optimizer=optimizer, **options) as it,
         pytest.raises(bitsnap.UnsupportedError, match=r"tensor of shape \[3\] as a key, which is no parameter"),
     ):
         it.save(1)
@@ -311,7 +311,7 @@ def test_an_optimizer_that_does_not_take_back_its_state_is_an_error(jobs: Jobs) 
     model = net(torch.float32, True)
     optimizer = Forgetful(torch.optim.SGD(model.parameters(), lr=0.1))
     train(model, optimizer, 0, 2)
-    with bitsnap.torch.Checkpointer(
+    with bitsnap.torch.TrainingCheckpointer(
         jobs.path, model=model, optimizer=optimizer, job=bitsnap.JobOptions(name=jobs.job)
     ) as it:
         it.save(1)

@@ -1,4 +1,4 @@
-"""What only the training or only the checkpoint has, at a restore of bitsnap.torch.Checkpointer: it is said."""
+"""What only the training or only the checkpoint has, at a restore of bitsnap.torch.TrainingCheckpointer: it is said."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Counter:
         self.number = state["number"]
 
 
-def with_(jobs: Jobs, number: int, *arguments: str) -> tuple[bitsnap.torch.Checkpointer, dict[str, Any]]:
+def with_(jobs: Jobs, number: int, *arguments: str) -> tuple[bitsnap.torch.TrainingCheckpointer, dict[str, Any]]:
     """A Checkpointer with these arguments, and their values."""
     model = nn.Linear(3, 3)
     nn.init.constant_(model.weight, number)
@@ -41,7 +41,7 @@ def with_(jobs: Jobs, number: int, *arguments: str) -> tuple[bitsnap.torch.Check
     }
     options = {name: given[name] for name in arguments}
     job = bitsnap.JobOptions(name=jobs.job)
-    made = bitsnap.torch.Checkpointer(jobs.path, model=model, job=job, **{"rng": False, **options})
+    made = bitsnap.torch.TrainingCheckpointer(jobs.path, model=model, job=job, **{"rng": False, **options})
     return made, {"model": model, **given}
 
 
@@ -97,6 +97,6 @@ def test_a_run_of_another_program_is_named(jobs: Jobs, state: Any) -> None:
         store.save(1, state)
     with (
         with_(jobs, 1)[0] as checkpointer,
-        pytest.raises(bitsnap.InvalidArgumentError, match=r"was not saved by bitsnap\.torch\.Checkpointer"),
+        pytest.raises(bitsnap.InvalidArgumentError, match=r"was not saved by bitsnap\.torch\.TrainingCheckpointer"),
     ):
         checkpointer.restore()

@@ -1,4 +1,4 @@
-"""bitsnap.torch.Checkpointer with several real processes: DDP, FSDP2, tensor parallel, HSDP, and from each to each."""
+"""TrainingCheckpointer with several real processes: DDP, FSDP2, tensor parallel, HSDP, and from each to each."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ def each_has_its_own(path: Path, job: str) -> None:
     torch.manual_seed(rank)
     model = nn.Linear(WIDTH, HIDDEN)
     expected = model.weight.detach().clone()
-    with bitsnap.torch.Checkpointer(path, model=model, **options) as checkpointer:
+    with bitsnap.torch.TrainingCheckpointer(path, model=model, **options) as checkpointer:
         checkpointer.save(1)
         checkpointer.wait()
     end_agent(job)
     model.weight.data.zero_()
-    with bitsnap.torch.Checkpointer(path, model=model, **options) as checkpointer:
+    with bitsnap.torch.TrainingCheckpointer(path, model=model, **options) as checkpointer:
         assert checkpointer.restore() == 1
         assert torch.equal(model.weight, expected)
         # One rank has another model, and all of them hear of it.
@@ -146,11 +146,11 @@ def what_differs_is_saved_by_each(path: Path, job: str) -> None:
             parameter.data.fill_(rank + 1)
         if "local.weight" in name:
             parameter.data[150, 150] = rank + 1
-    with bitsnap.torch.Checkpointer(path, model=model, **options) as checkpointer:
+    with bitsnap.torch.TrainingCheckpointer(path, model=model, **options) as checkpointer:
         checkpointer.save(1)
         checkpointer.wait()
     again = make()
-    with bitsnap.torch.Checkpointer(path, model=again, **options) as checkpointer:
+    with bitsnap.torch.TrainingCheckpointer(path, model=again, **options) as checkpointer:
         assert checkpointer.restore() == 1
         for left, right in zip(model.parameters(), again.parameters(), strict=True):
             assert torch.equal(left, right)
@@ -162,7 +162,7 @@ def what_differs_is_saved_by_each(path: Path, job: str) -> None:
             except (bitsnap.BitsnapError, TypeError):
                 continue
             raise AssertionError("restored different steps")
-    with bitsnap.torch.Checkpointer(path, model=again, **options) as checkpointer:
+    with bitsnap.torch.TrainingCheckpointer(path, model=again, **options) as checkpointer:
         checkpointer.engine._restoring._timeout_ms = 500
         if rank == 0:
             try:
@@ -201,11 +201,11 @@ class NetWithUnused(Net):
 
 
 def unused_parameters_have_no_state(path: Path, job: str) -> None:
-    def make() -> tuple[nn.Module, torch.optim.Optimizer, bitsnap.torch.Checkpointer]:
+    def make() -> tuple[nn.Module, torch.optim.Optimizer, bitsnap.torch.TrainingCheckpointer]:
         model = nn.parallel.DistributedDataParallel(NetWithUnused(), find_unused_parameters=True)
         optimizer = torch.optim.Adam([*model.parameters()], lr=torch.tensor(1e-2), capturable=False, foreach=False)
         options: dict[str, Any] = {"job": bitsnap.JobOptions(name=job), "timeout": 60}
-        return model, optimizer, bitsnap.torch.Checkpointer(path, model=model, optimizer=optimizer, **options)
+        return model, optimizer, bitsnap.torch.TrainingCheckpointer(path, model=model, optimizer=optimizer, **options)
 
     model, optimizer, checkpointer = make()
     model(torch.ones(2, WIDTH)).sum().backward()
@@ -247,7 +247,7 @@ def averages_and_second_models_are_divided(path: Path, job: str) -> None:
     local(next(average.parameters())).fill_(rank + 3)
     tensors = [*model.parameters(), *critic.parameters(), *average.parameters()]
     before = [full(tensor) for tensor in tensors]
-    with bitsnap.torch.Checkpointer(path, **options) as checkpointer:
+    with bitsnap.torch.TrainingCheckpointer(path, **options) as checkpointer:
         checkpointer.save(1)
         checkpointer.wait()
         for tensor in tensors:

@@ -20,7 +20,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import bitsnap
-from bitsnap import _dtypes
+from bitsnap._tensors import dtypes
 from python.same_bits import assert_same
 from second_reader.bsnap_builder import Parts, build
 
@@ -283,5 +283,5 @@ def test_without_torch_its_values_come_back_as_what_they_are_made_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bitsnap.save(tmp_path / "a.bsnap", [torch.Size([1, 2]), torch.float32, torch.device("cuda:1")])
-    monkeypatch.setattr(_dtypes, "has_torch", lambda: False)
+    monkeypatch.setattr(dtypes, "has_torch", lambda: False)
     assert_same(bitsnap.load(tmp_path / "a.bsnap"), [(1, 2), "float32", "cuda:1"])

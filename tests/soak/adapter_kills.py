@@ -197,7 +197,9 @@ def train_torch(life: Life) -> None:
             life.note_loss(step, _torch_step(model, optimizer))
         return
     path = life.folder / "bitsnap"
-    with bitsnap.torch.Checkpointer(path, model=model, optimizer=optimizer, keep_last=1, agent=AGENT) as checkpointer:
+    with bitsnap.torch.TrainingCheckpointer(
+        path, model=model, optimizer=optimizer, keep_last=1, agent=AGENT
+    ) as checkpointer:
         start = checkpointer.restore() or 0
         life.note("resumed", start)
         for step in range(start + 1, STEPS + 1):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from bitsnap._text import printable
+from bitsnap._base.text import printable
 from bitsnap.report.report_data import RunData
 from bitsnap.report.report_text import (
     ROLE_ORDER,

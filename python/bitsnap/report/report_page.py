@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bitsnap._text import printable
+from bitsnap._base.text import printable
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.report import report_changes, report_figures, report_loss
 from bitsnap.report.report_data import RunData

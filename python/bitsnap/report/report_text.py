@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import math
 
-from bitsnap._text import printable
+from bitsnap._base.text import printable
 
 ROLE_NAMES = {
     "weight": "weights",

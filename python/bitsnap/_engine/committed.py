@@ -1,0 +1,162 @@
+"""Waiting for a checkpoint of a store from any process: one that saves, its child, or one that knows only the path."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+from bitsnap import _bitsnap
+from bitsnap._arguments.checks import milliseconds_of, number_of, text_of
+from bitsnap._arguments.options import PathLike, absolute_path, native_path
+from bitsnap.agents import agent_status
+from bitsnap.errors import KINDS, BitsnapError, BusyError, InternalError, InvalidArgumentError, NotFoundError
+from bitsnap.store import Store
+
+# Pauses between two looks at the store and the agent, in seconds. They double.
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.5
+# The longest wait for an answer of the agent, which may be stopped, in seconds. When the time is over, it is the first
+# one, so that the last look sees an agent that works.
+_ANSWER_WAITS = 0.2, 2.0
+
+
+def wait_committed(path: PathLike, step: SupportsIndex, timeout: float = 600.0, *, job: str | None = None) -> None:
+    """Waits until a step is a committed checkpoint of a store: durable, and complete with the shards of all ranks.
+
+    Any process may call this, before or after the save began, also a forked child of a trainer. It needs no
+    Checkpointer and no torch, reads the store without its lock, and asks the agent of this machine what became of the
+    save. It is a plain function of plain arguments, which can be pickled and run elsewhere.
+
+    Args:
+        path: the directory of the store. It may not exist yet; its parent must.
+        step: the step.
+        timeout: the longest wait in seconds; 0 looks once.
+        job: the name of the job if its trainers gave it one, as in JobOptions.
+
+    Raises:
+        BusyError: the step was not committed within `timeout`; the message says what the store and the agent do. Or the
+            step was skipped, because not all ranks saved it.
+        BitsnapError: the save failed in the agent of this machine; the error of the save.
+        NotFoundError: the step cannot be committed any more, because the store has later ones and not this one, and no
+            agent knows that it was committed and removed since. Or the parent directory does not exist.
+        InvalidArgumentError, UnsupportedError, CorruptError, IoError: the store cannot be read.
+    """
+    _wait(path, step, timeout, job, is_staged=False)
+
+
+def wait_for_staged(path: PathLike, step: int, timeout: float) -> None:
+    """As wait_committed(), for a step that a process has staged already: if no agent works on saves, it is lost.
+
+    Raises:
+        NotFoundError: the agent has ended, or has no save in progress.
+    """
+    _wait(path, step, timeout, None, is_staged=True)
+
+
+def _wait(path: PathLike, step: SupportsIndex, timeout: float, job: str | None, *, is_staged: bool) -> None:
+    wanted = number_of(step, "step")
+    waits = milliseconds_of(timeout, "timeout") / 1000
+    where = absolute_path(path, "path")
+    name = _bitsnap.default_job(native_path(where)) if job is None else text_of(job, "job")
+    if not where.parent.is_dir():
+        raise NotFoundError(f"{where}: the parent directory does not exist")
+    deadline = time.monotonic() + waits
+    steps, agent, pause = _Steps(where), _Agent(where, name), _FIRST_PAUSE
+    was_hopeless = False
+    while not steps.has(wanted):
+        left = deadline - time.monotonic()
+        ended = agent.ended(wanted, min(max(left, _ANSWER_WAITS[0]), _ANSWER_WAITS[1]))
+        # A save may end between the two looks.
+        if "persisted" in ended or steps.has(wanted):
+            return
+        for stage, error in ended.items():
+            raise _error_of(f"{where}: step {wanted} {'was skipped' if stage == 'skipped' else 'failed'}", error)
+        # An agent that works may fail this step next. A save that was just staged is seen by the second look.
+        is_late = steps.newest is not None and steps.newest > wanted
+        is_lost = is_staged and not agent.waits_for_ranks
+        is_hopeless = (is_late or is_lost) and not agent.is_working
+        if is_hopeless and was_hopeless:
+            if not is_late:
+                raise NotFoundError(f"{where}: step {wanted} was staged and is lost; {steps}, {agent}")
+            raise NotFoundError(
+                f"{where}: step {wanted} is not in the store, which has the later step {steps.newest}: it was removed, "
+                "or was never committed"
+            )
+        was_hopeless = is_hopeless
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise BusyError(f"{where}: step {wanted} was not committed within {waits:g} s; {steps}, {agent}")
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class _Steps:
+    """The steps of a store that may not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._store: Store | None = None
+        self.newest: int | None = None
+
+    def has(self, step: int) -> bool:
+        try:
+            if self._store is None:
+                self._store = Store(self._path, read_only=True, create=False)
+            found = self._store.steps()
+        except NotFoundError:
+            self._store = self.newest = None
+            return False
+        self.newest = found[-1] if found else None
+        return step in found
+
+    def __str__(self) -> str:
+        if self._store is None:
+            return "there is no store yet"
+        return "the store is empty" if self.newest is None else f"the newest step of the store is {self.newest}"
+
+
+class _Agent:
+    """What the agent of a job says of its saves."""
+
+    def __init__(self, path: Path, job: str) -> None:
+        self._path, self._job = path, job
+        self.is_working = False  # as far as can be known
+        self.waits_for_ranks = False
+        self._note = ""
+
+    def ended(self, step: int, seconds: float) -> dict[str, dict[str, Any]]:
+        """The saves of a step that have ended, by how they ended: "persisted", "failed" or "skipped"."""
+        self.is_working = self.waits_for_ranks = False
+        try:
+            report = agent_status(job=self._job, timeout=seconds)
+        except NotFoundError:
+            self._note = f"and job {self._job!r} has no agent on this machine"
+            return {}
+        except InvalidArgumentError:
+            raise
+        except BitsnapError as error:  # such as that of a stopped agent, which may go on
+            self.is_working = True
+            self._note = f"and the agent of job {self._job!r} does not say more: {error}"
+            return {}
+        if report["store"] is None or os.path.realpath(report["store"]) != os.path.realpath(self._path):
+            self._note = f"and the agent of job {self._job!r} saves to {report['store']}"
+            return {}
+        self.is_working = any(row["queued"] or row["encoding"] or row["writing"] for row in report["ranks"])
+        waiting = [row["rank"] for row in report["ranks"] if row["uncommitted"]]
+        self.waits_for_ranks = bool(waiting)
+        doing = "works on saves" if self.is_working else f"waits for ranks beside {waiting}" if waiting else "is idle"
+        self._note = f"and the agent of job {self._job!r}, process {report['process']}, {doing}"
+        # An agent of an earlier version does not list them.
+        saves = [save for row in report["ranks"] for save in row.get("ended", ()) if save["step"] == step]
+        return {save["stage"]: save for save in saves}
+
+    def __str__(self) -> str:
+        return self._note
+
+
+def _error_of(what: str, save: dict[str, Any]) -> BitsnapError:
+    error = KINDS.get(save["kind"], InternalError)(f"{what}: {save['message']}")
+    error.code = save["code"] or error.code
+    return error

@@ -1,0 +1,339 @@
+"""Saves to the folders of the checkpoints of a training, at once or through an agent, and the small files in them.
+
+A state has "model" and "optimizer", which may be missing, and "files": what torch would have saved in the small files
+of the folder, by their names. One process calls what saves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bitsnap._arguments.checks import LARGEST_COUNT, milliseconds_of, number_of
+from bitsnap._arguments.options import PathLike, native_path
+from bitsnap._arguments.plain_names import plain_name
+from bitsnap._bitsnap import Settings, is_store
+from bitsnap._engine.job_options import AgentOptions, MemoryOptions, check_agent
+from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
+from bitsnap._runs.path_agents import PathSaves
+from bitsnap._runs.references import absolute, reference_of
+from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap.errors import (
+    BackgroundSaveWarning,
+    BitsnapError,
+    CorruptError,
+    ExistsError,
+    NotFoundError,
+    RestoreWarning,
+)
+from bitsnap.settings import settings_of
+from bitsnap.snapshot import Snapshot
+from bitsnap.state import load
+from bitsnap.store import Store
+
+REFERENCE = paths.FOLDER_REFERENCE
+
+
+@dataclass(frozen=True)
+class FolderOptions:
+    """How checkpoints are saved.
+
+    Args:
+        settings: how they are coded, as in bitsnap.Store.
+        opaque: "pickle" pickles values that cannot be stored otherwise, and unpickles them; see bitsnap.save().
+        agent: a save copies the state to shared memory, and an agent compresses and commits it while the training goes
+            on. The folder is a checkpoint when the agent has committed it. See bitsnap.AgentOptions. None: a save
+            returns when it is committed.
+        memory: how much memory the agent may use. See bitsnap.MemoryOptions.
+        timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
+        threads: 0 for all that the process may use.
+    """
+
+    settings: Settings | str | None = None
+    opaque: Opaque = "refuse"
+    agent: AgentOptions | None = None
+    memory: MemoryOptions | None = None
+    timeout: float = 600.0
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        may_pickle(self.opaque)  # checks it
+        check_agent(self.agent, self.memory)
+        settings_of(self.settings)
+        milliseconds_of(self.timeout, "timeout")
+        number_of(self.threads, "threads", LARGEST_COUNT)
+
+
+# Held while a checkpoint is saved to a folder and while older folders are deleted. Not reentrant: a save that is
+# committed before it returns deletes none itself.
+rotating = threading.Lock()
+
+
+class FolderSaves:
+    """The saves of one training to the folders of a directory, and their run."""
+
+    def __init__(self, options: FolderOptions, rotate: Callable[[], None] | None = None) -> None:
+        """`rotate` deletes the folders that the framework does not keep; None: that is for others to do.
+
+        It is called on another thread, with `rotating` held, when an agent has committed a save: the checkpoint before
+        had to stay until then.
+        """
+        self._options = options
+        self._rotate = rotate
+        self._agents: PathSaves | None = None
+        self._references: dict[Path, Path] = {}  # of the folders, with their runs
+        self._kept: int | None = None
+        if options.agent is not None:
+            self._agents = PathSaves(
+                options.agent,
+                options.memory,
+                settings=options.settings,
+                opaque=options.opaque,
+                timeout=options.timeout,
+                threads=options.threads,
+                on_committed=self._rotate_committed,
+            )
+
+    @property
+    def runs(self) -> set[Path]:
+        """Those that were saved to."""
+        return set(self._references.values())
+
+    def save(
+        self,
+        folder: PathLike,
+        step: int,
+        state: Mapping[str, Any],
+        run: Path | None = None,
+        *,
+        kept: int | None = None,
+    ) -> None:
+        """Saves the checkpoint of a folder to a run, which lies beside it if none is given.
+
+        `kept`: how many checkpoints the framework keeps, which it removes itself. None: all.
+
+        Raises what Store.save() raises.
+        """
+        reference = absolute(folder) / REFERENCE
+        run = paths.run_of(reference) if run is None else run
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        if self._agents is not None:
+            self.forget_deleted()
+            self._agents.save(reference, step, state, run, kept=kept)
+        else:
+            self._kept = kept
+            with self._store(run) as store:
+                new = paths.begin(store, reference, step)
+                store.save(
+                    new.saved.step, state, metadata=new.metadata, opaque=self._options.opaque, labels=new.label or ()
+                )
+                paths.finish(store, new)
+            remove_states(reference.parent)  # through an agent, they stay: the save may fail yet
+        self._references[reference] = run
+
+    def _rotate_committed(self) -> None:
+        if not rotating.acquire(blocking=False):
+            return  # whoever holds it deletes them
+        try:
+            if self._rotate is not None:
+                self._rotate()
+            self.forget_deleted()
+        finally:
+            rotating.release()
+
+    def forget_deleted(self) -> None:
+        """Removes from the runs what the framework has deleted. An agent removes it when it has committed a save."""
+        if self._agents is not None:
+            for deleted in [path for path in self._references if not path.exists()]:
+                self._agents.remove(deleted, self._references.pop(deleted))
+            return
+        for run in self.runs:
+            with self._store(run) as store:
+                paths.forget(store)
+
+    def _store(self, run: Path) -> Store:
+        chosen = self._options
+        return Store(
+            run,
+            settings=chosen.settings,
+            keep_last=self._kept,
+            prunes=False,
+            timeout=chosen.timeout,
+            threads=chosen.threads,
+        )
+
+    def wait(self) -> bool:
+        """Waits until agents have committed all saves; whether the newest was."""
+        return self._agents is None or self._agents.wait()
+
+    def uncommitted(self) -> int:
+        """How many saves came after the newest committed one."""
+        return 0 if self._agents is None else self._agents.uncommitted()
+
+    def leave(self) -> None:
+        """Leaves the agents, which go on with what they have."""
+        if self._agents is not None:
+            self._agents.leave()
+
+    def close(self) -> None:
+        """Waits, stops the agents, and removes from the runs what has been deleted since the last save.
+
+        If a save has failed, a BackgroundSaveWarning says so: its folder is no checkpoint.
+        """
+        try:
+            if self._agents is not None:
+                self._agents.close()
+        except BitsnapError as error:
+            warnings.warn(f"a checkpoint was not saved: {error}", BackgroundSaveWarning, stacklevel=3)
+        for run in self.runs:
+            if is_store(native_path(run)):
+                with Store(run, create=False, timeout=self._options.timeout, threads=self._options.threads) as store:
+                    paths.forget(store, keep_newest=False)
+        self._references.clear()
+
+
+def is_ours(folder: PathLike) -> bool:
+    """Whether the folder has a reference to a run, and the framework has not saved another checkpoint over it since.
+
+    Raises:
+        InvalidArgumentError: it cannot be told which of the two was saved last.
+        NotFoundError: the reference is gone, and the folder has no state of the framework's.
+        CorruptError, UnsupportedError: the reference cannot be read.
+    """
+    reference = absolute(folder) / REFERENCE
+    if not reference.is_file():
+        if has_stubs(reference.parent):
+            raise NotFoundError(
+                f"{reference} is not there: it named the run and the step that hold the rest of this checkpoint"
+            )
+        if reference.parent.is_dir() and not has_states(reference.parent):
+            paths.check_is_not_lost(reference)
+        return False
+    return not is_saved_over(reference.parent, reference_of(reference).files)
+
+
+def snapshot_of(folder: PathLike) -> Snapshot:
+    """The checkpoint of a folder, for reading. Raises as path_checkpoints.snapshot_of() does."""
+    return paths.snapshot_of(absolute(folder) / REFERENCE)
+
+
+def newest_complete(folders: Sequence[Path], incomplete_because: Callable[[Path], str]) -> Path | None:
+    """The last of the folders with a complete checkpoint; None if there are no folders.
+
+    A RestoreWarning names those that are skipped. `incomplete_because`: why a folder is incomplete by what the
+    framework writes; empty if it is not.
+
+    Raises:
+        NotFoundError: no checkpoint is complete.
+    """
+    reasons: list[str] = []
+    for folder in reversed(folders):
+        reason = incomplete_because(folder)
+        if not reason:
+            try:
+                if is_ours(folder):
+                    snapshot_of(folder)
+            except BitsnapError as error:
+                reason = str(error)
+        if not reason:
+            for each in reasons:
+                warnings.warn(f"{each}; resuming from {folder}", RestoreWarning, stacklevel=4)
+            return folder
+        reasons.append(f"{folder} is no complete checkpoint: {reason}")
+    if reasons:
+        raise NotFoundError("; ".join(reasons))
+    return None
+
+
+def part_of(snapshot: Snapshot, key: str, opaque: Opaque) -> Any:
+    """A part of a state; None if the state has no such part."""
+    try:
+        return load(snapshot, keys=[(key,)], opaque=opaque)[key]
+    except NotFoundError as error:
+        if error.field != "keys":
+            raise
+        return None
+
+
+def staged(write: Callable[[str], object]) -> dict[str, Any]:
+    """What a framework's function saves with torch in a folder, by the names of the files."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder)
+        # This process has just written them.
+        return {path.name: torch.load(path, weights_only=False) for path in Path(folder).iterdir()}
+
+
+def write_files(files: Mapping[str, Any], folder: PathLike, expected: re.Pattern[str], checkpoint: PathLike) -> None:
+    """Writes what staged() returned, for a framework's function that reads it.
+
+    Args:
+        expected: the names of the files that the framework itself writes.
+        checkpoint: where the files come from, for errors.
+
+    Raises:
+        CorruptError: the checkpoint names another file. Then nothing is written.
+    """
+    for name in files:
+        if expected.fullmatch(plain_name(name, checkpoint)) is None:
+            raise CorruptError(f"{os.fspath(checkpoint)}: it has a file {name!r}, which the framework does not write")
+    for name, value in files.items():
+        torch.save(value, free(Path(folder) / name))
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder that gets its name when the block ends without an error.
+
+    Raises:
+        ExistsError: it exists.
+        NotFoundError: its parent does not.
+    """
+    if os.path.lexists(folder):
+        raise ExistsError(f"{folder} exists: give the path of a folder to make")
+    if not folder.absolute().parent.is_dir():
+        raise NotFoundError(f"{folder.absolute().parent}: there is no such directory; make it, or name another folder")
+    made = folder.absolute().with_name(f".bitsnap-{secrets.token_hex(8)}")
+    made.mkdir()
+    try:
+        yield made
+        made.rename(folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def free(path: Path) -> Path:
+    """The path, after what was copied there is gone: a link would be written through."""
+    path.unlink(missing_ok=True)
+    return path
+
+
+def copy_others(source: Path, target: Path) -> None:
+    """Copies all but the reference of a checkpoint's folder. Links stay links; what is no file is left out, and so is
+    `target`, which may lie in the folder."""
+
+    def others(folder: str, names: list[str]) -> list[str]:
+        paths = {name: Path(folder) / name for name in names}
+        return [
+            name
+            for name, path in paths.items()
+            if name == REFERENCE
+            or is_stub(path)
+            or not (path.is_symlink() or path.is_file() or path.is_dir())
+            or (path.is_dir() and path.samefile(target))
+        ]
+
+    shutil.copytree(source, target, symlinks=True, ignore=others, dirs_exist_ok=True)

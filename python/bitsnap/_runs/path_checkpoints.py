@@ -1,0 +1,413 @@
+"""Checkpoints that a framework names by paths, and rotates and deletes by path, in one run beside them.
+
+The path gets a reference; its checkpoint is a step of the run, coded against the one before. A save commits the step,
+writes the reference, and removes the steps to which no reference leads any more, in this order: whenever the process
+ends, each path leads to its old checkpoint or to its new one. Only one process may save to the paths of a directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bitsnap._arguments.durable_files import unlink
+from bitsnap._arguments.options import PathLike, native_path
+from bitsnap._base.text import parse_json
+from bitsnap._bitsnap import Settings, is_store
+from bitsnap._engine.committed import wait_for_staged
+from bitsnap._runs import removals as removals
+from bitsnap._runs.framework_files import digests_of
+from bitsnap._runs.references import (
+    Reference,
+    Saved,
+    StepOfRun,
+    absolute,
+    find_references,
+    look_at,
+    may_be_reference,
+    open_run,
+    refer,
+    reference_of,
+    warn_of_unknown,
+)
+from bitsnap._states.pickled_values import Opaque
+from bitsnap._store.files import Files
+from bitsnap._store.labels import is_label
+from bitsnap.agents import agent_status
+from bitsnap.errors import (
+    BitsnapError,
+    CorruptError,
+    ExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    RestoreWarning,
+    UnsupportedError,
+)
+from bitsnap.snapshot import Snapshot
+from bitsnap.store import Store
+
+# The key of a checkpoint's metadata that says to which path it was saved.
+KEY = "bitsnap.path"
+RUN = "bitsnap"
+# The reference in the folder of a checkpoint, if the checkpoint is a folder.
+FOLDER_REFERENCE = "bitsnap.json"
+# A framework that has more checkpoints than this may keep all.
+_FEW = 4
+# The longest wait for a save that an agent commits, in seconds.
+_LONGEST_WAIT = 600.0
+
+
+class NewSave(NamedTuple):
+    """What a save needs: commit `saved.step` to `run` with `metadata` and `label`, then call finish()."""
+
+    reference: Path
+    run: Path
+    saved: Saved
+    label: str
+    metadata: dict[str, str]
+    # What the reference leads to now.
+    earlier: tuple[Saved, ...]
+
+
+class _Origin(NamedTuple):
+    """To which path a checkpoint was saved, relative to the parent of the run, and in which save."""
+
+    reference: str
+    label: str
+    word: str
+
+
+def run_of(reference: PathLike) -> Path:
+    """The run of a path: beside the file, or beside the folder that has the reference."""
+    path = absolute(reference)
+    run = (path.parent.parent if path.name == FOLDER_REFERENCE else path.parent) / RUN
+    _check_is_not_the_run(path, run)
+    return run
+
+
+def save(
+    reference: PathLike,
+    step: int,
+    state: Any,
+    *,
+    settings: Settings | str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    opaque: Opaque = "refuse",
+    files: Files | None = None,
+    timeout: float = 600.0,
+    threads: int = 0,
+) -> StepOfRun:
+    """Saves a state to a path, and removes what it replaces and what has been deleted since.
+
+    Args:
+        reference: the path of the checkpoint if it is a file, or that of `bitsnap.json` in its folder.
+        step: the framework's; see begin().
+        settings, timeout, threads: as in Store.
+        state, metadata, opaque, files: as in Store.save().
+
+    Raises:
+        ExistsError: the path is a directory.
+        and what Store.save() raises. Then the path leads to what it did before.
+    """
+    run = run_of(reference)
+    absolute(reference).parent.mkdir(parents=True, exist_ok=True)
+    kept = kept_of(run)
+    with Store(run, settings=settings, keep_last=kept, prunes=False, timeout=timeout, threads=threads) as store:
+        new = begin(store, reference, step)
+        store.save(
+            new.saved.step,
+            state,
+            metadata={**(metadata or {}), **new.metadata},
+            opaque=opaque,
+            files=files,
+            labels=new.label or (),
+        )
+        finish(store, new)
+    return StepOfRun(run, new.saved.step)
+
+
+def kept_of(run: Path) -> int | None:
+    """How many checkpoints the framework keeps, as far as the references say that are there now; None: many, or all.
+
+    A framework that keeps N has N of them when it saves the next one, and then removes one.
+    """
+    if not is_store(native_path(run)):
+        return None
+    found = find_references(run.parent, FOLDER_REFERENCE)
+    with Store(run, read_only=True) as store:
+        kept = len(_steps_of(store, found.references.values()))
+    return kept if 0 < kept <= _FEW and not found.unknown else None
+
+
+def begin(
+    store: Store, reference: PathLike, step: int, pending: Collection[Saved] = (), *, forgets: bool = True
+) -> NewSave:
+    """What to commit for a path. Removes the steps whose paths have been deleted, but never the newest one.
+
+    Args:
+        store: the run.
+        reference: as in save().
+        step: the framework's. That of the run is the same, or else the next one, because the steps of a store rise:
+            a training may save twice at one step, or restart from an older checkpoint.
+        pending: saves to the run that are not committed yet.
+        forgets: False removes nothing.
+
+    Raises:
+        ExistsError: the path is a directory.
+    """
+    path = absolute(reference)
+    _check_is_not_the_run(path, store.path)
+    if path.is_dir():
+        raise ExistsError(f"{path} is a directory; expected a file, or a path that does not exist")
+    if forgets:
+        forget(store, pending)
+    parent = store.path.parent
+    name = os.path.relpath(path, parent)
+    label = os.path.relpath(path.parent if path.name == FOLDER_REFERENCE else path, parent)
+    label = f"./{label}" if label.isdecimal() else label  # which would be a step
+    label = label if is_label(label) else ""
+    taken = [*store.steps(), *(save.step for save in pending)]
+    saved = Saved(max(step, max(taken, default=-1) + 1), secrets.token_hex(8))
+    content = {"reference": name, "label": label, "save": saved.word, "step": step}
+    found = None if path.is_symlink() else _read(path)
+    if label and _is_taken(store, label):
+        warnings.warn(f"{store.path}: the label {label!r} of another step stays there", stacklevel=3)
+        label = ""
+    is_known = found is not None and found.run_id == store.run_id
+    earlier = tuple(each for each in found.saves if each.step in taken) if found and is_known else ()
+    return NewSave(path, store.path, saved, label, {KEY: json.dumps(content)}, earlier)
+
+
+def _check_is_not_the_run(path: Path, run: Path) -> None:
+    if path == run or path.parent == run:
+        raise InvalidArgumentError(f"{run} is the run of the checkpoints beside it: give this one another name")
+
+
+def _is_taken(store: Store, label: str) -> bool:
+    """Whether the user has given the label to a step that was not saved to the path of this name."""
+    step = store.labels().get(label)
+    if step is None:
+        return False
+    origin = _origin_of(store, step)
+    return origin is None or origin.label != label
+
+
+def finish(store: Store, new: NewSave) -> None:
+    """Lets the path lead to the step, which is committed, and removes what it led to before."""
+    refer(new.reference, new.run, store.run_id, (new.saved,), files_beside(new.reference))
+    forget(store)
+
+
+def files_beside(reference: Path) -> dict[str, str] | None:
+    """What refer() says of the framework's files beside the reference of a folder."""
+    return digests_of(reference.parent) if reference.name == FOLDER_REFERENCE else None
+
+
+def check_is_not_lost(reference: PathLike) -> None:
+    """Checks that a path without a reference had none.
+
+    Raises:
+        NotFoundError: a run beside it has a checkpoint that was saved to the path.
+    """
+    path = absolute(reference)
+    for parent in (path.parent.parent, path.parent.parent.parent):
+        run = parent / RUN
+        if not is_store(native_path(run)):
+            continue
+        with Store(run, read_only=True) as store:
+            name = os.path.relpath(path, store.path.parent)
+            for step in reversed(store.steps()):
+                origin = _origin_of(store, step)
+                if origin is not None and origin.reference == name:
+                    raise NotFoundError(
+                        f"{path} is not there: it referred to the rest of the checkpoint, which is step {step} of "
+                        f"{run}. Bring it back; `bitsnap extract {run}@{step}` also gives what the step holds"
+                    )
+
+
+def remove(path: PathLike, *, timeout: float = 600.0) -> None:
+    """Removes the reference, and its step, unless another reference or a label of the user leads to it.
+
+    The last step of the run stays until the next save, because a store has at least one. A link is removed without
+    what it leads to. A path that does not exist is no error. `timeout` is that of Store.
+    """
+    path = absolute(path)
+    found = None if path.is_symlink() else _read(path)
+    unlink(path)
+    if found is None or not is_store(native_path(found.run)):
+        return
+    kept = kept_of(found.run)
+    with Store(found.run, create=False, keep_last=kept, prunes=False, timeout=timeout) as store:
+        forget(store, keep_newest=False)
+
+
+def forget(store: Store, pending: Collection[Saved] = (), *, keep_newest: bool = True) -> None:
+    """Removes the steps that were saved to paths and to which no path leads any more, and deletions that had to wait.
+
+    Kept are those with labels that are no such path, those that were not saved to a path, and the newest one, against
+    which the next one is coded. With `keep_newest=False`, the newest one stays only if all others go.
+    """
+    removals.finish(store.path, lambda save: save.step in store and _is_of(store, save), is_last=True)
+    gone = forgotten(store, pending)
+    if gone and gone[-1] == store.latest() and (keep_newest or len(gone) == len(store)):
+        gone.pop()
+    if gone:
+        store.remove(gone)
+
+
+def label(store: Store) -> None:
+    """Gives the steps that an agent has committed the labels that save() would have given."""
+    labelled = set(store.labels().values())
+    for step in store.steps():
+        origin = None if step in labelled else _origin_of(store, step)
+        if origin is not None and origin.label and not _is_taken(store, origin.label):
+            store.label(step, origin.label)
+
+
+def forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
+    """The steps that were saved to paths and to which no path leads any more, ascending."""
+    steps = store.steps()
+    found = find_references(store.path.parent, FOLDER_REFERENCE)
+    referred = _steps_of(store, found.references.values()) | {save.step for save in pending}
+    # What a snapshot says is read only of steps that may go: there may be thousands.
+    origins = {step: origin for step in steps if step not in referred and (origin := _origin_of(store, step))}
+    unknown = next((path for path in found.unknown if _may_lead_to(path, store.path.parent, origins.values())), None)
+    if unknown is not None:
+        warn_of_unknown(store.path, unknown)
+        return []
+    labels = store.labels()
+    gone = []
+    for step, origin in origins.items():
+        # Which may lie deeper than the files beside the run.
+        own = look_at(store.path.parent / origin.reference, FOLDER_REFERENCE)
+        if own.unknown or step in _steps_of(store, own.references.values()):
+            continue
+        if all(label == origin.label for label, labelled in labels.items() if labelled == step):
+            gone.append(step)
+    return gone
+
+
+def _may_lead_to(path: Path, home: Path, origins: Iterable[_Origin]) -> bool:
+    """Whether what cannot be read may be, or hold, a reference to one of the steps, by its name or its place."""
+    if path.is_dir() or path.name == FOLDER_REFERENCE:
+        return True
+    return any(
+        Path(origin.reference).suffix == path.suffix or (home / origin.reference).is_relative_to(path)
+        for origin in origins
+    )
+
+
+def snapshot_of(reference: PathLike) -> Snapshot:
+    """The checkpoint of a path, for reading.
+
+    Raises:
+        NotFoundError: there is no reference, no run where it says, or its step is not in the run.
+        CorruptError: the reference is damaged.
+        UnsupportedError: a newer version wrote it.
+    """
+    path, found = _target(reference)
+    with open_run(path, found) as store:
+        return store.snapshot(_committed(store, path, found))
+
+
+def place_of(reference: PathLike) -> StepOfRun:
+    """Where the checkpoint of a path is stored. Raises as snapshot_of() does."""
+    path, found = _target(reference)
+    with open_run(path, found) as store:
+        return StepOfRun(found.run, _committed(store, path, found))
+
+
+def _target(reference: PathLike) -> tuple[Path, Reference]:
+    path = absolute(reference)
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    found = reference_of(path)
+    real = Path(os.path.realpath(path))
+    if real != path and not is_store(native_path(found.run)):  # a link leads to the folder
+        return real, reference_of(real)
+    return path, found
+
+
+def _committed(store: Store, path: Path, found: Reference) -> int:
+    newest = found.saves[0].step
+    error = _waited(found.run, newest) if newest not in store else None
+    for save in found.saves:
+        if save.step in store:
+            origin = _origin_of(store, save.step)
+            # Damage is for the reader to find.
+            if origin is None or not save.word or origin.word == save.word:
+                if save.step != newest:
+                    warnings.warn(
+                        f"{path}: the newest save to this path, step {newest} of {found.run}, was not committed; the "
+                        f"one before, step {save.step}, is read{'' if error is None else f': {error}'}",
+                        RestoreWarning,
+                        stacklevel=4,
+                    )
+                return save.step
+    raise NotFoundError(
+        f"{path} refers to step {newest} of {found.run}, which is not there: it was removed, or never committed"
+        f"{'' if error is None else f': {error}'}"
+    )
+
+
+def _waited(run: Path, step: int) -> BitsnapError | None:
+    """Waits for a save that an agent of this machine may have; why it was not committed, if that is known."""
+    try:
+        agent_status(run)
+    except NotFoundError:
+        return None
+    except BitsnapError:  # such as that of a stopped agent, which may go on
+        pass
+    try:
+        wait_for_staged(run, step, _LONGEST_WAIT)
+    except BitsnapError as error:
+        return error
+    return None
+
+
+def _read(path: Path) -> Reference | None:
+    """None if there is no readable reference."""
+    try:
+        return reference_of(path) if may_be_reference(path) else None
+    except (NotFoundError, CorruptError, UnsupportedError):
+        return None
+
+
+def _origin_of(store: Store, step: int) -> _Origin | None:
+    """None if the checkpoint was saved by other means, or is damaged."""
+    try:
+        text = store.checkpoint(step).metadata.get(KEY) or store.snapshot(step, 0).metadata.get(KEY)
+    except BitsnapError:
+        return None
+    if text is None:
+        return None
+    try:
+        content = parse_json(text)
+        return _Origin(str(content["reference"]), str(content["label"]), str(content["save"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _steps_of(store: Store, references: Iterable[Reference]) -> set[int]:
+    """The steps to which references lead."""
+    steps: set[int] = set()
+    committed = set(store.steps())
+    for found in references:
+        if found.run_id == store.run_id:
+            # Those after the first that is committed have been replaced.
+            for save in found.saves:
+                steps.add(save.step)
+                # The step may be that of another save, if this one was not committed.
+                if save.step in committed and (len(found.saves) == 1 or _is_of(store, save)):
+                    break
+    return steps
+
+
+def _is_of(store: Store, save: Saved) -> bool:
+    origin = _origin_of(store, save.step)
+    return origin is not None and origin.word == save.word

@@ -1,0 +1,484 @@
+"""Takes states apart into named tensors and a tree of other values, and puts them together again.
+
+Every value comes back with the type that it had; only torch's version string comes back as a str. What would come back
+as something else, such as an instance of another subclass, is refused, or pickled if the caller asks for it.
+bitsnap/_states/typed_values.py knows the types that are neither containers nor plain values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from bitsnap._arguments.checks import number_of
+from bitsnap._arguments.options import Masters
+from bitsnap._base.places import Path as Path, join, place_of as place_of
+from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
+from bitsnap._states.pickled_values import PICKLED, PickledValue, pickled, type_name, unpickled
+from bitsnap._states.registry import REGISTERED, PackedValue, Registration, packed, registration_of, unpacked
+from bitsnap._states.typed_values import (
+    NotStorableError,
+    StoredValue,
+    encode_container,
+    encode_leaf,
+    encode_sequence,
+    encode_set,
+    factory_name,
+    is_mapping,
+    items_of,
+    like,
+    metadata_of,
+)
+from bitsnap._tensors import dtypes
+from bitsnap._tensors.arrays import Data, NotStorableTensorError, Source, is_tensor, source_of, usual_sources
+from bitsnap._tensors.boxes import Box
+from bitsnap._tensors.lazy import LazyTensor
+from bitsnap._tensors.local_parts import local_part
+from bitsnap.errors import InvalidArgumentError
+
+# In a loaded tree, what stands for a tensor, or for a value that is stored as one.
+Reference: TypeAlias = TensorRef | StoredValue
+
+# Longer bytes, and strings of more bytes in UTF-8, are stored as streams: compressed, in chunks, and against the base.
+# At this length, that takes a third of the time of JSON or less, to save and to load, and never more space.
+MAX_VALUE_BYTES = 65_536
+# As deep as the format allows values to nest, one level left for the value itself.
+MAX_DEPTH = 127
+# The code of errors of values that no way of storing takes.
+_NOT_STORABLE = "not_storable"
+
+# Are their own encoding. Most lists hold nothing else.
+_NUMBERS = frozenset((type(None), bool, int, float, complex))
+_KEY_TYPES = frozenset((type(None), bool, int, float, bytes))
+_CONTAINERS: frozenset[type] = frozenset(
+    (list, tuple, deque, dict, OrderedDict, defaultdict, Counter, argparse.Namespace)
+)
+
+
+class Entry(NamedTuple):
+    """One tensor in the form of the extension, without its data."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    role: str | None
+    master: tuple[str, int] | None  # its name, and the element in it where this tensor begins
+    adam: AdamNumbers | None  # of a first moment
+    alias_of: int | None
+    box: NativeBox | None
+
+
+# The name of the whole tensor, or "" for the entry's own; the shape of the whole tensor; the offset.
+NativeBox: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+
+class Content(NamedTuple):
+    """What a registered value of a state is stored as."""
+
+    path: Path
+    value: Any
+    registration: Registration
+
+
+class Entries:
+    """The tensors of a state in their order. Tensors that are the same memory are stored once."""
+
+    def __init__(self, roles: Mapping[str, str] | None, masters: Masters | None) -> None:
+        self.items: list[Entry] = []
+        self.data: list[Data] = []  # of each
+        self.owners: list[object] = []  # keep the data alive
+        self.contents: list[Content] = []  # of its registered values, in the order of the state
+        if roles is not None and not isinstance(roles, Mapping):
+            raise TypeError(f"roles must be a dict of names to roles, got {roles!r}")
+        if masters is not None and not isinstance(masters, Mapping):
+            raise TypeError(f"masters must be a dict of names to names, got {masters!r}")
+        self._roles = dict(roles or {})
+        self._masters = {name: _master_of(master, f"masters[{name!r}]") for name, master in (masters or {}).items()}
+        self._used: set[str] = set()
+        self._by_identity: dict[Hashable, int] = {}
+        self._paths: list[Path] = []
+        self._by_path: dict[Path, int] = {}  # made when it is needed
+
+    def add(self, name: str, source: Source, path: Path = (), role: str | None = None, box: Box | None = None) -> int:
+        """Adds the tensor at a path of the state; returns its index. A name that is taken gets "#2", "#3" and so on.
+
+        `role` is that of a tensor for which the caller gave none; None lets the library find it. `box` is the box that
+        holds the tensor, if there is one.
+        """
+        unique, count = name, 1
+        while unique in self._used:
+            count += 1
+            unique = f"{name}#{count}"
+        self._used.add(unique)
+        index = len(self.items)
+        self._paths.append(path)
+        dtype, shape, size_bytes, data, identity, owner = source
+        alias = None
+        if identity is not None:
+            first = self._by_identity.setdefault(identity, index)
+            alias = None if first == index else first
+        role = self._roles.pop(unique, role) if self._roles else role
+        master = self._masters.pop(unique, None) if self._masters else None
+        place: NativeBox | None = None
+        if box is not None:
+            whole = name if box.name is None else box.name
+            place = ("" if whole == unique else whole, box.global_shape, box.offset)
+        self.items.append(tuple.__new__(Entry, (unique, dtype, shape, size_bytes, role, master, None, alias, place)))
+        self.data.append(data)
+        self.owners.append(owner)
+        return index
+
+    def index_of(self, identity: Hashable) -> int | None:
+        """The tensor of that memory, if there is one."""
+        return self._by_identity.get(identity)
+
+    def index_at(self, path: Path) -> int | None:
+        """The tensor at a path of the state, or the one that it is an alias of; None if there is none."""
+        if len(self._by_path) < len(self._paths):
+            self._by_path = {path: index for index, path in enumerate(self._paths)}
+        index = self._by_path.get(path)
+        return index if index is None or self.items[index].alias_of is None else self.items[index].alias_of
+
+    def check_all_used(self) -> None:
+        """Raises InvalidArgumentError if a role or master was given for a tensor that is not there."""
+        if self._roles:
+            raise InvalidArgumentError(f"roles are given for tensors that are not there: {sorted(self._roles)}")
+        if self._masters:
+            raise InvalidArgumentError(f"masters are given for tensors that are not there: {sorted(self._masters)}")
+
+
+def _master_of(master: object, where: str) -> tuple[str, int]:
+    name, element = master if isinstance(master, tuple) and len(master) == 2 else (master, 0)
+    if not isinstance(name, str):
+        raise TypeError(f"{where} is the name of a tensor, or a tuple of it and an element, not {master!r}")
+    return check_text(name, where), number_of(element, f"the element of {where}")
+
+
+def check_text(text: str, where: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise _not_storable(f"{where} is a string that is not valid Unicode: {error.reason}") from None
+    return text
+
+
+def _not_storable(message: str) -> InvalidArgumentError:
+    error = InvalidArgumentError(message)
+    error.code = _NOT_STORABLE
+    return error
+
+
+# What to store instead, by type; the first that fits counts.
+_INSTEAD: tuple[tuple[Any, str], ...] = (
+    (tuple, "tuple(...) of it"),
+    (Mapping, "dict(...) of it"),
+    (list, "list(...) of it"),
+    (deque, "collections.deque(...) of it"),
+    (set | frozenset, "set(...) of it"),
+    (bytearray | memoryview, "bytes(...) of it"),
+    (np.random.Generator, "its bit_generator.state"),
+    (np.random.BitGenerator, "its state"),
+    (np.random.RandomState, "its get_state()"),
+)
+
+
+def _advice(value: object) -> str:
+    if isinstance(value, type):
+        return "pass the name of the class as a str, or what an object of it holds"
+    for kind, instead in _INSTEAD:
+        if isinstance(value, kind):
+            return f"pass {instead}"
+    for method in ("state_dict", "get_state"):
+        if hasattr(value, method):
+            return f"pass its {method}()"
+    return 'bitsnap.register_value() adds its type to those that a state may hold, and opaque="pickle" pickles it'
+
+
+class _Flattener:
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self._sources = usual_sources()
+        self._open: set[int] = set()  # containers around the current place, by id
+        self._max_value_bytes: float = MAX_VALUE_BYTES
+
+    def value(self, value: Any, path: Path, name: str) -> Any:
+        """The value at a path, encoded. `name` is the dotted name of the path."""
+        kind = type(value)
+        if kind in self._sources:
+            return self._tensor(value, path, name, "tensor")
+        if kind is bytes and len(value) > self._max_value_bytes:
+            return self._stream(value, path, name, "bytes")
+        if kind in _NUMBERS or kind is bytes:
+            return value
+        if kind is str:
+            if not value.isascii():
+                check_text(value, place_of(path, "state"))
+            # A character takes up to four bytes.
+            if 4 * len(value) > self._max_value_bytes and len(encoded := value.encode()) > self._max_value_bytes:
+                return self._stream(encoded, path, name, "str")
+            return value
+        if kind in _CONTAINERS:
+            return self._container(value, path, name)
+        if kind is set or kind is frozenset:
+            return encode_set(kind, (self._key(item, path, "the item") for item in value))
+        return self._leaf(value, path, name)
+
+    def _container(self, value: Any, path: Path, name: str) -> Any:
+        if id(value) in self._open:
+            raise InvalidArgumentError(f"{place_of(path, 'state')} contains itself")
+        if len(path) >= MAX_DEPTH:
+            raise InvalidArgumentError(f"{place_of(path, 'state')} is nested deeper than {MAX_DEPTH} levels")
+        self._open.add(id(value))
+        try:
+            if not is_mapping(value):
+                items = [
+                    item if type(item) in _NUMBERS else self.value(item, (*path, i), join(path, name, i))
+                    for i, item in items_of(value)
+                ]
+                return encode_sequence(value, items)
+            # All that may be refused comes before the first tensor is added.
+            factory_name(value)
+            metadata = self._metadata(value, path, name)
+            keys = [self._key(key, path, "the key") for key, _ in items_of(value)]
+            encoded = {
+                encoded_key: item if type(item) in _NUMBERS else self.value(item, (*path, key), join(path, name, key))
+                for encoded_key, (key, item) in zip(keys, items_of(value), strict=True)
+            }
+            return encode_container(value, encoded, metadata)
+        except NotStorableError as error:
+            raise self._refusal(value, path, str(error)) from None
+        finally:
+            self._open.discard(id(value))
+
+    def _registered(self, value: Any, registration: Registration, path: Path, name: str) -> TypedValue:
+        if self._max_value_bytes == math.inf:
+            raise self._refusal(value, path, "the attribute _metadata of a dict holds no registered values")
+        if id(value) in self._open:
+            raise InvalidArgumentError(f"{place_of(path, 'state')} contains itself")
+        if len(self._open) >= MAX_DEPTH:
+            raise InvalidArgumentError(f"{place_of(path, 'state')} is nested deeper than {MAX_DEPTH} levels")
+        content = packed(value, registration, lambda: place_of(path, "state"))
+        self._entries.contents.append(Content(path, content, registration))
+        self._open.add(id(value))
+        try:
+            return TypedValue(REGISTERED, (registration.tag, self.value(content, path, name)))
+        finally:
+            self._open.discard(id(value))
+
+    def _metadata(self, value: Any, path: Path, name: str) -> Any:
+        metadata = metadata_of(value)
+        if metadata is None:
+            return None
+        tensors = len(self._entries.items)
+        before, self._max_value_bytes = self._max_value_bytes, math.inf
+        try:
+            encoded = self.value(metadata, (*path, "_metadata"), join(path, name, "_metadata"))
+        finally:
+            self._max_value_bytes = before
+        if len(self._entries.items) > tensors:
+            raise InvalidArgumentError(f"{place_of(path, 'state')}._metadata holds a tensor and cannot be stored")
+        return encoded
+
+    def _key(self, key: Any, path: Path, what: str) -> Any:
+        kind = type(key)
+        if kind in _KEY_TYPES:
+            return key
+        if kind is str:
+            return key if key.isascii() else check_text(key, f"a key of {place_of(path, 'state')}")
+        if kind is tuple:
+            return tuple(self._key(part, path, what) for part in key)
+        if kind is frozenset:
+            return encode_set(kind, (self._key(item, path, what) for item in key))
+        encoded = self._typed(key, path)
+        if encoded is not None:
+            return encoded
+        raise _not_storable(
+            f"{place_of(path, 'state')} has {what} {key!r} of type {type_name(kind)}; keys and the items of sets are "
+            "str, int, float, bool, bytes, None, tuples and frozensets of those, enum members, dtypes, devices, paths "
+            "and times"
+        )
+
+    def _typed(self, value: Any, path: Path) -> Any:
+        try:
+            encoded = encode_leaf(value)
+        except NotStorableError as error:
+            raise self._refusal(value, path, str(error)) from None
+        if encoded is not None:
+            texts = encoded.content if isinstance(encoded.content, tuple) else (encoded.content,)
+            for text in texts:
+                if isinstance(text, str) and not text.isascii():
+                    check_text(text, place_of(path, "state"))
+        return encoded
+
+    def _leaf(self, value: Any, path: Path, name: str) -> Any:
+        registration = registration_of(type(value))
+        if registration is not None:
+            return self._registered(value, registration, path, name)
+        if is_tensor(value):
+            part = local_part(value, path)
+            return self._box(part, path, name) if isinstance(part, Box) else self._tensor(part, path, name, "tensor")
+        if isinstance(value, Box):
+            return self._box(value, path, name)
+        if isinstance(value, LazyTensor):
+            return self._tensor(value, path, name, "tensor" if value.is_of_torch else "array")
+        if isinstance(value, np.generic):
+            return self._tensor(value, path, name, "scalar")
+        if isinstance(value, np.ndarray):
+            return self._tensor(value, path, name, "array")
+        encoded = self._typed(value, path)
+        if encoded is not None:
+            return encoded
+        torch = dtypes.loaded_torch()
+        if torch is not None and isinstance(value, torch.torch_version.TorchVersion):
+            return str(value)
+        raise self._refusal(value, path, _advice(value))
+
+    def _tensor(
+        self, value: Any, path: Path, name: str, kind: str, role: str | None = None, box: Box | None = None
+    ) -> TensorRef:
+        try:
+            if isinstance(value, LazyTensor):
+                source = value.source(place_of(path, "state"))
+            else:
+                source = self._sources.get(type(value), source_of)(value)
+        except NotStorableTensorError as error:
+            raise _not_storable(f"{place_of(path, 'state')} {error}") from None
+        return TensorRef(self._entries.add(name or "tensor", source, path, role, box), kind)
+
+    def _box(self, box: Box, path: Path, name: str) -> TensorRef:
+        if box.name is not None:
+            check_text(box.name, f"the name of {place_of(path, 'state')}")
+        if isinstance(box.tensor, LazyTensor):
+            return self._tensor(box.tensor, path, name, "tensor" if box.tensor.is_of_torch else "array", box=box)
+        if is_tensor(box.tensor):
+            return self._tensor(box.tensor, path, name, "tensor", box=box)
+        if isinstance(box.tensor, np.ndarray):
+            return self._tensor(box.tensor, path, name, "array", box=box)
+        raise self._refusal(box.tensor, path, "a box holds a tensor or an array")
+
+    def _stream(self, content: bytes, path: Path, name: str, kind: str) -> Any:
+        return TypedValue(kind, self._tensor(np.frombuffer(content, np.uint8), path, name, "tensor", "other"))
+
+    @staticmethod
+    def _refusal(value: object, path: Path, why: str) -> InvalidArgumentError:
+        where = place_of(path, "state")
+        return _not_storable(f"{where} is of type {type_name(type(value))} and cannot be stored: {why}")
+
+
+class _OpaqueFlattener(_Flattener):
+    """Pickles the innermost values that no other way can store."""
+
+    def value(self, value: Any, path: Path, name: str) -> Any:
+        try:
+            return super().value(value, path, name)
+        except InvalidArgumentError as error:
+            # What lies in metadata stays plain: the dict that has them is pickled.
+            if error.code != _NOT_STORABLE or self._max_value_bytes == math.inf:
+                raise
+        content = pickled(value, lambda: place_of(path, "state"))
+        return TypedValue(PICKLED, (type_name(type(value)), super().value(content, path, name)))
+
+
+def flatten(
+    state: Any, roles: Mapping[str, str] | None, masters: Masters | None, may_pickle: bool = False
+) -> tuple[Entries, Any]:
+    """The tensors of a state, and its tree as the extension takes it, with a TensorRef in the place of each tensor."""
+    entries = Entries(roles, masters)
+    flattener = _OpaqueFlattener(entries) if may_pickle else _Flattener(entries)
+    return entries, flattener.value(state, (), "")
+
+
+def is_container(value: object) -> bool:
+    """Whether the items of a value of a state are values of the state themselves."""
+    return type(value) in _CONTAINERS
+
+
+def encoded_value(value: Any, may_pickle: bool) -> Any:
+    """A value without tensors, encoded. Raises InvalidArgumentError for a tensor, or what cannot be stored."""
+    entries, encoded = flatten(value, None, None, may_pickle)
+    if entries.items:
+        raise InvalidArgumentError("the value holds a tensor")
+    return encoded
+
+
+def references(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Reference]]:
+    """All references of a loaded tree with their paths, in order."""
+    if isinstance(tree, Reference):
+        yield path, tree
+    elif isinstance(tree, PackedValue | PickledValue):
+        yield from references(tree.content, path)
+    for key, item in items_of(tree):
+        yield from references(item, (*path, key))
+
+
+def program_values(tree: Any, path: Path = ()) -> Iterator[tuple[Path, PackedValue | PickledValue]]:
+    """All values of a loaded tree that code of the program or of the file makes, with their paths."""
+    if isinstance(tree, PackedValue | PickledValue):
+        yield path, tree
+        yield from program_values(tree.content, path)
+    for key, item in items_of(tree):
+        yield from program_values(item, (*path, key))
+
+
+def rebuild(tree: Any, give: Callable[[Reference, Path], Any], path: Path = ()) -> Any:
+    """The loaded tree with what `give` returns in the place of each reference, and with the values of programs made.
+
+    Runs the pickles of the tree.
+    """
+    if isinstance(tree, Reference):
+        return give(tree, path)
+    if isinstance(tree, PackedValue):
+        return unpacked(tree.tag, rebuild(tree.content, give, path), lambda: place_of(path, "state"))
+    if isinstance(tree, PickledValue):
+        return unpickled(tree.type_name, rebuild(tree.content, give, path), lambda: place_of(path, "state"))
+    if type(tree) not in _CONTAINERS:
+        return tree
+    return like(tree, [(key, rebuild(item, give, (*path, key))) for key, item in items_of(tree)])
+
+
+# What is asked about the dotted name and the path of a value.
+Question: TypeAlias = Callable[[str, Path], bool]
+
+
+def places(tree: Any, leads_on: Question, path: Path = (), name: str = "") -> Iterator[tuple[str, Path]]:
+    """The dotted name and the path of every value inside a loaded tree. Several values may have one name.
+
+    Of what lies below a value, only if `leads_on` is true of it. What lies in a registered value has the names that it
+    has in the content of that value.
+    """
+    while isinstance(tree, PackedValue):
+        tree = tree.content
+    for key, item in items_of(tree):
+        own, at = join(path, name, key), (*path, key)
+        yield own, at
+        if leads_on(own, at):
+            yield from places(item, leads_on, at, own)
+
+
+def prune(tree: Any, selected: Question, leads_on: Question) -> Any:
+    """The loaded tree without the dict entries in which nothing is selected; Ellipsis if nothing remains.
+
+    If `selected` is true of a value, all that lies below is selected. Nothing is below a value of which neither that
+    nor `leads_on` is true. Lists and tuples of which any part is selected stay whole, so that positions keep their
+    meaning, and so do registered values.
+    """
+
+    def visit(value: Any, path: Path, name: str) -> Any:
+        if path and selected(name, path):
+            return value
+        if path and not leads_on(name, path):
+            return ...
+        if is_mapping(value):
+            pruned = ((key, visit(item, (*path, key), join(path, name, key))) for key, item in items_of(value))
+            kept = [(key, item) for key, item in pruned if item is not ...]
+            return like(value, kept) if kept else ...
+        return value if any(selected(*place) for place in places(value, leads_on, path, name)) else ...
+
+    return visit(tree, (), "")

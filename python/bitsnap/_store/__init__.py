@@ -1,0 +1,1 @@
+"""The methods of a Store, by what they are about."""

@@ -1,0 +1,324 @@
+"""Saves of torch.distributed.checkpoint (DCP) through an agent: copied to shared memory, compressed by the agent.
+
+A writer saves one step, because DCP asks for the copy before it names the checkpoint, and the engine needs the step for
+the copy. The ranks also agree before the copy on what each of them saves: the lowest rank saves what several have. The
+plans that DCP makes afterwards, in a thread, write nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, NoReturn, SupportsIndex
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.staging import AsyncStager
+from torch.distributed.checkpoint.storage import StorageWriter as TorchStorageWriter, WriteResult
+from torch.futures import Future
+from torch.utils import _pytree as pytree
+
+from bitsnap._arguments.checks import number_of
+from bitsnap._arguments.naming import checkpoint_id_of
+from bitsnap._arguments.options import PathLike, is_url
+from bitsnap._engine.saves import Save
+from bitsnap._states.packing import StateWithAdam
+from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap.checkpointer import Checkpointer
+from bitsnap.dcp._flat_adam import adam_of_shard
+from bitsnap.dcp._shards import Roles, check_given_names, results_of, shard_of
+from bitsnap.dcp._staging import OtherValueError, layout_of
+from bitsnap.errors import InvalidArgumentError
+
+
+class _RankEntries(NamedTuple):
+    """The entries of a state in this rank, by DCP's plan."""
+
+    layout: list[Any] | None = None  # of the state; None: unknown
+    items: Sequence[WriteItem] = ()
+    keys: Sequence[str] = ()
+
+
+class AgentSaves:
+    """Makes writers for dcp.async_save that copy the state into the shared memory of a Checkpointer's agent.
+
+    dcp.async_save returns after this one copy. The agent compresses the state and commits the checkpoint when it has
+    the parts of all ranks, also if the training has died. The future of dcp.async_save ends when the checkpoint is
+    durable, and raises the error if the save failed. StorageReader and to_torch_save() read the checkpoints.
+
+    Settings, `adam`, `keep_last`, memory and timeout are those of the Checkpointer. Several ranks must be those of
+    torch.distributed; all of them must create their AgentSaves, which makes a gloo group of its own.
+
+    Example:
+        with bitsnap.Checkpointer("run", keep_last=5) as checkpointer:
+            saves = AgentSaves(checkpointer)
+            for step in range(start, steps):
+                train()
+                future = dcp.async_save(state, storage_writer=saves.writer(step))
+
+    Args:
+        checkpointer: of this rank. It must not be closed before the futures have ended.
+        roles, opaque: as for StorageWriter.
+
+    Raises:
+        InvalidArgumentError: `checkpointer` has several ranks that are not those of torch.distributed.
+        TypeError: `checkpointer` is no Checkpointer.
+    """
+
+    def __init__(self, checkpointer: Checkpointer, *, roles: Roles | None = None, opaque: Opaque = "refuse") -> None:
+        if not isinstance(checkpointer, Checkpointer):
+            raise TypeError(f"checkpointer must be a bitsnap.Checkpointer, got {checkpointer!r}")
+        may_pickle(opaque)  # checks it
+        self._checkpointer = checkpointer
+        self._roles = roles
+        self._opaque: Opaque = opaque
+        self._owners = _Owners(checkpointer)
+        self._planned = _RankEntries()
+
+    def writer(self, step: SupportsIndex) -> AgentWriter:
+        """The writer for one save, of this step, which must be above those that the store has.
+
+        Raises:
+            InvalidArgumentError: the Checkpointer does not store this step, because of its `every`.
+        """
+        number, every = number_of(step, "step"), self._checkpointer._every
+        if number % every != 0:
+            raise InvalidArgumentError(
+                f"{self._checkpointer.path}: step {number} is not stored, because the Checkpointer has every={every}"
+            )
+        return AgentWriter(self, number)
+
+    def _stage(self, step: int, state: dict[str, Any]) -> Save:
+        """Copies what this rank saves of a state. All ranks must call it."""
+        planner, planned = DefaultSavePlanner(), _RankEntries()
+        try:
+            planner.set_up_planner(state)
+            planned = self._planned_for(state, planner)
+        finally:
+            self._owners.agree(planned.keys)
+        own = [item for item, key in zip(planned.items, planned.keys, strict=True) if self._owners.is_own(key)]
+        return self._save(step, own, planner, planner.mappings)
+
+    def _planned_for(self, state: dict[str, Any], planner: DefaultSavePlanner) -> _RankEntries:
+        """The entries of a state, which are those of the last one if it had the same layout: DCP takes long to find the
+        parts of many DTensors."""
+        layout = None
+        with torch.no_grad(), suppress(OtherValueError):
+            layout = layout_of(state)[0]
+        if layout is None or layout != self._planned.layout:
+            items = planner.create_local_plan().items
+            self._planned = _RankEntries(layout, items, [_key_of(item) for item in items])
+        return self._planned
+
+    def _save(self, step: int, items: Iterable[WriteItem], planner: SavePlanner, planner_data: Any) -> Save:
+        with torch.no_grad():
+            shard = shard_of(items, planner, planner_data, self._roles)
+        adam = adam_of_shard(self._checkpointer._adam, shard.names, getattr(planner, "state_dict", {}))
+        saved = self._checkpointer.save(step, StateWithAdam(shard.state, adam), roles=shard.roles, opaque=self._opaque)
+        assert saved is not None  # because the step is due
+        return saved
+
+
+class AgentWriter(TorchStorageWriter, AsyncStager):
+    """Saves one step through an agent: for one dcp.async_save with a thread, or one dcp.save. AgentSaves makes it."""
+
+    def __init__(self, saves: AgentSaves, step: int) -> None:
+        super().__init__()
+        self._saves, self._step = saves, step
+        self._save_id = str(uuid.uuid4())
+        self._save: Save | None = None  # None: nothing was copied yet
+        self._error: Exception | None = None  # of the copy
+        self._is_used = self._is_set_up = False
+        self.checkpoint_id: PathLike | None = saves._checkpointer.path / f"step-{step}"
+
+    def __reduce__(self) -> NoReturn:
+        _refuse_other_process()
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Copies what this rank saves. Returns the state for the plans of DCP, which read no elements.
+
+        Errors are raised when DCP begins the save, on all ranks: without a rank that raises here, the others would wait
+        for it.
+        """
+        if self._is_used:
+            raise self._used_twice()
+        self._is_used = True
+        try:
+            self._save = self._saves._stage(self._step, state_dict)
+        except Exception as error:
+            self._error = error
+        # The training may change the dicts meanwhile.
+        return _StagedState(pytree.tree_map(lambda leaf: leaf, state_dict))
+
+    @property
+    def should_synchronize_after_execute(self) -> bool:
+        """False: stage() returns when it has copied everything."""
+        return False
+
+    def synchronize_staging(self) -> None:
+        """Nothing is left to wait for."""
+
+    def close(self) -> None:
+        """Nothing is left to free: the memory is that of the Checkpointer."""
+
+    def reset(self, checkpoint_id: PathLike | None = None) -> None:
+        """Refuses a checkpoint id that is not that of this writer, because the step has been copied already."""
+        if checkpoint_id is None:
+            return
+        run, step = checkpoint_id_of(checkpoint_id)
+        path = self._saves._checkpointer.path
+        if os.path.realpath(run) != os.fspath(path) or step not in (None, self._step):
+            raise InvalidArgumentError(
+                f"{os.fspath(checkpoint_id)!r} is not the checkpoint of this writer, which saves step {self._step} of "
+                f"{path}: leave checkpoint_id out, or make the writer for that step"
+            )
+
+    def storage_meta(self) -> StorageMeta | None:
+        """The checkpoint id, and an id of this save."""
+        return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self._save_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Raises what went wrong with the copy. `kwargs` may say whether the ranks coordinate the save."""
+        if self._is_set_up:
+            raise self._used_twice()
+        self._is_used = self._is_set_up = True
+        self._use_collectives = bool(kwargs.get("use_collectives", True))
+        if self._error is not None:
+            raise self._error
+        if self._save is not None and self._save.done():
+            self._save.result()
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Leaves the plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Leaves the plans as they are."""
+        ranks = self._saves._checkpointer.world_size
+        if self._use_collectives and len(plans) != ranks:
+            raise InvalidArgumentError(
+                f"{self._saves._checkpointer.path}: {len(plans)} ranks save step {self._step}, but the Checkpointer "
+                f"has {ranks} (JobOptions(rank=..., world_size=...)), so that the checkpoint would never be complete"
+            )
+        if self._use_collectives or ranks == 1:
+            check_given_names(plans, self._saves._roles, self._saves._checkpointer._adam)
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Waits until the checkpoint is durable. Without a copy, as in dcp.save(), copies the state first."""
+        if self._save is None:
+            self._save = self._saves._save(self._step, plan.items, planner, plan.planner_data)
+        else:
+            self._check(plan, planner)
+            self._save._wait("persisted", None, is_urgent=False)
+        self._save.result()
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results_of(plan.items, self._saves._checkpointer.rank))
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Does nothing: the agent has committed the checkpoint. Each shard holds what DCP says of it."""
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
+        """Whether the id is a path in the file system."""
+        return not is_url(checkpoint_id)
+
+    def _check(self, plan: SavePlan, planner: SavePlanner) -> None:
+        where = f"{self._saves._checkpointer.path}: step {self._step}"
+        if type(planner) is not DefaultSavePlanner:
+            raise InvalidArgumentError(
+                f"{where} was copied as DefaultSavePlanner plans it, before dcp.async_save used the planner "
+                f"{type(planner).__name__}: use dcp.save or a StorageWriter with this planner"
+            )
+        missing = [item.index.fqn for item in plan.items if not self._saves._owners.knows(_key_of(item))]
+        if missing:
+            raise InvalidArgumentError(
+                f"{where}: the plan has entries that were not copied, such as {missing[0]!r}: use DefaultSavePlanner "
+                "with its default arguments, or a StorageWriter"
+            )
+
+    def _used_twice(self) -> InvalidArgumentError:
+        return InvalidArgumentError(f"the writer of step {self._step} was used already: each save needs its own writer")
+
+
+class _StagedState(dict[str, Any]):
+    """A state whose elements were copied."""
+
+    def __reduce__(self) -> NoReturn:
+        _refuse_other_process()
+
+
+def _refuse_other_process() -> NoReturn:
+    raise InvalidArgumentError(
+        "a save through an agent does not go through a process of DCP, because the agent is one: use dcp.async_save "
+        "with AsyncCheckpointerType.THREAD"
+    )
+
+
+class _Owners:
+    """What each rank saves of the entries that several of them have.
+
+    The ranks agree in a process group of their own: DCP may use the others at the same time, in a thread. In all saves
+    but those after a change of the entries, they exchange one word each.
+    """
+
+    def __init__(self, checkpointer: Checkpointer) -> None:
+        ranks = checkpointer._ranks
+        self._rank, self._count = ranks.rank, ranks.world_size
+        self._group: Any = None
+        self._words = b""  # of all ranks
+        self._lower: frozenset[str] = frozenset()  # what lower ranks have
+        self._all: frozenset[str] = frozenset()
+        if self._count == 1:
+            return
+        if not ranks.agree:
+            raise InvalidArgumentError(
+                f"{checkpointer.path}: rank {self._rank} of {self._count} is not that of torch.distributed, through "
+                "which DCP coordinates the ranks: initialize it before the Checkpointer, without JobOptions(rank=...)"
+            )
+        timeout = datetime.timedelta(milliseconds=checkpointer._saves.timeout_ms)
+        self._group = torch.distributed.new_group(backend="gloo", timeout=timeout)
+
+    def agree(self, keys: Sequence[str]) -> None:
+        """Says what this rank has. All ranks must call it."""
+        words = self._gather_words(hashlib.sha256("\0".join(keys).encode()).digest())
+        if words == self._words:
+            return
+        every = [frozenset(each) for each in self._gather(keys)]
+        self._lower = frozenset().union(*every[: self._rank])
+        self._all = frozenset().union(*every)
+        self._words = words
+
+    def is_own(self, key: str) -> bool:
+        return key not in self._lower
+
+    def knows(self, key: str) -> bool:
+        return key in self._all
+
+    def _gather_words(self, word: bytes) -> bytes:
+        """The words of all ranks, which have one length: in half the time of objects, whose lengths are sent first."""
+        if self._group is None:
+            return word
+        words = torch.empty(self._count, len(word), dtype=torch.uint8)
+        torch.distributed.all_gather(list(words), torch.frombuffer(bytearray(word), dtype=torch.uint8), self._group)
+        return words.numpy().tobytes()
+
+    def _gather(self, value: Any) -> list[Any]:
+        if self._group is None:
+            return [value]
+        values: list[Any] = [None] * self._count
+        torch.distributed.all_gather_object(values, value, group=self._group)
+        return values
+
+
+def _key_of(item: WriteItem) -> str:
+    """The name of an entry, and the position of the part."""
+    offset = item.index.offset
+    return item.index.fqn if offset is None else f"{item.index.fqn}/{tuple(offset)}"

@@ -1,0 +1,75 @@
+"""The files of DeepSpeed's tags: each says which shard of the run has its state."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bitsnap._arguments.durable_files import write_durably
+from bitsnap._arguments.plain_names import plain_path
+from bitsnap._base.text import parse_json
+from bitsnap._runs import path_checkpoints as paths
+from bitsnap._states.pickled_values import Opaque
+from bitsnap.errors import CorruptError, NotFoundError
+from bitsnap.state import load
+from bitsnap.store import Store
+
+LATEST = "latest"
+# What the file of a state begins with.
+_BEGINNING = b'{"bitsnap": '
+_LARGEST_FILE = 1 << 12
+
+
+def write_files(new: paths.NewSave, names: Iterable[Iterable[str]]) -> None:
+    """Writes the files of a tag, which is complete when the reference follows."""
+    folder = new.reference.parent
+    for shard, of_rank in enumerate(names):
+        for name in of_rank:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            content = {"bitsnap": "the state is in the run that bitsnap.json names", "shard": shard, "name": name}
+            write_durably(folder / name, json.dumps(content).encode())
+
+
+def is_ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: there is no such file") from None
+
+
+def state_of(path: Path, opaque: Opaque) -> Any:
+    """The state of a file of ours."""
+    try:
+        with path.open("rb") as file:
+            content = parse_json(file.read(_LARGEST_FILE))
+        shard, name = content["shard"], plain_path(content["name"], path)
+        if type(shard) is not int or not 0 <= shard < 1 << 32:
+            raise ValueError(f"{shard!r} is no number of a shard")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(f"{path} is damaged: {error}") from None
+    if not path.absolute().as_posix().endswith(f"/{name}"):
+        raise CorruptError(f"{path} is damaged, or renamed: it is the file {name} of its tag")
+    folder = path.absolute().parents[name.count("/")]
+    place = paths.place_of(folder / paths.FOLDER_REFERENCE)
+    with Store(place.run, read_only=True) as store:
+        return load(store.snapshot(place.step, shard), keys=[(name,)], opaque=opaque)[name]
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files and links of a tag, without its reference."""
+    found = sorted(path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    return [path for path in found if path.name != paths.FOLDER_REFERENCE]
+
+
+def latest_of(save_dir: Path) -> str:
+    """The tag that the file `latest` names."""
+    path = save_dir / LATEST
+    try:
+        with path.open("rb") as file:
+            return plain_path(os.fsdecode(file.read(_LARGEST_FILE).strip()), path)
+    except FileNotFoundError:
+        raise NotFoundError(f"{save_dir / LATEST}: there is no such file; say which tag") from None

@@ -1,0 +1,312 @@
+"""Checkpoints of Lightning in a store: compressed, each against the one before, at the paths that Lightning gives them.
+
+    import bitsnap.lightning
+
+    trainer = L.Trainer(plugins=[bitsnap.lightning.CheckpointIO()], ...)
+
+It works with `lightning` and `pytorch_lightning`. ModelCheckpoint, `ckpt_path` and `trainer.save_checkpoint()` keep
+their meaning. Where Lightning expects a checkpoint, there is a small file, the reference; the bytes of all checkpoints
+of a directory lie in the run ``bitsnap`` beside them, which is a store. Checkpoints that Lightning has saved itself are
+loaded as before. Nothing of a checkpoint that was saved here is unpickled.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from bitsnap._arguments.checks import LARGEST_COUNT, number_of
+from bitsnap._arguments.durable_files import writing
+from bitsnap._arguments.options import PathLike, is_url
+from bitsnap._bitsnap import Settings
+from bitsnap._engine.job_options import AgentOptions, MemoryOptions, check_agent
+from bitsnap._runs.path_agents import PathSaves
+from bitsnap._runs.path_checkpoints import remove, save, snapshot_of
+from bitsnap._runs.references import absolute, may_be_reference
+from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.registry import register_value
+from bitsnap._tensors.reading import Device
+from bitsnap.errors import InvalidArgumentError, UnsupportedError
+from bitsnap.lightning._shards import ShardedCheckpoints, given_only
+from bitsnap.settings import settings_of
+from bitsnap.state import load as load_state
+
+# Lightning's two packages have the same classes, each its own. The modules of these, and of load_from_checkpoint().
+_PACKAGES = {"lightning.fabric": "lightning.pytorch", "lightning_fabric": "pytorch_lightning"}
+_stock_loads: dict[Any, Any] = {}
+T = TypeVar("T")
+
+
+class CheckpointIO:
+    """A plugin for the Trainer, or for Fabric, that saves to runs. It is a CheckpointIO of Lightning.
+
+    Args:
+        settings: how checkpoints are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
+        opaque: "pickle" pickles values that cannot be stored otherwise, such as those of a class that is not
+            registered with bitsnap.register_value(), and unpickles them when they are loaded: for checkpoints that you
+            trust. Otherwise saving them raises an error that names the value.
+        agent: a save copies the state once, to memory that is shared with an agent, which compresses and commits it,
+            also if the training has died. See bitsnap.AgentOptions. None: a save returns when it is committed.
+        memory: how much memory the agent may use. See bitsnap.MemoryOptions.
+        timeout: the longest wait for another process that writes to the run, in seconds.
+        threads: for compressing; 0 for all that the process may use.
+
+    Raises:
+        ImportError: Lightning is not installed.
+        InvalidArgumentError, TypeError: an argument has a wrong value.
+    """
+
+    def __new__(cls, *_: Any, **__: Any) -> CheckpointIO:
+        bases = [module.plugins.CheckpointIO for module in _fabrics()]
+        if any(issubclass(cls, base) for base in bases):
+            return super().__new__(cls)
+        # The Trainer accepts instances of its own package's class only.
+        made = types.new_class(cls.__name__, (cls, *bases), exec_body=lambda names: names.update(_made_of=cls))
+        return super().__new__(made)
+
+    def __init__(
+        self,
+        *,
+        settings: Settings | str | None = None,
+        opaque: Opaque = "refuse",
+        agent: AgentOptions | None = None,
+        memory: MemoryOptions | None = None,
+        timeout: float = 600.0,
+        threads: int = 0,
+    ) -> None:
+        may_pickle(opaque)  # checks it
+        check_agent(agent, memory)
+        self._arguments: dict[str, Any] = {
+            "settings": settings,
+            "opaque": opaque,
+            "agent": agent,
+            "memory": memory,
+            "timeout": timeout,
+            "threads": threads,
+        }
+        self._options: dict[str, Any] = {
+            "settings": settings_of(settings),
+            "opaque": opaque,
+            "timeout": timeout,
+            "threads": number_of(threads, "threads", LARGEST_COUNT),
+        }
+        _register_types()
+        self._agents = None if agent is None else PathSaves(agent, memory, **self._options)
+
+    def __reduce__(self) -> Any:
+        # For trainers that start their ranks with multiprocessing.
+        kind = getattr(self, "_made_of", type(self))
+        return functools.partial(kind, **self._arguments), ()
+
+    def save_checkpoint(self, checkpoint: Mapping[str, Any], path: PathLike, storage_options: Any = None) -> None:
+        """Saves a checkpoint to a path. With an agent, it is committed later.
+
+        Raises:
+            InvalidArgumentError: a value cannot be stored; the message names its place.
+            UnsupportedError: the path is a URL, or there are storage_options.
+            ExistsError: the path is a directory.
+            BitsnapError: what else Store.save() raises. Then the path leads to what it did before.
+        """
+        if storage_options is not None:
+            raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {storage_options!r}")
+        reference = absolute(path)
+        step = checkpoint.get("global_step", 0)
+        step = step if isinstance(step, int) and step >= 0 else 0
+        if self._agents is not None:
+            self._agents.save(reference, step, checkpoint)
+        else:
+            save(reference, step, checkpoint, **self._options)
+
+    def load_checkpoint(
+        self, path: PathLike, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """The checkpoint of a path, on the CPU; one that Lightning has saved itself is read by Lightning.
+
+        Waits for a save to this path that an agent has not committed yet. `weights_only=True` refuses pickled values,
+        also with `opaque="pickle"`.
+
+        Raises:
+            BitsnapError: as load() does.
+        """
+        reference = absolute(path)
+        if reference.is_file() and not may_be_reference(reference):
+            stock = _fabrics()[0].plugins.TorchCheckpointIO()
+            located = {} if map_location is None else {"map_location": map_location}
+            found: dict[str, Any] = stock.load_checkpoint(path, **located, **given_only(weights_only))
+            return found
+        opaque: Opaque = "refuse" if weights_only else self._options["opaque"]
+        return load(reference, map_location=map_location, opaque=opaque, threads=self._options["threads"])
+
+    def remove_checkpoint(self, path: PathLike) -> None:
+        """Removes a checkpoint, and its step from the run. With an agent, the step leaves the run later."""
+        reference = absolute(path)
+        if reference.is_dir() and not reference.is_symlink():  # of a strategy that saves shards itself
+            shutil.rmtree(reference)
+        elif self._agents is None or not self._agents.remove(reference):
+            remove(reference, timeout=self._options["timeout"])
+
+    def teardown(self) -> None:
+        """Waits for all saves, and raises the error of the last one that failed. Lightning calls it."""
+        if self._agents is not None:
+            self._agents.close()
+
+
+def sharded(
+    strategy: T,
+    *,
+    settings: Settings | str | None = None,
+    opaque: Opaque = "refuse",
+    timeout: float = 600.0,
+    threads: int = 0,
+) -> T:
+    """Lets a ModelParallelStrategy save its shards to runs, which it does without a CheckpointIO.
+
+    Each rank compresses and writes its own shard, and any number of ranks loads it, as with bitsnap.dcp. Checkpoints
+    that Lightning has saved itself are loaded as before.
+
+        trainer = L.Trainer(strategy=bitsnap.lightning.sharded(ModelParallelStrategy()), ...)
+
+    Args:
+        strategy: with `save_distributed_checkpoint=True`.
+        settings, opaque, timeout, threads: as in CheckpointIO.
+
+    Returns:
+        the strategy, with other methods to save, load and remove checkpoints.
+
+    Raises:
+        UnsupportedError: it is another strategy, or saves whole checkpoints.
+    """
+    names = {each.__name__ for each in type(strategy).__mro__}
+    is_of_trainer = hasattr(strategy, "remove_checkpoint") and "ModelParallelStrategy" in names
+    if not is_of_trainer or not getattr(strategy, "_save_distributed_checkpoint", False):
+        raise UnsupportedError(
+            "expected a ModelParallelStrategy of the Trainer with save_distributed_checkpoint=True, got "
+            f"{type(strategy).__name__}"
+        )
+    may_pickle(opaque)  # checks it
+    _register_types()
+    ShardedCheckpoints(
+        strategy,
+        absolute,
+        settings=settings_of(settings),
+        opaque=opaque,
+        timeout=timeout,
+        threads=number_of(threads, "threads", LARGEST_COUNT),
+    )
+    return strategy
+
+
+def load(path: PathLike, *, map_location: Any = None, opaque: Opaque = "refuse", threads: int = 0) -> dict[str, Any]:
+    """The dict that Lightning has saved to a path, on the CPU.
+
+    Args:
+        path: of the checkpoint, such as "checkpoints/epoch=3-step=100.ckpt".
+        map_location: the device of the tensors; or a function or dict, as in torch.load(), which is asked where tensors
+            of the CPU go.
+        opaque, threads: as in CheckpointIO.
+
+    Raises:
+        NotFoundError: there is no checkpoint, or no run where it says.
+        CorruptError, TruncatedError: the checkpoint is damaged, or the file is none of bitsnap.
+        UnsupportedError: the path is a URL.
+        InvalidArgumentError: a value is pickled and `opaque` is "refuse"; or a tag is not registered.
+    """
+    _register_types()
+    reference = absolute(path)
+    if reference.is_file() and not may_be_reference(reference):
+        raise InvalidArgumentError(f"{reference} is no checkpoint of bitsnap; torch.load() may read it")
+    state: dict[str, Any] = load_state(
+        snapshot_of(reference), map_location=_device_of(map_location), opaque=opaque, threads=threads
+    )
+    return state
+
+
+def export(path: PathLike, target: PathLike, *, opaque: Opaque = "refuse") -> None:
+    """Writes the file that Lightning would have saved without bitsnap, which any Lightning loads.
+
+    Args:
+        path: of the checkpoint.
+        target: the file to write; it is replaced if it exists.
+        opaque: as in CheckpointIO.
+
+    Raises:
+        BitsnapError: as load() does.
+    """
+    written = absolute(target)
+    state = load(path, opaque=opaque)
+    if may_be_reference(written):
+        raise InvalidArgumentError(f"{written} is a checkpoint of bitsnap; export it to another path")
+    with writing(written) as file:
+        torch.save(state, file)
+
+
+def install() -> None:
+    """Lets ``load_from_checkpoint()`` of LightningModule and LightningDataModule read checkpoints of bitsnap.
+
+    It reads files of Lightning as before. Pickled values are refused. Calling it again has no effect.
+
+    Raises:
+        ImportError: Lightning is not installed.
+    """
+    for fabric in _fabrics():
+        name = f"{_PACKAGES[fabric.__name__]}.core.saving"
+        try:
+            module = importlib.import_module(name)
+        except ImportError:  # only Fabric is installed
+            continue
+        if module not in _stock_loads:
+            _stock_loads[module] = module.pl_load
+            module.pl_load = functools.partial(_load_either, module.pl_load)  # type: ignore[attr-defined]
+
+
+def uninstall() -> None:
+    """Gives ``load_from_checkpoint()`` its own reader back."""
+    while _stock_loads:
+        module, stock = _stock_loads.popitem()
+        module.pl_load = stock
+
+
+def _load_either(stock: Any, path: Any, map_location: Any = None, weights_only: bool | None = None) -> Any:
+    is_path = isinstance(path, str | os.PathLike) and not is_url(path)
+    if is_path and may_be_reference(Path(path)):
+        return load(path, map_location=map_location)
+    return stock(path, map_location=map_location, **given_only(weights_only))
+
+
+def _device_of(map_location: Any) -> Device | None:
+    if isinstance(map_location, Mapping):
+        device: Device = map_location.get("cpu", "cpu")
+        return device
+    if callable(map_location) and not isinstance(map_location, torch.device):
+        found = map_location(torch.empty(0).untyped_storage(), "cpu")
+        return None if found is None else found.device
+    return map_location  # type: ignore[no-any-return]
+
+
+def _fabrics() -> list[Any]:
+    """The modules of Fabric that the process uses; otherwise the first that is installed."""
+    names = [name for name in _PACKAGES if name in sys.modules]
+    if not names:
+        names = [name for name in _PACKAGES if importlib.util.find_spec(name.partition(".")[0]) is not None][:1]
+    if not names:
+        raise ImportError("bitsnap.lightning needs lightning or pytorch_lightning, and neither is installed")
+    found = [importlib.import_module(name) for name in names]
+    for module in found:
+        importlib.import_module(f"{module.__name__}.plugins")
+    return found
+
+
+def _register_types() -> None:
+    """What Lightning itself puts into checkpoints, and a state cannot hold otherwise."""
+    for fabric in _fabrics():
+        kind = importlib.import_module(f"{fabric.__name__}.utilities.data").AttributeDict
+        register_value(f"{fabric.__name__}.AttributeDict", kind, dict, kind)

@@ -1,0 +1,143 @@
+"""Sharded checkpoints of Lightning's ModelParallelStrategy, which writes and reads them without a CheckpointIO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from bitsnap._arguments.durable_files import unlink
+from bitsnap._arguments.options import PathLike
+from bitsnap._bitsnap import Settings
+from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs.references import may_be_reference
+from bitsnap._states.pickled_values import Opaque
+from bitsnap.dcp import StorageReader, StorageWriter
+from bitsnap.dcp._checkpoint import OpenStep
+from bitsnap.errors import IoError, UnsupportedError
+from bitsnap.store import Store
+
+# What is neither the model nor an optimizer, as one value.
+_OTHERS = "others"
+
+
+class ShardedCheckpoints:
+    """Stands for the methods of a strategy that save, load and remove checkpoints. All ranks call them together."""
+
+    def __init__(
+        self,
+        strategy: Any,
+        local: Callable[[PathLike], Path],
+        *,
+        settings: Settings | None,
+        opaque: Opaque,
+        timeout: float,
+        threads: int,
+    ) -> None:
+        self._strategy, self._local = strategy, local
+        self._opaque: Opaque = opaque
+        self._timeout, self._threads = timeout, threads
+        self._writer = StorageWriter(
+            settings=settings, opaque=opaque, timeout=timeout, threads=threads, overwrite=False
+        )
+        self._stock_load, self._stock_remove = strategy.load_checkpoint, strategy.remove_checkpoint
+        strategy.save_checkpoint = self._save
+        strategy.load_checkpoint = self._load
+        strategy.remove_checkpoint = self._remove
+
+    def _save(self, checkpoint: dict[str, Any], filepath: PathLike, storage_options: Any = None) -> None:
+        if storage_options is not None:
+            raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {storage_options!r}")
+        path = self._local(self._strategy.broadcast(filepath))
+        others = dict(checkpoint)
+        state = {"state_dict": others.pop("state_dict")}
+        optimizers = enumerate(others.pop("optimizer_states", []))
+        state |= {f"optimizer_{index}": optimizer for index, optimizer in optimizers}
+        if self._strategy.is_global_zero:
+            state[_OTHERS] = (others,)  # a tuple is one value of DCP
+        new: paths.NewSave = self._from_first(lambda: self._begun(path, int(others.get("global_step", 0))))
+        self._writer.metadata = new.metadata
+        save(state, checkpoint_id=_id(new.run, new.saved.step), storage_writer=self._writer)
+        self._writer.close()
+        self._from_first(lambda: self._finished(new))
+
+    def _load(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
+        path = self._local(self._strategy.broadcast(checkpoint_path))
+        if not self._from_first(lambda: may_be_reference(path)):
+            found: dict[str, Any] = self._stock_load(checkpoint_path, **given_only(weights_only))
+            return found
+        run, step = self._from_first(lambda: paths.place_of(path))
+        opaque: Opaque = "refuse" if weights_only else self._opaque
+        reader = StorageReader(opaque=opaque, threads=self._threads)
+        model = self._strategy.model
+        state: dict[str, Any] = {"state_dict": get_model_state_dict(model)}
+        load(state, checkpoint_id=_id(run, step), storage_reader=reader)
+        model.load_state_dict(state["state_dict"], strict=self._strategy.lightning_module.strict_loading)
+        for index, optimizer in enumerate(self._strategy.optimizers):
+            name = f"optimizer_{index}"
+            state = {name: get_optimizer_state_dict(model, optimizer)}
+            load(state, checkpoint_id=_id(run, step), storage_reader=reader)
+            options = StateDictOptions(cpu_offload=True)
+            set_optimizer_state_dict(model, optimizer, optim_state_dict=state[name], options=options)
+        others: dict[str, Any] = OpenStep(_id(run, step), opaque, self._threads).value(_OTHERS)[0]
+        return others
+
+    def _remove(self, filepath: PathLike) -> None:
+        path = self._local(filepath)
+        if path.is_dir() and not path.is_symlink():
+            self._stock_remove(filepath)
+        elif self._strategy.is_global_zero:
+            unlink(path)
+            run = paths.run_of(path)
+            if run.is_dir():
+                with self._store(run, create=False) as store:
+                    paths.forget(store)
+
+    def _begun(self, path: Path, step: int) -> paths.NewSave:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._store(paths.run_of(path)) as store:
+            return paths.begin(store, path, step)
+
+    def _finished(self, new: paths.NewSave) -> None:
+        with self._store(new.run) as store:
+            store.label(new.saved.step, new.label)
+            paths.finish(store, new)
+
+    def _store(self, run: Path, *, create: bool = True) -> Store:
+        # Other ranks may have it open.
+        return Store(run, shared=True, create=create, timeout=self._timeout)
+
+    def _from_first(self, call: Callable[[], Any]) -> Any:
+        """What the call returns on the first rank. Its error is raised on all ranks."""
+        result: Any = None
+        error: Exception | None = None
+        if self._strategy.is_global_zero:
+            try:
+                result = call()
+            except Exception as raised:
+                error = raised
+        text = None if error is None else f"{type(error).__name__}: {error}"
+        result, text = self._strategy.broadcast((result, text))
+        if error is not None:
+            raise error
+        if text is not None:
+            raise IoError(f"the first rank failed: {text}")
+        return result
+
+
+def _id(run: Path, step: int) -> str:
+    return str(run / f"step-{step}")
+
+
+def given_only(weights_only: bool | None) -> dict[str, bool]:
+    """The argument for functions of Lightning, which have it since 2.6; before, they read with their own default."""
+    return {} if weights_only is None else {"weights_only": weights_only}

@@ -1,0 +1,383 @@
+"""Checkpoints of Megatron-LM in a store: compressed, each against the one before, and resharded as Megatron does.
+
+    python -m bitsnap.megatron pretrain_gpt.py ...      # instead of: python pretrain_gpt.py ...
+    torchrun --nproc-per-node 8 -m bitsnap.megatron pretrain_gpt.py ...
+
+or, in the training script, before it saves or loads:
+
+    import bitsnap.megatron
+
+    bitsnap.megatron.install()
+
+All flags of Megatron keep their meaning; ``--ckpt-format`` stays ``torch_dist``. The folders ``iter_0001000`` hold
+references, and the bytes of all of them lie in the run ``bitsnap`` beside them, which is a store. Folders that
+torch_dist has saved are loaded as before. Nothing of a checkpoint that was saved here is unpickled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+
+from bitsnap._arguments.checks import LARGEST_COUNT, number_of
+from bitsnap._arguments.options import PathLike, local_path
+from bitsnap._bitsnap import Settings
+from bitsnap._engine.job_options import AgentOptions, MemoryOptions, check_agent
+from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
+from bitsnap.megatron import _versions as versions
+from bitsnap.megatron._agent import AgentSave, close_all
+from bitsnap.megatron._convert import convert_all
+from bitsnap.megatron._folders import is_ours
+from bitsnap.megatron._local import LocalCheckpointManager as LocalCheckpointManager
+from bitsnap.megatron._pairs import note_weights, together
+from bitsnap.megatron._saves import FolderSave
+from bitsnap.megatron._shards import OpenFolder, RankShard, SaveOptions
+from bitsnap.settings import settings_of
+
+_options = SaveOptions()
+_originals: list[tuple[Any, str, Any]] = []
+# Common states that Megatron has handed over, by the folder, until the strategy saves them.
+_common: dict[str, Any] = {}
+
+
+def install(
+    *,
+    settings: Settings | str | None = None,
+    opaque: Opaque = "refuse",
+    timeout: float = 600.0,
+    threads: int = 0,
+    agent: AgentOptions | None = None,
+    memory: MemoryOptions | None = None,
+) -> None:
+    """Makes Megatron-core save checkpoints of the format torch_dist to runs, and load them, in this process.
+
+    Call it on all ranks, before anything is saved or loaded; calling it again changes the arguments. Megatron's own
+    classes TorchDistSaveShardedStrategy and TorchDistLoadShardedStrategy get other methods, so it works however
+    Megatron makes them, and inside the wrappers for fully parallel saving and loading. A folder that torch_dist has
+    saved is still loaded by torch_dist.
+
+    Args:
+        settings: how checkpoints are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
+        opaque: "pickle" pickles values that cannot be stored otherwise, such as those of a class that is not
+            registered with bitsnap.register_value(), and unpickles them when they are loaded: for checkpoints that you
+            trust. Otherwise saving them raises an error that names the value.
+        timeout: the longest wait for another process that writes to the run, in seconds.
+        threads: of each rank, for compressing; 0 for all that the process may use.
+        agent: asynchronous saves copy the state once, to memory that is shared with an agent, which compresses and
+            commits it, also if the training has died. See bitsnap.AgentOptions. None: a process that Megatron starts
+            for each save compresses a copy.
+        memory: how much memory agents may use. See bitsnap.MemoryOptions.
+
+    Raises:
+        ImportError: megatron-core is not installed.
+        UnsupportedError: this version of megatron-core has no torch_dist strategies.
+        InvalidArgumentError: an argument has a wrong value.
+    """
+    global _options
+    may_pickle(opaque)  # checks it
+    check_agent(agent, memory)
+    number = number_of(threads, "threads", LARGEST_COUNT)
+    _options = SaveOptions(settings_of(settings), opaque, timeout, number, agent, memory)
+    if _originals:
+        return
+    core = versions.core()
+    managers = versions.local_managers()
+    if managers is not None:
+        _replace(managers, "LocalCheckpointManager", lambda _: _local_manager)
+    _replace(core.save_strategy, "save", lambda _: _save)
+    _replace(core.save_strategy, "async_save", lambda _: _async_save)
+    for name, method in _LOADING.items():
+        _replace(core.load_strategy, name, partial(_by_folder, method))
+    _replace_common(core)
+    if core.optimizer is not None:
+        _replace(core.optimizer, "sharded_param_state_dp_reshardable", _with_weights)
+    if core.exchange is not None:
+        _replace(core.exchange, "distribute_shards_to_ranks", together)
+
+
+def uninstall() -> None:
+    """Gives Megatron-core its own methods back."""
+    while _originals:
+        owner, name, stock = _originals.pop()
+        setattr(owner, name, stock)
+    _common.clear()
+    close_all()
+
+
+def convert(
+    source: PathLike,
+    target: PathLike,
+    *,
+    settings: Settings | str | None = None,
+    opaque: Opaque = "refuse",
+    threads: int = 0,
+) -> list[Path]:
+    """Writes checkpoints that torch_dist has saved as such of bitsnap, or the other way, without loss.
+
+    Needs one process and Megatron-core, and neither a process group nor a GPU; nothing is installed. Tensors keep their
+    bits and their parts, and pass through memory part by part. The common state and ShardedObjects keep their types.
+
+    Args:
+        source: the folder of a checkpoint, such as ``iter_0001000``, or a directory of such folders, which are
+            converted in the order of their iterations, each coded against the one before. What is there tells the
+            direction.
+        target: the folder of the checkpoint, or the directory, that is written. The run lies beside the folder of a
+            checkpoint, as after a save. In a directory, complete checkpoints of the same names stay as they are.
+        settings, threads: as in install().
+        opaque: "pickle" unpickles the values that torch_dist has pickled without limits, and pickles those that
+            cannot be stored otherwise: for checkpoints that you trust. Otherwise only objects of the classes that
+            Megatron-core has registered with torch are made.
+
+    Returns:
+        The folders that were written.
+
+    Raises:
+        ImportError: megatron-core is not installed.
+        NotFoundError: there is no complete checkpoint, or a file of it is missing.
+        ExistsError: `target` holds a checkpoint already.
+        InvalidArgumentError: an argument has a wrong value, or a value cannot be stored.
+        UnsupportedError: the checkpoint has another format, or holds values that only pickle reads.
+        CorruptError, TruncatedError: the checkpoint is damaged. `target` is then not complete.
+    """
+    may_pickle(opaque)  # checks it
+    options = SaveOptions(settings_of(settings), opaque, threads=number_of(threads, "threads", LARGEST_COUNT))
+    return convert_all(Path(local_path(source)), Path(local_path(target)), options)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a training script after install(), or converts checkpoints.
+
+    ``python -m bitsnap.megatron [OPTIONS] SCRIPT ...`` or ``python -m bitsnap.megatron convert [OPTIONS] FROM TO``.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["convert"]:
+        _convert_folders(given[1:])
+    else:
+        _run_script(given)
+
+
+def _convert_folders(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bitsnap.megatron convert",
+        description="Writes checkpoints that torch_dist has saved as such of bitsnap, or the other way.",
+    )
+    _add_options(parser)
+    parser.add_argument("source", metavar="FROM", help="the folder of a checkpoint, or a directory of such folders")
+    parser.add_argument("target", metavar="TO", help="the folder or directory to write")
+    given = parser.parse_args(arguments)
+    try:
+        written = convert(given.source, given.target, settings=given.settings, opaque=given.opaque)
+    except BitsnapError as error:
+        sys.exit(f"error: {error}")
+    for folder in written:
+        print(folder)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--settings", help="the name of a policy, such as bounded")
+    parser.add_argument("--opaque", choices=["refuse", "pickle"], default="refuse", help="see bitsnap.megatron.install")
+
+
+def _run_script(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bitsnap.megatron", description="Runs a Megatron-LM script that saves its checkpoints to a run."
+    )
+    _add_options(parser)
+    parser.add_argument("--agent", action="store_true", help="let an agent do what --async-save begins")
+    parser.add_argument("script", help="the script to run, and its arguments")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    sys.argv = [given.script, *given.arguments]
+    sys.path.insert(0, str(Path(given.script).resolve().parent))
+    install(settings=given.settings, opaque=given.opaque, agent=AgentOptions() if given.agent else None)
+    runpy.run_path(given.script, run_name="__main__")
+
+
+def _local_manager(*args: Any, **kwargs: Any) -> LocalCheckpointManager:
+    names = ("opaque", "timeout", "agent", "memory")
+    return LocalCheckpointManager(*args, **{**{name: getattr(_options, name) for name in names}, **kwargs})
+
+
+def _save(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike) -> None:
+    save = _begun(sharded_state_dict, checkpoint_dir)
+    save.write()
+    save.commit()
+
+
+def _async_save(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_strategy: str = "mcore") -> Any:
+    save = _begun(sharded_state_dict, checkpoint_dir)
+    request = versions.core().async_request(async_strategy)
+    # A checkpoint that replaces another one is no step above all others, which an agent needs.
+    if _options.agent is not None and not save.shard.replace:
+        return AgentSave(save).request(request)
+    return request(write_shard, (save.detach(),), [save.commit])
+
+
+def write_shard(shard: RankShard) -> None:
+    """Writes the shard of a rank. For the process that Megatron starts for an asynchronous save."""
+    shard.write()
+
+
+def _begun(sharded_state_dict: Any, checkpoint_dir: PathLike) -> FolderSave:
+    items = versions.core().nested_values(sharded_state_dict)
+    return FolderSave(checkpoint_dir, items, _common.pop(str(checkpoint_dir), None), _options)
+
+
+def _load(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_strategy: str = "mcore") -> Any:
+    core = versions.core()
+    items = list(core.nested_values(sharded_state_dict))
+    tensors = [item for item in items if isinstance(item, core.sharded_tensor)]
+    keys = [item.unique_key for item in items if isinstance(item, core.sharded_object)]
+    with OpenFolder(checkpoint_dir, _options) as checkpoint:
+        try:
+            checkpoint.fill(tensors)
+            objects = checkpoint.objects(keys)
+        except (NotFoundError, InvalidArgumentError) as error:  # the model is another one than that of the checkpoint
+            # The exception of torch_dist.
+            failure = error, traceback.extract_tb(error.__traceback__)
+            raise CheckpointException(str(error), {torch.distributed.get_rank(): failure}) from error
+    return core.map_values(
+        lambda item: item.data if isinstance(item, core.sharded_tensor) else objects[item.unique_key],
+        sharded_state_dict,
+    )
+
+
+def _load_tensors_metadata(self: Any, checkpoint_dir: PathLike, metadata: Any = None) -> dict[str, Any]:
+    core = versions.core()
+    with OpenFolder(checkpoint_dir, _options) as checkpoint:
+        found = checkpoint.tensors()
+    return {
+        key: core.sharded_tensor.from_rank_offsets(
+            key, torch.empty(tensor.shape, dtype=versions.dtype_of(tensor, key), device="meta")
+        ).without_data()
+        for key, tensor in found.items()
+    }
+
+
+def _load_sharded_metadata(self: Any, checkpoint_dir: PathLike) -> dict[str, Any]:
+    core = versions.core()
+    with OpenFolder(checkpoint_dir, _options) as checkpoint:
+        keys = checkpoint.object_keys()
+    found = {key: core.sharded_object.empty_from_unique_key(key) for key in keys}
+    return {**found, **_load_tensors_metadata(self, checkpoint_dir)}
+
+
+def _remove_sharded_tensors(self: Any, checkpoint_dir: PathLike, key_prefix: str) -> None:
+    raise UnsupportedError(
+        f"{checkpoint_dir}: tensors cannot be removed from a checkpoint of bitsnap (those with the prefix "
+        f"{key_prefix!r}); save the state without them"
+    )
+
+
+_LOADING: dict[str, Callable[..., Any]] = {
+    "load": _load,
+    "load_tensors_metadata": _load_tensors_metadata,
+    "load_sharded_metadata": _load_sharded_metadata,
+    "remove_sharded_tensors": _remove_sharded_tensors,
+}
+_FOLDER_AT = {"load": 1}  # the position of the folder among the arguments; otherwise 0
+
+
+def _by_folder(ours: Callable[..., Any], stock: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that reads our folders itself, and leaves those of torch_dist to Megatron."""
+    at = _FOLDER_AT.get(stock.__name__, 0)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        folder = kwargs["checkpoint_dir"] if "checkpoint_dir" in kwargs else args[at]
+        return (ours if is_ours(folder) else stock)(self, *args, **kwargs)
+
+    return method
+
+
+def _replace_common(core: versions.Core) -> None:
+    """Saves the common state with the rest, typed, instead of in common.pt."""
+    if core.common_classes is not None:
+        save_class, load_class = core.common_classes
+
+        def save_method(_: Any) -> Callable[..., None]:
+            return lambda self, state, folder: _common.__setitem__(str(folder), state)
+
+        def load_method(stock: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda self, folder: _common_of(folder) if is_ours(folder) else stock(self, folder)
+
+        stock_save = save_class.save_common
+        _replace(save_class, "save_common", save_method)
+        _replace(load_class, "load_common", load_method)
+        _replace(core.serialization, "save_config", lambda stock: _checking(stock, lambda *a: stock_save(None, *a)))
+    elif core.common_functions:
+        stock_function = core.serialization.save_common
+        for module in core.common_functions:
+            _replace(module, "save_common", lambda _: lambda state, folder: _common.__setitem__(str(folder), state))
+            _replace(
+                module,
+                "load_common",
+                lambda stock: lambda folder: _common_of(folder) if is_ours(folder) else stock(folder),
+            )
+        _replace(core.serialization, "save_config", lambda stock: _checking(stock, stock_function))
+    else:
+        for module in core.common_loaders:
+            _replace(
+                module,
+                "load_common_state_dict",
+                lambda stock: lambda folder: _common_of(folder) if is_ours(folder) else stock(folder),
+            )
+
+
+def _checking(stock: Callable[..., None], save_common: Callable[..., None]) -> Callable[..., None]:
+    """Megatron's save_config(), which first saves a common state that no strategy of ours has taken."""
+
+    def save_config(config: Any, folder: PathLike) -> None:
+        if str(folder) in _common:
+            save_common(_common.pop(str(folder)), folder)
+        stock(config, folder)
+
+    return save_config
+
+
+def _common_of(folder: PathLike) -> Any:
+    with OpenFolder(folder, _options) as checkpoint:
+        if versions.COMMON_OBJECT in checkpoint.object_keys():
+            return checkpoint.objects([versions.COMMON_OBJECT])[versions.COMMON_OBJECT]
+        return checkpoint.common()
+
+
+def _with_weights(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """The optimizer's pieces of buffers, each with the weights that its masters belong to, and zeros as padding.
+
+    Megatron leaves memory as it was in the padding.
+    """
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        state = stock(self, *args, **kwargs)
+        core = versions.core()
+        for index, ranges in enumerate(self.gbuf_ranges):
+            for dtype, buckets in ranges.items():
+                for pieces, bucket in zip(state[index][dtype], buckets, strict=True):
+                    places = iter(bucket["param_map"].items())
+                    for piece in pieces:
+                        if not piece["padding"].unwrap():
+                            weight, place = next(places)
+                            note_weights(piece["param"], weight, place["param"].start, place["param"].end)
+                            continue
+                        for value in piece.values():
+                            if isinstance(value, core.sharded_tensor):
+                                value.data.zero_()
+        return state
+
+    return method
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    stock = getattr(owner, name)
+    _originals.append((owner, name, stock))
+    setattr(owner, name, make(stock))

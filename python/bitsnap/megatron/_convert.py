@@ -1,0 +1,126 @@
+"""Checkpoints of torch_dist as steps of a run, and back, in one process. bitsnap.megatron.convert() says how.
+
+Tensors keep the parts in which they are stored, and only the parts that are being coded are in memory.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bitsnap._arguments.durable_files import write_durably
+from bitsnap._arguments.naming import checkpoint_id_of
+from bitsnap._arguments.options import Role
+from bitsnap._tensors.boxes import named_part
+from bitsnap._tensors.lazy import LazyTensor
+from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
+from bitsnap.megatron import _versions as versions
+from bitsnap.megatron._folders import CONFIG, KEY, is_ours, new_place, place_of
+from bitsnap.megatron._saves import commit
+from bitsnap.megatron._shards import OpenFolder, RankShard, SaveOptions, adam_numbers, role_of
+from bitsnap.megatron._torch_dist import StoredBox, StoredTensor, TorchDistFolder, write_torch_dist
+from bitsnap.store import Store
+
+_TRACKER = "latest_checkpointed_iteration.txt"
+
+
+def convert_all(source: Path, target: Path, options: SaveOptions) -> list[Path]:
+    """The folders that were written: that of one checkpoint, or those of a directory that are not there yet."""
+    if target.resolve().is_relative_to(source.resolve()):
+        raise InvalidArgumentError(f"{target} must not lie in {source}")
+    if _is_complete(source):
+        if _is_complete(target):
+            raise ExistsError(f"{target} holds a checkpoint already")
+        _convert(source, target, options)
+        return [target]
+    found = [path for path in source.iterdir() if _is_complete(path)] if source.is_dir() else []
+    if not found:
+        raise NotFoundError(
+            f"{source}: expected the folder of a checkpoint, which has a {CONFIG}, or a directory of such folders"
+        )
+    written = []
+    for folder in sorted(found, key=_order):
+        if not _is_complete(target / folder.name):
+            _convert(folder, target / folder.name, options)
+            written.append(target / folder.name)
+    tracker = source / _TRACKER
+    if tracker.is_file() and not (target / _TRACKER).exists():
+        write_durably(target / _TRACKER, tracker.read_bytes())
+    return written
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / CONFIG).is_file()
+
+
+def _order(folder: Path) -> tuple[float, str]:
+    step = checkpoint_id_of(folder).step
+    return (math.inf if step is None else step), folder.name
+
+
+def _convert(source: Path, target: Path, options: SaveOptions) -> None:
+    versions.core()  # imports the classes of values
+    (_to_torch_dist if is_ours(source) else _to_run)(source, target, options)
+
+
+def _to_run(source: Path, target: Path, options: SaveOptions) -> None:
+    folder = TorchDistFolder(source, options.opaque)
+    state: dict[str, Any] = {}
+    roles: dict[str, Role] = {}
+    for key, tensor in folder.tensors():
+        role = role_of(key, tensor.dtype)
+        for part in tensor.parts:
+            lazy = LazyTensor(part.shape, tensor.dtype, partial(folder.part, key, tensor, part))
+            name, value = named_part(lazy, key, tensor.shape, part.offset)
+            state[name] = value
+            if role is not None:
+                roles[name] = role
+    values: dict[str, Any] = {"objects": {key: folder.object(key) for key in folder.object_keys}}
+    common = folder.common()
+    if common is not None:
+        values["common"] = common
+    state[KEY] = values
+    target.mkdir(parents=True, exist_ok=True)
+    place = new_place(target)
+    shard = RankShard(
+        run=place.run,
+        step=place.step,
+        shard=0,
+        shards=1,
+        attempt=secrets.token_hex(8),
+        replace=bool(place.replaced),
+        options=options,
+        state=state,
+        roles=roles,
+        masters={},
+        numbers=adam_numbers(values),
+    )
+    shard.write()
+    commit(target, shard, dict.fromkeys(folder.object_keys, 0))
+    write_durably(target / CONFIG, (source / CONFIG).read_bytes())
+
+
+def _to_torch_dist(source: Path, target: Path, options: SaveOptions) -> None:
+    place = place_of(source)
+    with (
+        OpenFolder(source, options) as checkpoint,
+        Store(place.run, read_only=True, threads=options.threads) as store,
+    ):
+        tensors = {}
+        for key, tensor in checkpoint.tensors().items():
+            parts = [StoredBox(part.offset, part.shape) for part in tensor.parts]
+            empty = StoredBox((0,) * len(tensor.shape), tensor.shape)
+            tensors[key] = StoredTensor(versions.dtype_of(tensor, key), tensor.shape, parts or [empty])
+
+        def read(key: str, tensor: StoredTensor, part: StoredBox) -> torch.Tensor:
+            elements = torch.empty(part.shape, dtype=tensor.dtype)
+            store.read_into(place.step, [(key, part.offset, elements)])
+            return elements
+
+        values = checkpoint.objects(checkpoint.object_keys())
+        write_torch_dist(target, tensors, read, values, checkpoint.common(), (source / CONFIG).read_bytes())

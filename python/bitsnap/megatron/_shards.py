@@ -1,0 +1,371 @@
+"""The sharded state dicts of Megatron-core as shards of a store: what a rank saves, and how it is read again.
+
+Works on ShardedTensor and ShardedObject by their attributes, so that it needs nothing of a certain version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bitsnap._arguments.options import PathLike, Role
+from bitsnap._base.text import parse_json
+from bitsnap._bitsnap import GlobalTensor, Settings
+from bitsnap._engine.job_options import AgentOptions, MemoryOptions
+from bitsnap._states.adam import Adam
+from bitsnap._states.pickled_values import Opaque
+from bitsnap._tensors.boxes import Box, named_part
+from bitsnap._tensors.dtypes import torch_dtype
+from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError, UnsupportedError
+from bitsnap.megatron._folders import KEY, place_of
+from bitsnap.megatron._pairs import (
+    Master,
+    Masters,
+    Offer,
+    Range,
+    WeightPart,
+    boxes_of,
+    element_at,
+    is_half,
+    is_quantized,
+)
+from bitsnap.state import load
+from bitsnap.store import Store
+
+_VALUES = f"{KEY}."
+_STATES = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq", "param": "master", "fp32_param": "master"}
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveOptions:
+    """How checkpoints are saved and loaded. See bitsnap.megatron.install()."""
+
+    settings: Settings | None = None
+    opaque: Opaque = "refuse"
+    timeout: float = 600.0
+    threads: int = 0
+    agent: AgentOptions | None = None  # None: a process that Megatron starts saves asynchronously
+    memory: MemoryOptions | None = None
+
+
+@dataclasses.dataclass
+class RankShard:
+    """What one rank saves of a checkpoint. Can be sent to another process, which then writes it."""
+
+    run: Path
+    step: int
+    shard: int
+    shards: int
+    attempt: str
+    replace: bool
+    options: SaveOptions
+    state: dict[str, Any]
+    roles: dict[str, Role]
+    masters: dict[str, tuple[str, int]]  # of weights, by name: the master, and the element where the weight begins
+    numbers: tuple[tuple[float, float], float, int] | None  # Adam's betas, eps and step
+
+    def write(self) -> None:
+        self.run.parent.mkdir(parents=True, exist_ok=True)
+        with open_store(self.run, self.options, self.numbers) as store:
+            store.save_shard(
+                self.step,
+                self.state,
+                shard=self.shard,
+                shards=self.shards,
+                attempt=self.attempt,
+                roles=self.roles,
+                masters=self.masters,
+                opaque=self.options.opaque,
+                replace=self.replace,
+            )
+
+
+def open_store(run: Path, options: SaveOptions, numbers: tuple[tuple[float, float], float, int] | None = None) -> Store:
+    return Store(
+        run,
+        settings=options.settings,
+        adam=adam_of(numbers),
+        shared=True,
+        timeout=options.timeout,
+        threads=options.threads,
+    )
+
+
+def adam_of(numbers: tuple[tuple[float, float], float, int] | None) -> Adam | None:
+    return None if numbers is None else Adam(betas=numbers[0], eps=numbers[1], step=lambda: numbers[2])
+
+
+class RankPart:
+    """What a rank saves of a state: its objects, by their unique keys, and its tensors.
+
+    `offer` is for all ranks. The tensors are complete after take() with the shares that follow from all offers.
+    """
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.state: dict[str, Any] = {}
+        self.roles: dict[str, Role] = {}
+        self.masters: dict[str, tuple[str, int]] = {}
+        self.objects: dict[str, Any] = {}
+        self.values: list[Any] = []  # of all objects, also of those that other ranks save
+        self._held: dict[
+            WeightPart, tuple[torch.Tensor, tuple[int, ...]]
+        ] = {}  # weights, with the shapes of the whole ones
+        self._claimed: dict[WeightPart, list[Master]] = {}
+        masters, parts, claims = Masters(), dict[WeightPart, int](), []
+        for item in items:
+            if hasattr(item, "global_offset") and hasattr(item, "dtype"):
+                masters.see(item)
+                self._add(item, parts, masters)
+                continue
+            self.values.append(item.data)
+            if _is_main(item.replica_id):
+                self.objects[item.unique_key] = item.data
+        for claim, master in masters.claims({part: tensor for part, (tensor, _) in self._held.items()}):
+            claims.append(claim)
+            self._claimed.setdefault(claim.part, []).append(master)
+        self.offer = Offer(parts, frozenset(masters.groups), claims)
+
+    def take(self, shares: Mapping[WeightPart, Iterable[Range]]) -> None:
+        """Adds the elements of weights that this rank saves."""
+        for part, ranges in shares.items():
+            tensor, shape = self._held[part]
+            for taken in ranges:
+                masters = (each for each in self._claimed.get(part, ()) if each.start <= taken.start < each.end)
+                master = next(masters, None)
+                whole = ((0,) * tensor.ndim, tuple(tensor.shape))
+                is_all = taken == (0, tensor.numel())
+                for start, extent in [whole] if is_all else boxes_of(tensor.shape, *taken):
+                    box = tensor[tuple(slice(at, at + size) for at, size in zip(start, extent, strict=True))]
+                    offset = tuple(at + by for at, by in zip(part.offset, start, strict=True))
+                    name = self._put(part.key, box, shape, offset)
+                    if master is not None:
+                        self.masters[name] = (master.name, element_at(tensor.shape, start) + master.shift)
+
+    def _add(self, item: Any, parts: dict[WeightPart, int], masters: Masters) -> None:
+        """A tensor that this rank saves, or a weight that it may save."""
+        is_main = _is_main(item.replica_id)
+        is_weight = item.data is not None and is_half(item.data) and role_of(item.key, item.dtype) == "weight"
+        if not is_main and not is_weight:
+            return
+        tensor = _inside(item, _view(item))
+        if tensor is None:
+            return
+        part, shape = WeightPart(item.key, tuple(item.global_offset)), tuple(item.global_shape)
+        if not is_weight:
+            masters.add(item, self._put(part.key, tensor, shape, part.offset), tensor)
+        elif is_main:
+            if part in parts:
+                raise _doubled(part)
+            parts[part] = tensor.numel()
+            self._held[part] = (tensor, shape)
+        else:
+            self._held.setdefault(part, (tensor, shape))
+
+    def _put(self, key: str, tensor: torch.Tensor, shape: tuple[int, ...], offset: tuple[int, ...]) -> str:
+        """Adds a tensor to the state; returns its name."""
+        name, value = named_part(tensor, key, shape, offset)
+        if name in self.state:
+            raise _doubled(WeightPart(key, offset))
+        self.state[name] = value
+        role = role_of(key, tensor.dtype)
+        if role is not None:
+            self.roles[name] = role
+        return name
+
+
+def _doubled(part: WeightPart) -> InvalidArgumentError:
+    return InvalidArgumentError(f"tensor {part.key!r}: two main replicas have the offset {list(part.offset)}")
+
+
+def role_of(key: str, dtype: torch.dtype) -> Role | None:
+    """The role of a tensor of Megatron; None: its name tells."""
+    if not dtype.is_floating_point:
+        return None
+    if "optimizer." not in key:
+        return "weight"
+    for part in reversed(key.split(".")):
+        role = _STATES.get(part)
+        if role is not None:
+            return None if role == "master" and dtype != torch.float32 else role  # type: ignore[return-value]
+    return None
+
+
+def adam_numbers(values: Any) -> tuple[tuple[float, float], float, int] | None:
+    """Adam's betas, eps and step of the optimizer's groups in a state; None if they are not there or differ."""
+    found = set()
+    for group in _groups_of(values):
+        betas, eps, step = group.get("betas"), group.get("eps"), group.get("step")
+        if isinstance(betas, tuple | list) and len(betas) == 2 and eps is not None and step is not None:
+            found.add(((float(betas[0]), float(betas[1])), float(eps), int(step)))
+    return found.pop() if len(found) == 1 else None
+
+
+class OpenFolder:
+    """The checkpoint of a folder, opened for reading."""
+
+    def __init__(self, folder: PathLike, options: SaveOptions) -> None:
+        run, self._step = place_of(folder)
+        self._folder = str(folder)
+        self._opaque: Opaque = options.opaque
+        self._store = Store(run, read_only=True, threads=options.threads)
+        info = self._store.checkpoint(self._step)
+        try:
+            # An agent commits without metadata: each shard has them then.
+            metadata = info.metadata if KEY in info.metadata else self._store.snapshot(self._step, 0).metadata
+            described = parse_json(metadata[KEY])
+            self._objects = dict(described["objects"].items())
+            if any(type(shard) is not int or not 0 <= shard < info.shards for shard in self._objects.values()):
+                raise ValueError("it names a shard that does not exist")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptError(f"{run}: step {self._step}: metadata {KEY!r} is damaged: {error}") from None
+
+    def close(self) -> None:
+        self._store.close()
+
+    def __enter__(self) -> OpenFolder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def tensors(self) -> dict[str, GlobalTensor]:
+        """The whole tensors by their keys."""
+        found = self._store.tensors(self._step)
+        return {key: tensor for key, tensor in found.items() if not key.startswith(_VALUES)}
+
+    def object_keys(self) -> list[str]:
+        """The unique keys of all objects."""
+        return list(self._objects)
+
+    def common(self) -> Any:
+        """What Megatron calls the common state; None if it was saved elsewhere."""
+        return self._values(0, [(KEY, "common")]).get("common")
+
+    def objects(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The values of objects, by their unique keys."""
+        by_shard: dict[int, list[str]] = {}
+        for key in dict.fromkeys(keys):
+            shard = self._objects.get(key)
+            if shard is None:
+                raise NotFoundError(f"{self._folder}: there is no object {key!r}")
+            by_shard.setdefault(shard, []).append(key)
+        found: dict[str, Any] = {}
+        for shard, wanted in by_shard.items():
+            found.update(self._values(shard, [(KEY, "objects", key) for key in wanted])["objects"])
+        return found
+
+    def fill(self, items: Iterable[Any]) -> None:
+        """Reads the parts of ShardedTensors into their data, which is made where there is none."""
+        tensors = self.tensors()
+        requests = []
+        converted = []
+        for item in items:
+            tensor = tensors.get(item.key)
+            if tensor is None:
+                raise NotFoundError(f"{self._folder}: there is no tensor {item.key!r}")
+            self._check_shape(item, tensor)
+            place = _inside(item, _prepared(item), tuple(tensor.shape))
+            if place is None:
+                continue
+            dtype = torch_dtype(tensor.dtype, item.key)
+            if place.dtype != dtype:
+                staged = torch.empty(place.shape, dtype=dtype)
+                converted.append((place, staged))
+                place = staged
+            requests.append((item.key, tuple(item.global_offset), place))
+        self._store._read_into(self._step, requests, may_share=True)
+        for place, staged in converted:
+            place.copy_(staged)
+
+    def _check_shape(self, item: Any, tensor: GlobalTensor) -> None:
+        expected, found = tuple(item.global_shape), tuple(tensor.shape)
+        if len(expected) != len(found) or (expected != found and not item.allow_shape_mismatch):
+            raise InvalidArgumentError(
+                f"{self._folder}: tensor {item.key!r} has the global shape {list(found)}, expected {list(expected)}"
+            )
+
+    def _values(self, shard: int, keys: list[tuple[str, ...]]) -> dict[str, Any]:
+        state = load(self._store.snapshot(self._step, shard), keys=keys, opaque=self._opaque)
+        values = state[KEY]
+        if not isinstance(values, dict):
+            raise CorruptError(f"{self._store.path}: step {self._step}, shard {shard}: {KEY!r} is damaged")
+        return values
+
+
+def staged(state: dict[str, Any]) -> dict[str, Any]:
+    """The state with copies of all tensors on the CPU."""
+    return {key: _copy(value) for key, value in state.items()}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Box):
+        return dataclasses.replace(value, tensor=_copy(value.tensor))
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if type(value) is dict:
+        return {key: _copy(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copy(item) for item in value)
+    return value
+
+
+def _view(item: Any) -> torch.Tensor:
+    """The data of a ShardedTensor with all axes of the whole tensor."""
+    if item.data is None:
+        raise InvalidArgumentError(f"tensor {item.key!r} has no data to save")
+    if getattr(item, "flattened_range", None) is not None:
+        raise UnsupportedError(
+            f"tensor {item.key!r} has a flattened_range: choose the sharding dp_reshardable or fully_reshardable of "
+            "the distributed optimizer"
+        )
+    tensor: torch.Tensor = item.data.detach()
+    if is_quantized(tensor):
+        tensor = tensor.dequantize()  # as its copy to the CPU would
+    return tensor.reshape((1,) * item.prepend_axis_num + tuple(item.local_shape))
+
+
+def _prepared(item: Any) -> torch.Tensor:
+    if item.data is None:
+        item.init_data("cuda" if torch.cuda.is_available() else "cpu")
+    place: torch.Tensor = item.data.detach()
+    item.data = place
+    if item.allow_shape_mismatch:
+        place.zero_()
+    for _ in range(item.prepend_axis_num):
+        place = place.unsqueeze(0)
+    return place
+
+
+def _inside(item: Any, tensor: torch.Tensor, shape: tuple[int, ...] | None = None) -> torch.Tensor | None:
+    """The part of a tensor that lies in the whole tensor; None: nothing does.
+
+    The last piece of a flat buffer may reach into padding that does not belong to the buffer.
+    """
+    for axis, (start, size) in enumerate(zip(item.global_offset, shape or item.global_shape, strict=True)):
+        length = max(min(tensor.shape[axis], size - start), 0)
+        if length != tensor.shape[axis]:
+            tensor = tensor.narrow(axis, 0, length)
+    whole = math.prod(shape or item.global_shape)
+    return None if tensor.numel() == 0 and whole > 0 else tensor
+
+
+def _is_main(replica: int | tuple[int, ...]) -> bool:
+    return replica == 0 if isinstance(replica, int) else all(number == 0 for number in replica)
+
+
+def _groups_of(values: Any) -> Iterable[Mapping[str, Any]]:
+    if isinstance(values, Mapping):
+        groups = values.get("param_groups")
+        if isinstance(groups, list):
+            yield from (group for group in groups if isinstance(group, Mapping))
+        for key, value in values.items():
+            if key != "param_groups":
+                yield from _groups_of(value)
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _groups_of(value)
