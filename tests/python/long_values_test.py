@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree
 
 import bitsnap
+from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree
 from bitsnap._states.adam import AdamOfState
 from bitsnap._states.packing import NativeState, PackedState
 from bitsnap._states.tree import MAX_VALUE_BYTES, Entries

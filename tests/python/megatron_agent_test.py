@@ -92,7 +92,6 @@ def test_a_check_finds_what_the_agent_could_not_keep_since_the_copy(
     saved = types.SimpleNamespace(error=None)
     checkpointer = types.SimpleNamespace(save=lambda *_, **__: saved)
     monkeypatch.setattr(bitsnap.megatron.LocalCheckpointManager, "_opened", lambda _: checkpointer)
-    monkeypatch.setattr(_local, "raise_on_all", raise_it)
     monkeypatch.setattr(_local, "register_classes", lambda: None)
     core = types.SimpleNamespace(async_request=lambda _: lambda *parts: parts)
     monkeypatch.setattr(versions, "core", lambda: core)
@@ -102,8 +101,3 @@ def test_a_check_finds_what_the_agent_could_not_keep_since_the_copy(
     saved.error = bitsnap.ResourceExhaustedError("too small")
     with pytest.raises(bitsnap.ResourceExhaustedError, match="too small"):
         check()
-
-
-def raise_it(error: Exception | None, _: str) -> None:
-    if error is not None:
-        raise error

@@ -29,10 +29,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from bitsnap._bitsnap import default_job
 
 import bitsnap
 import bitsnap.megatron
+from bitsnap._bitsnap import default_job
 from python.megatron_gpt import new_folder, one_rank
 from soak.killed_job import ViolatedGuaranteeError
 from soak.leftovers import agents_of

@@ -1,10 +1,13 @@
-"""The rank of this process, and agreement between the ranks of a training through torch.distributed, if it is
-initialized."""
+"""The rank of this process, and what the ranks of a training do together through torch.distributed, if it is
+initialized. An error of one rank is raised on all of them, and keeps its class.
+"""
 
 from __future__ import annotations
 
+import builtins
+import datetime
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from bitsnap import errors
@@ -27,7 +30,7 @@ class Failure(NamedTuple):
 class Ranks:
     """This rank among all. `agree` is False if there is one rank only, or if ranks cannot communicate."""
 
-    def __init__(self, rank: SupportsIndex | None, world_size: SupportsIndex | None) -> None:
+    def __init__(self, rank: SupportsIndex | None = None, world_size: SupportsIndex | None = None) -> None:
         group = _distributed()
         own = (0, 1) if group is None else (int(group.get_rank()), int(group.get_world_size()))
         self.world_size = own[1] if world_size is None else number_of(world_size, "world_size", LARGEST_COUNT)
@@ -36,6 +39,7 @@ class Ranks:
         if self.rank >= self.world_size:
             raise InvalidArgumentError(f"rank must be below world_size, got rank {self.rank} of {self.world_size}")
         self._group = group if self.world_size > 1 and own == (self.rank, self.world_size) else None
+        self._members: Any = None  # the process group; None: the default one
         self._meetings = None if self._group is None else Meetings.of_group()
 
     @property
@@ -65,8 +69,48 @@ class Ranks:
         if self._group is None:
             return [value]
         values: list[Any] = [None] * self.world_size
-        self._group.all_gather_object(values, value)
+        self._group.all_gather_object(values, value, group=self._members)
         return values
+
+    def gather_words(self, word: bytes) -> bytes:
+        """The words of all ranks, which have one length, one after another: in half the time of gather(), which sends
+        the lengths first."""
+        if self._group is None:
+            return word
+        torch = dtypes.import_torch()
+        words = torch.empty(self.world_size, len(word), dtype=torch.uint8)
+        own = torch.frombuffer(bytearray(word), dtype=torch.uint8)
+        self._group.all_gather(list(words), own, group=self._members)
+        return bytes(words.numpy().tobytes())
+
+    def apart(self, timeout_ms: int) -> Ranks:
+        """These ranks in a process group of their own on the CPU, which others do not use at the same time. All ranks
+        must call it."""
+        ranks = Ranks(self.rank, self.world_size)
+        if ranks._group is not None:
+            timeout = datetime.timedelta(milliseconds=timeout_ms)
+            ranks._members = ranks._group.new_group(backend="gloo", timeout=timeout)
+        return ranks
+
+    def on_all(self, call: Callable[[], T], what: str) -> T:
+        """The result of a call that all ranks make, if it succeeds on all of them. `what`: what else failed."""
+        return self.told(call, lambda _: None, what)[0]
+
+    def told(self, call: Callable[[], T], tell: Callable[[T], Any], what: str) -> tuple[T, list[Any]]:
+        """Likewise, and what each rank tells of its own result."""
+        result, error = _attempted(call)
+        found = self.gather((_told_of(error), tell(result) if error is None else None))
+        _raise(error, [told for told, _ in found], what)
+        return result, [told for _, told in found]
+
+    def from_first(self, call: Callable[[], T], what: str) -> T:
+        """What the call returns on rank 0, for all ranks."""
+        result, error = _attempted(call) if self.rank == 0 else (None, None)
+        sent = [(result, _told_of(error))]
+        if self._group is not None:
+            self._group.broadcast_object_list(sent, src=0, group=self._members)
+        _raise(error, [sent[0][1]], what)
+        return sent[0][0]  # type: ignore[return-value]
 
     def together(
         self, work: Callable[[], T], may_retry: Callable[[BaseException], bool] = lambda _: False
@@ -87,15 +131,44 @@ class Ranks:
             return done, None
         is_hopeless, rank, name, message = failures[0]
         if error is None or (is_hopeless and may_retry(error)):
-            kind = getattr(errors, name, BitsnapError)
-            if not (isinstance(kind, type) and issubclass(kind, BitsnapError)):
-                kind = BitsnapError
-            error = kind(f"rank {rank}: {message}")
+            error = _error_of(name, f"rank {rank}: {message}")
         return None, Failure(error, is_hopeless)
 
 
 def _given(words: list[Any]) -> list[tuple[int, Any]]:
     return [(rank, word) for rank, word in enumerate(words) if word is not None]
+
+
+def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return call(), None
+    except Exception as error:
+        return None, error
+
+
+def _told_of(error: Exception | None) -> tuple[str, str] | None:
+    return None if error is None else (type(error).__name__, str(error))
+
+
+def _raise(own: Exception | None, told: Sequence[tuple[str, str] | None], what: str) -> None:
+    """Raises the error of this rank, if it has one, or one of the class that the first rank's has."""
+    if own is not None:
+        own.add_note(what)
+        raise own
+    failed = [(rank, *each) for rank, each in enumerate(told) if each is not None]
+    if failed:
+        raise _error_of(failed[0][1], f"{what}: {'; '.join(f'rank {rank}: {text}' for rank, _, text in failed)}")
+
+
+def _error_of(name: str, message: str) -> Exception:
+    """An error of another rank: of the same class, if that is one of bitsnap or of Python and takes a message."""
+    kind = getattr(errors, name, None) or getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            return kind(message)
+        except TypeError:  # it is made of more than a message
+            pass
+    return BitsnapError(f"{message} ({name})")
 
 
 def _distributed() -> Any:

@@ -7,7 +7,6 @@ plans that DCP makes afterwards, in a thread, write nothing.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import os
 import uuid
@@ -271,28 +270,24 @@ class _Owners:
 
     def __init__(self, checkpointer: Checkpointer) -> None:
         ranks = checkpointer._ranks
-        self._rank, self._count = ranks.rank, ranks.world_size
-        self._group: Any = None
+        if ranks.world_size > 1 and not ranks.agree:
+            raise InvalidArgumentError(
+                f"{checkpointer.path}: rank {ranks.rank} of {ranks.world_size} is not that of torch.distributed, "
+                "through which DCP coordinates the ranks: initialize it before the Checkpointer, without "
+                "JobOptions(rank=...)"
+            )
+        self._ranks = ranks.apart(checkpointer._saves.timeout_ms)
         self._words = b""  # of all ranks
         self._lower: frozenset[str] = frozenset()  # what lower ranks have
         self._all: frozenset[str] = frozenset()
-        if self._count == 1:
-            return
-        if not ranks.agree:
-            raise InvalidArgumentError(
-                f"{checkpointer.path}: rank {self._rank} of {self._count} is not that of torch.distributed, through "
-                "which DCP coordinates the ranks: initialize it before the Checkpointer, without JobOptions(rank=...)"
-            )
-        timeout = datetime.timedelta(milliseconds=checkpointer._saves.timeout_ms)
-        self._group = torch.distributed.new_group(backend="gloo", timeout=timeout)
 
     def agree(self, keys: Sequence[str]) -> None:
         """Says what this rank has. All ranks must call it."""
-        words = self._gather_words(hashlib.sha256("\0".join(keys).encode()).digest())
+        words = self._ranks.gather_words(hashlib.sha256("\0".join(keys).encode()).digest())
         if words == self._words:
             return
-        every = [frozenset(each) for each in self._gather(keys)]
-        self._lower = frozenset().union(*every[: self._rank])
+        every = [frozenset(each) for each in self._ranks.gather(keys)]
+        self._lower = frozenset().union(*every[: self._ranks.rank])
         self._all = frozenset().union(*every)
         self._words = words
 
@@ -301,21 +296,6 @@ class _Owners:
 
     def knows(self, key: str) -> bool:
         return key in self._all
-
-    def _gather_words(self, word: bytes) -> bytes:
-        """The words of all ranks, which have one length: in half the time of objects, whose lengths are sent first."""
-        if self._group is None:
-            return word
-        words = torch.empty(self._count, len(word), dtype=torch.uint8)
-        torch.distributed.all_gather(list(words), torch.frombuffer(bytearray(word), dtype=torch.uint8), self._group)
-        return words.numpy().tobytes()
-
-    def _gather(self, value: Any) -> list[Any]:
-        if self._group is None:
-            return [value]
-        values: list[Any] = [None] * self._count
-        torch.distributed.all_gather_object(values, value, group=self._group)
-        return values
 
 
 def _key_of(item: WriteItem) -> str:

@@ -33,8 +33,8 @@ from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import PathLike, Role, local_path
 from bitsnap._bitsnap import Settings
 from bitsnap._engine.job_options import AgentOptions, MemoryOptions, check_agent
+from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
-from bitsnap._engine.together import Together
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.path_agents import tidy
 from bitsnap._runs.references import refer
@@ -88,7 +88,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         self._checkpointer: Checkpointer | None = None
         self._saves = 0
         self._rotates = False  # the agent removes what is deleted
-        self._rank, self._ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        self._ranks = Ranks()
 
     def create(self, info: CheckpointCommitInfo) -> None:
         """Begins the checkpoint of a tag."""
@@ -143,8 +143,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         pending = self._pending
         if pending is None:
             return None
-        together = Together(f"{self._folder}: the save failed")
-        error = together.from_first(lambda: _outcome(pending.save))
+        error = self._ranks.from_first(lambda: _outcome(pending.save), self._what)
         if error is None:
             return None
         if error:
@@ -172,19 +171,22 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
 
     def _is_locked(self) -> bool:
         """Whether an agent may hold the run alone, so that only it can write: that of a single rank does."""
-        return self._options.agent is not None and self._ranks == 1
+        return self._options.agent is not None and self._ranks.world_size == 1
 
     def _together(self, save: Any) -> None:
-        together = Together(f"{self._folder}: the save failed")
         held, self._held = self._held, {}
-        names = together.told(lambda: held, list)[1]
+        names = self._ranks.told(lambda: held, list, self._what)[1]
         if any(names):
-            save(together, held, names)
+            save(held, names)
 
-    def _write(self, together: Together, held: dict[str, Any], names: list[list[str]]) -> None:
-        new = together.from_first(lambda: self._begun(held))
-        together.on_all(lambda: self._write_shard(new, held, together))
-        together.from_first(lambda: self._commit(new, names))
+    @property
+    def _what(self) -> str:
+        return f"{self._folder}: the save failed"
+
+    def _write(self, held: dict[str, Any], names: list[list[str]]) -> None:
+        new = self._ranks.from_first(lambda: self._begun(held), self._what)
+        self._ranks.on_all(lambda: self._write_shard(new, held), self._what)
+        self._ranks.from_first(lambda: self._commit(new, names), self._what)
 
     def _begun(self, held: Mapping[str, Any]) -> paths.NewSave:
         assert self._folder is not None
@@ -197,13 +199,13 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         with self._store(run) as store:
             return paths.begin(store, reference, step, forgets=not self._is_locked())
 
-    def _write_shard(self, new: paths.NewSave, held: dict[str, Any], together: Together) -> None:
+    def _write_shard(self, new: paths.NewSave, held: dict[str, Any]) -> None:
         with self._store(new.run) as store:
             store.save_shard(
                 new.saved.step,
                 held,
-                shard=together.rank,
-                shards=together.ranks,
+                shard=self._ranks.rank,
+                shards=self._ranks.world_size,
                 attempt=new.saved.word,
                 roles=dict(_roles_of(held)),
                 opaque=self._options.opaque,
@@ -218,9 +220,9 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             write_files(new, names)
             paths.finish(store, new)
 
-    def _stage(self, together: Together, held: dict[str, Any], names: list[list[str]]) -> None:
-        new = together.from_first(lambda: self._begun(held))
-        save = together.on_all(lambda: self._staged(new, held))
+    def _stage(self, held: dict[str, Any], names: list[list[str]]) -> None:
+        new = self._ranks.from_first(lambda: self._begun(held), self._what)
+        save = self._ranks.on_all(lambda: self._staged(new, held), self._what)
         assert self._info is not None
         self._pending = _Pending(self._info, new, names, save)
 
@@ -249,9 +251,9 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
     def _finish_pending(self, *, names_latest: bool = False) -> None:
         pending, self._pending = self._pending, None
         assert pending is not None
-        together = Together(f"{pending.new.run}: tag {pending.info.tag} was not saved")
-        together.on_all(lambda: pending.save.result(self._options.timeout))
-        together.from_first(lambda: self._finish(pending, names_latest=names_latest))
+        what = f"{pending.new.run}: tag {pending.info.tag} was not saved"
+        self._ranks.on_all(lambda: pending.save.result(self._options.timeout), what)
+        self._ranks.from_first(lambda: self._finish(pending, names_latest=names_latest), what)
 
     def _finish(self, pending: _Pending, *, names_latest: bool) -> None:
         """Completes a tag that has been committed."""
@@ -273,7 +275,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
     def _finish_at_exit(self) -> None:
         """Completes the last tag if nobody has called cleanup(). The ranks cannot talk to each other any more."""
         pending, self._pending = self._pending, None
-        if pending is not None and self._rank == 0:
+        if pending is not None and self._ranks.rank == 0:
             pending.save.result(self._options.timeout)
             self._finish(pending, names_latest=pending.info.save_latest)
 

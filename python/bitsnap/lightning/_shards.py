@@ -18,12 +18,13 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from bitsnap._arguments.durable_files import unlink
 from bitsnap._arguments.options import PathLike
 from bitsnap._bitsnap import Settings
+from bitsnap._engine.ranks import Ranks
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.references import may_be_reference
 from bitsnap._states.pickled_values import Opaque
 from bitsnap.dcp import StorageReader, StorageWriter
 from bitsnap.dcp._checkpoint import OpenStep
-from bitsnap.errors import IoError, UnsupportedError
+from bitsnap.errors import UnsupportedError
 from bitsnap.store import Store
 
 # What is neither the model nor an optimizer, as one value.
@@ -64,18 +65,20 @@ class ShardedCheckpoints:
         state |= {f"optimizer_{index}": optimizer for index, optimizer in optimizers}
         if self._strategy.is_global_zero:
             state[_OTHERS] = (others,)  # a tuple is one value of DCP
-        new: paths.NewSave = self._from_first(lambda: self._begun(path, int(others.get("global_step", 0))))
+        ranks, what = Ranks(), f"{path}: the save failed"
+        new = ranks.from_first(lambda: self._begun(path, int(others.get("global_step", 0))), what)
         self._writer.metadata = new.metadata
         save(state, checkpoint_id=_id(new.run, new.saved.step), storage_writer=self._writer)
         self._writer.close()
-        self._from_first(lambda: self._finished(new))
+        ranks.from_first(lambda: self._finished(new), what)
 
     def _load(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
         path = self._local(self._strategy.broadcast(checkpoint_path))
-        if not self._from_first(lambda: may_be_reference(path)):
+        ranks, what = Ranks(), f"{path}: loading failed"
+        if not ranks.from_first(lambda: may_be_reference(path), what):
             found: dict[str, Any] = self._stock_load(checkpoint_path, **given_only(weights_only))
             return found
-        run, step = self._from_first(lambda: paths.place_of(path))
+        run, step = ranks.from_first(lambda: paths.place_of(path), what)
         opaque: Opaque = "refuse" if weights_only else self._opaque
         reader = StorageReader(opaque=opaque, threads=self._threads)
         model = self._strategy.model
@@ -115,23 +118,6 @@ class ShardedCheckpoints:
     def _store(self, run: Path, *, create: bool = True) -> Store:
         # Other ranks may have it open.
         return Store(run, shared=True, create=create, timeout=self._timeout)
-
-    def _from_first(self, call: Callable[[], Any]) -> Any:
-        """What the call returns on the first rank. Its error is raised on all ranks."""
-        result: Any = None
-        error: Exception | None = None
-        if self._strategy.is_global_zero:
-            try:
-                result = call()
-            except Exception as raised:
-                error = raised
-        text = None if error is None else f"{type(error).__name__}: {error}"
-        result, text = self._strategy.broadcast((result, text))
-        if error is not None:
-            raise error
-        if text is not None:
-            raise IoError(f"the first rank failed: {text}")
-        return result
 
 
 def _id(run: Path, step: int) -> str:

@@ -17,8 +17,8 @@ import torch
 from bitsnap._arguments.checks import LARGEST_COUNT
 from bitsnap._arguments.options import PathLike, local_path
 from bitsnap._engine.job_options import AgentOptions, MemoryOptions
+from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
-from bitsnap._engine.together import raise_on_all
 from bitsnap._states.pickled_values import Opaque
 from bitsnap._states.registry import register_value
 from bitsnap.checkpointer import Checkpointer
@@ -127,9 +127,9 @@ class LocalCheckpointManager:
 
         Raises:
             InvalidArgumentError: a value of the state cannot be stored; the message names its place.
-            IoError: the state of another rank has not reached the memory.
-            BitsnapError: what else Checkpointer.save() raises, or has as its error. An asynchronous save raises all of
-                them when Megatron's queue checks it, also what the agent could not compress until then.
+            BitsnapError: what else Checkpointer.save() raises, or has as its error, on this rank or another. An
+                asynchronous save raises all of them when Megatron's queue checks it, also what the agent could not
+                compress until then.
         """
         self.latest_iteration = -1
         saved: Save | None = None
@@ -142,7 +142,7 @@ class LocalCheckpointManager:
         def check() -> None:
             # The agent may have failed since the state was copied, for example because its memory was too small.
             found = saved.error if saved is not None else error
-            raise_on_all(found, f"the local checkpoint of iteration {iteration} failed")
+            Ranks().on_all(lambda: _raised(found), f"the local checkpoint of iteration {iteration} failed")
 
         if is_async:
             return versions.core().async_request("mcore")(None, (), [check])
@@ -198,3 +198,8 @@ def _made_of(kind: Any, fields: dict[str, Any]) -> Any:
     if device != "cpu":
         made.orig_device = device  # to which restore_tensor_device() moves the tensor
     return made
+
+
+def _raised(error: Exception | None) -> None:
+    if error is not None:
+        raise error
