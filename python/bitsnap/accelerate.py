@@ -31,7 +31,6 @@ from safetensors.torch import save_file
 
 from bitsnap._arguments.options import PathLike, local_path
 from bitsnap._runs.folder_saves import (
-    FolderOptions as Options,
     FolderSaves,
     copy_others,
     free,
@@ -44,6 +43,7 @@ from bitsnap._runs.folder_saves import (
     staged,
     write_files,
 )
+from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_checkpoints import RUN
 from bitsnap._states.optimizer_states import named, names_of, numbered, restore_optimizer
 from bitsnap._states.pickled_values import Opaque

@@ -23,7 +23,6 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHT
 from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.options import PathLike, local_path
 from bitsnap._runs.folder_saves import (
-    FolderOptions,
     FolderSaves,
     copy_others,
     free,
@@ -56,6 +54,7 @@ from bitsnap._runs.folder_saves import (
     write_files,
 )
 from bitsnap._runs.framework_files import STUB
+from bitsnap._runs.options import Options as Options
 from bitsnap._states.optimizer_states import named, names_of, numbered, restore_optimizer
 from bitsnap._states.pickled_values import Opaque
 from bitsnap.errors import InvalidArgumentError
@@ -66,18 +65,6 @@ _WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_IN
 _FILES = re.compile(r"scheduler\.pt|scaler\.pt|rng_state(_[0-9]+)?\.pth")
 # Of Transformers: in a folder that a save at SIGTERM has not finished.
 _SENTINEL = "checkpoint-is-incomplete.txt"
-
-
-@dataclass(frozen=True)
-class Options(FolderOptions):
-    """How checkpoints are saved: with the arguments of bitsnap.accelerate.Options, and with one of its own.
-
-    Args:
-        weights: write model.safetensors into the folders, as Transformers does, so that from_pretrained() reads them.
-            False: the model goes to the run, too, which takes less space; export() writes the file.
-    """
-
-    weights: bool = True
 
 
 class BitsnapTrainer(Trainer):  # type: ignore[misc]
@@ -91,6 +78,9 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
 
     # Of all trainers of a class, or of one.
     checkpoint_options = Options()
+    # Whether model.safetensors is written into the folders, as Transformers does, so that from_pretrained() reads them.
+    # Without it, the model goes to the run, too, which takes less space; export() writes the file.
+    checkpoint_weights = True
     _saves: FolderSaves | None = None
     _is_in_checkpoint = False
     _raised_limit = 0  # by how much save_total_limit is larger until this save ends
@@ -175,7 +165,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
                 **staged(trainer._save_rng_state),
             },
         }
-        if self._saves_model() and not self.checkpoint_options.weights:
+        if self._saves_model() and not self.checkpoint_weights:
             state["model"] = self.model.state_dict()
         self._save_to_run(output_dir, state)
         for name in (_OPTIMIZER_NAME, SCHEDULER_NAME):  # without them, a Trainer without bitsnap starts these anew
@@ -218,7 +208,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
             self._restore_limit()
 
     def _leaves_out_weights(self) -> bool:
-        is_asked = self._is_in_checkpoint and not self.checkpoint_options.weights
+        is_asked = self._is_in_checkpoint and not self.checkpoint_weights
         return is_asked and self._saves_model() and not self._is_stock()
 
     def _end_saves(self) -> None:
@@ -310,12 +300,14 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
             yield made
 
 
-def use(trainer: Trainer, **options: Any) -> Any:
+def use(trainer: Trainer, *, weights: bool = True, **options: Any) -> Any:
     """Makes a trainer save to a run, and resume from it, as BitsnapTrainer does.
 
     Args:
         trainer: a Trainer, or an object of a class that is derived from it, such as the trainers of TRL.
-        **options: those of Options: weights, agent, settings, ...
+        weights: write model.safetensors into the folders, as Transformers does, so that from_pretrained() reads them.
+            False: the model goes to the run, too, which takes less space; export() writes the file.
+        **options: those of Options: agent, settings, ...
 
     Returns:
         the same trainer.
@@ -330,7 +322,7 @@ def use(trainer: Trainer, **options: Any) -> Any:
     if not isinstance(trainer, BitsnapTrainer):
         kind = type(trainer)
         trainer.__class__ = type(kind.__name__, (BitsnapTrainer, kind), {"__module__": kind.__module__})
-    trainer.checkpoint_options = chosen
+    trainer.checkpoint_options, trainer.checkpoint_weights = chosen, bool(weights)
     return trainer
 
 

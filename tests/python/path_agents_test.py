@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap._runs.folder_saves import FolderOptions, FolderSaves, is_ours
+from bitsnap._runs.folder_saves import FolderSaves, is_ours
+from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import PathSaves
 from bitsnap._runs.path_checkpoints import FOLDER_REFERENCE, place_of
 from bitsnap._runs.references import Saved, refer, reference_of
@@ -23,7 +24,7 @@ from python.processes import finish_script, start_script
 @pytest.fixture
 def saves(tmp_path: Path) -> Iterator[PathSaves]:
     agent = bitsnap.AgentOptions(linger=2)
-    made = PathSaves(agent, None, settings=None, opaque="refuse", timeout=60, threads=1)
+    made = PathSaves(Options(agent=agent, timeout=60, threads=1))
     yield made
     with suppress(bitsnap.BitsnapError):
         made.close()
@@ -184,7 +185,7 @@ def test_what_a_framework_has_saved_itself_goes_when_the_save_over_it_is_committ
     stock = tmp_path / "a" / "optimizer.pt"
     stock.parent.mkdir()
     stock.touch()
-    folders = FolderSaves(FolderOptions(agent=agent))
+    folders = FolderSaves(Options(agent=agent))
     folders.save(stock.parent, 1, state_of(1))
     assert stock.exists() == (agent is not None)
     assert is_ours(stock.parent)

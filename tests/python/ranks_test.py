@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import torch.distributed as dist
 
 import bitsnap
 from bitsnap._engine.ranks import Ranks
+from bitsnap._runs.options import Options
 from bitsnap.errors import KINDS
 from python.rank_processes import Ranks as Processes, ranks as started
 
@@ -24,7 +26,7 @@ class OwnError(Exception):
 
 
 ERRORS: dict[str, tuple[Callable[[], Exception], type[Exception]]] = {
-    **{name: (lambda kind=kind: kind("planted"), kind) for name, kind in KINDS.items()},
+    **{name: (partial(kind, "planted"), kind) for name, kind in KINDS.items()},
     "OSError": (lambda: OSError("planted"), OSError),
     "MemoryError": (lambda: MemoryError("planted"), MemoryError),
     "made of more": (lambda: UnicodeDecodeError("utf-8", b"x", 0, 1, "planted"), bitsnap.BitsnapError),
@@ -99,15 +101,14 @@ def test_results_of_all_ranks_and_of_the_first(processes: Processes) -> None:
 
 def save_with_megatron(folder: Path, rank: int) -> None:
     from bitsnap.megatron._saves import FolderSave
-    from bitsnap.megatron._shards import SaveOptions
 
-    FolderSave(folder / "iter_0000001", [], None, SaveOptions()).write()
+    FolderSave(folder / "iter_0000001", [], None, Options()).write()
 
 
 def save_with_deepspeed(folder: Path, rank: int) -> None:
     from bitsnap.deepspeed import CheckpointEngine
 
-    engine = CheckpointEngine(settings=None, opaque="refuse", timeout=60.0, threads=1, agent=None, memory=None)
+    engine = CheckpointEngine(threads=1)
     info = SimpleNamespace(save_dir=folder, tag="global_step1", save_latest=False)
     engine.create(info)
     name = f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
@@ -121,8 +122,7 @@ def save_with_lightning(folder: Path, rank: int) -> None:
     strategy = SimpleNamespace(
         broadcast=lambda value: value, is_global_zero=rank == 0, load_checkpoint=None, remove_checkpoint=None
     )
-    options: dict[str, Any] = {"settings": None, "opaque": "refuse", "timeout": 60.0, "threads": 1}
-    ShardedCheckpoints(strategy, Path, **options)
+    ShardedCheckpoints(strategy, Path, Options(threads=1))
     strategy.save_checkpoint({"state_dict": {}, "global_step": 1}, folder / "a.ckpt")
 
 

@@ -15,22 +15,20 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bitsnap._arguments.checks import LARGEST_COUNT, milliseconds_of, number_of
 from bitsnap._arguments.options import PathLike, native_path
 from bitsnap._arguments.plain_names import plain_name
-from bitsnap._bitsnap import Settings, is_store
-from bitsnap._engine.job_options import AgentOptions, MemoryOptions, check_agent
+from bitsnap._bitsnap import is_store
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
+from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import PathSaves
 from bitsnap._runs.references import absolute, reference_of
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.pickled_values import Opaque
 from bitsnap.errors import (
     BackgroundSaveWarning,
     BitsnapError,
@@ -39,42 +37,11 @@ from bitsnap.errors import (
     NotFoundError,
     RestoreWarning,
 )
-from bitsnap.settings import settings_of
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
 from bitsnap.store import Store
 
 REFERENCE = paths.FOLDER_REFERENCE
-
-
-@dataclass(frozen=True)
-class FolderOptions:
-    """How checkpoints are saved.
-
-    Args:
-        settings: how they are coded, as in bitsnap.Store.
-        opaque: "pickle" pickles values that cannot be stored otherwise, and unpickles them; see bitsnap.save().
-        agent: a save copies the state to shared memory, and an agent compresses and commits it while the training goes
-            on. The folder is a checkpoint when the agent has committed it. See bitsnap.AgentOptions. None: a save
-            returns when it is committed.
-        memory: how much memory the agent may use. See bitsnap.MemoryOptions.
-        timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
-        threads: 0 for all that the process may use.
-    """
-
-    settings: Settings | str | None = None
-    opaque: Opaque = "refuse"
-    agent: AgentOptions | None = None
-    memory: MemoryOptions | None = None
-    timeout: float = 600.0
-    threads: int = 0
-
-    def __post_init__(self) -> None:
-        may_pickle(self.opaque)  # checks it
-        check_agent(self.agent, self.memory)
-        settings_of(self.settings)
-        milliseconds_of(self.timeout, "timeout")
-        number_of(self.threads, "threads", LARGEST_COUNT)
 
 
 # Held while a checkpoint is saved to a folder and while older folders are deleted. Not reentrant: a save that is
@@ -85,7 +52,7 @@ rotating = threading.Lock()
 class FolderSaves:
     """The saves of one training to the folders of a directory, and their run."""
 
-    def __init__(self, options: FolderOptions, rotate: Callable[[], None] | None = None) -> None:
+    def __init__(self, options: Options, rotate: Callable[[], None] | None = None) -> None:
         """`rotate` deletes the folders that the framework does not keep; None: that is for others to do.
 
         It is called on another thread, with `rotating` held, when an agent has committed a save: the checkpoint before
@@ -97,15 +64,7 @@ class FolderSaves:
         self._references: dict[Path, Path] = {}  # of the folders, with their runs
         self._kept: int | None = None
         if options.agent is not None:
-            self._agents = PathSaves(
-                options.agent,
-                options.memory,
-                settings=options.settings,
-                opaque=options.opaque,
-                timeout=options.timeout,
-                threads=options.threads,
-                on_committed=self._rotate_committed,
-            )
+            self._agents = PathSaves(options, self._rotate_committed)
 
     @property
     def runs(self) -> set[Path]:
@@ -165,15 +124,7 @@ class FolderSaves:
                 paths.forget(store)
 
     def _store(self, run: Path) -> Store:
-        chosen = self._options
-        return Store(
-            run,
-            settings=chosen.settings,
-            keep_last=self._kept,
-            prunes=False,
-            timeout=chosen.timeout,
-            threads=chosen.threads,
-        )
+        return self._options.store(run, keep_last=self._kept, prunes=False)
 
     def wait(self) -> bool:
         """Waits until agents have committed all saves; whether the newest was."""

@@ -16,10 +16,11 @@ from typing import Any
 
 from bitsnap._arguments.durable_files import unlink
 from bitsnap._arguments.options import PathLike, native_path
-from bitsnap._bitsnap import Settings, is_store
-from bitsnap._engine.job_options import AgentOptions, JobOptions, MemoryOptions
+from bitsnap._bitsnap import is_store
+from bitsnap._engine.job_options import JobOptions
 from bitsnap._engine.saves import Save
 from bitsnap._runs import path_checkpoints as paths, removals as removals
+from bitsnap._runs.options import Options
 from bitsnap._runs.references import Saved, absolute, refer
 from bitsnap._states.pickled_values import Opaque
 from bitsnap.agents import stop_agent
@@ -35,31 +36,15 @@ _MOST_UNNEEDED = 8
 class PathSaves:
     """The saves of one process to any paths. Only one process may save to the paths of a directory."""
 
-    def __init__(
-        self,
-        agent: AgentOptions,
-        memory: MemoryOptions | None,
-        *,
-        settings: Settings | str | None,
-        opaque: Opaque,
-        timeout: float,
-        threads: int,
-        on_committed: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, options: Options, on_committed: Callable[[], None] | None = None) -> None:
         """`on_committed` is called on another thread when a save was committed; it may remove references."""
-        self._timeout = timeout
+        self._options = options
         self._on_committed = on_committed
-        self._opaque = opaque
         self._runs: dict[Path, _Run] = {}
 
-        def checkpointer(run: Path) -> Checkpointer:
-            # Other ranks do not save, so there is nothing to agree on.
-            job = JobOptions(rank=0, world_size=1)
-            return Checkpointer(
-                run, settings=settings, job=job, agent=agent, memory=memory, threads=threads, timeout=timeout
-            )
-
-        self._checkpointer = checkpointer
+    def _checkpointer(self, run: Path) -> Checkpointer:
+        # Other ranks do not save, so there is nothing to agree on.
+        return self._options.checkpointer(run, job=JobOptions(rank=0, world_size=1))
 
     def save(
         self, reference: PathLike, step: int, state: Any, run: Path | None = None, *, kept: int | None = None
@@ -75,9 +60,9 @@ class PathSaves:
         path, run = absolute(reference), paths.run_of(reference) if run is None else run
         path.parent.mkdir(parents=True, exist_ok=True)
         if run not in self._runs:
-            tidy(run, self._timeout)  # what the last process has left
+            tidy(run, self._options.timeout)  # what the last process has left
             self._runs[run] = _Run(self._checkpointer, run, self._on_committed)
-        self._runs[run].save(path, step, state, self._opaque, self._timeout, kept)
+        self._runs[run].save(path, step, state, self._options.opaque, self._options.timeout, kept)
 
     def wait(self) -> bool:
         """Waits until no save makes further progress. Failures are warnings at the next save.
@@ -85,7 +70,7 @@ class PathSaves:
         Returns whether the newest save of each run was committed.
         """
         for run in self._runs.values():
-            run.wait(self._timeout)
+            run.wait(self._options.timeout)
         return self.uncommitted() == 0
 
     def uncommitted(self) -> int:
@@ -117,7 +102,7 @@ class PathSaves:
         runs, self._runs = self._runs, {}
         with contextlib.ExitStack() as stack:
             for run in runs.values():
-                stack.callback(run.close, self._timeout)
+                stack.callback(run.close, self._options.timeout)
 
 
 class _Run:

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 from bitsnap._arguments.durable_files import unlink
 from bitsnap._arguments.options import PathLike, native_path
 from bitsnap._base.text import parse_json
-from bitsnap._bitsnap import Settings, is_store
+from bitsnap._bitsnap import is_store
 from bitsnap._engine.committed import wait_for_staged
 from bitsnap._runs import removals as removals
 from bitsnap._runs.framework_files import digests_of
+from bitsnap._runs.options import Options
 from bitsnap._runs.references import (
     Reference,
     Saved,
@@ -35,7 +36,6 @@ from bitsnap._runs.references import (
     reference_of,
     warn_of_unknown,
 )
-from bitsnap._states.pickled_values import Opaque
 from bitsnap._store.files import Files
 from bitsnap._store.labels import is_label
 from bitsnap.agents import agent_status
@@ -60,6 +60,8 @@ FOLDER_REFERENCE = "bitsnap.json"
 _FEW = 4
 # The longest wait for a save that an agent commits, in seconds.
 _LONGEST_WAIT = 600.0
+
+_DEFAULTS = Options()
 
 
 class NewSave(NamedTuple):
@@ -94,21 +96,17 @@ def save(
     reference: PathLike,
     step: int,
     state: Any,
+    options: Options = _DEFAULTS,
     *,
-    settings: Settings | str | None = None,
     metadata: Mapping[str, str] | None = None,
-    opaque: Opaque = "refuse",
     files: Files | None = None,
-    timeout: float = 600.0,
-    threads: int = 0,
 ) -> StepOfRun:
     """Saves a state to a path, and removes what it replaces and what has been deleted since.
 
     Args:
         reference: the path of the checkpoint if it is a file, or that of `bitsnap.json` in its folder.
         step: the framework's; see begin().
-        settings, timeout, threads: as in Store.
-        state, metadata, opaque, files: as in Store.save().
+        state, metadata, files: as in Store.save().
 
     Raises:
         ExistsError: the path is a directory.
@@ -117,13 +115,13 @@ def save(
     run = run_of(reference)
     absolute(reference).parent.mkdir(parents=True, exist_ok=True)
     kept = kept_of(run)
-    with Store(run, settings=settings, keep_last=kept, prunes=False, timeout=timeout, threads=threads) as store:
+    with options.store(run, keep_last=kept, prunes=False) as store:
         new = begin(store, reference, step)
         store.save(
             new.saved.step,
             state,
             metadata={**(metadata or {}), **new.metadata},
-            opaque=opaque,
+            opaque=options.opaque,
             files=files,
             labels=new.label or (),
         )

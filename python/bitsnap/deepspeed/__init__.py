@@ -27,15 +27,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from bitsnap._arguments.checks import LARGEST_COUNT, number_of
 from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import PathLike, Role, local_path
-from bitsnap._bitsnap import Settings
-from bitsnap._engine.job_options import AgentOptions, MemoryOptions, check_agent
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
 from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_agents import tidy
 from bitsnap._runs.references import refer
 from bitsnap._states.pickled_values import Opaque, may_pickle
@@ -44,7 +42,6 @@ from bitsnap.checkpointer import Checkpointer
 from bitsnap.deepspeed._calls import wrap_calls
 from bitsnap.deepspeed._files import LATEST, files_of, is_ours, latest_of, state_of, write_files
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, ExistsError, NotFoundError
-from bitsnap.settings import settings_of
 from bitsnap.store import Store
 
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import (  # isort: skip
@@ -80,7 +77,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
     def __init__(self, config_params: Any = None, **options: Any) -> None:
         super().__init__(config_params)
         self.name = "bitsnap"
-        self._options = _Options(**options)
+        self._options = Options(**options)
         self._folder: Path | None = None  # of the tag that is saved
         self._held: dict[str, Any] = {}  # states by their file names in it
         self._info: CheckpointCommitInfo | None = None
@@ -280,32 +277,10 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             self._finish(pending, names_latest=pending.info.save_latest)
 
     def _store(self, run: Path) -> Store:
-        options = self._options
-        return Store(run, settings=options.settings, shared=True, timeout=options.timeout, threads=options.threads)
+        return self._options.store(run, shared=True)
 
 
-class _Options(NamedTuple):
-    settings: Settings | None
-    opaque: Opaque
-    timeout: float
-    threads: int
-    agent: AgentOptions | None
-    memory: MemoryOptions | None
-
-    def checkpointer(self, run: Path) -> Checkpointer:
-        return Checkpointer(run, **{key: value for key, value in self._asdict().items() if key != "opaque"})
-
-
-def use(
-    engine: Any,
-    *,
-    settings: Settings | str | None = None,
-    opaque: Opaque = "refuse",
-    timeout: float = 600.0,
-    threads: int = 0,
-    agent: AgentOptions | None = None,
-    memory: MemoryOptions | None = None,
-) -> Any:
+def use(engine: Any, **options: Any) -> Any:
     """Lets a DeepSpeedEngine save its checkpoints to a run, and load them.
 
     Call it on all ranks, after deepspeed.initialize(). The run is the directory `bitsnap` beside the tags, so that each
@@ -314,37 +289,19 @@ def use(
 
     Args:
         engine: what deepspeed.initialize() returned first.
-        settings: how checkpoints are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
-        opaque: "pickle" pickles values that cannot be stored otherwise, such as objects in `client_state`, and
-            unpickles them when they are loaded: for checkpoints that you trust. Otherwise saving them raises an error
-            that names the value.
-        timeout: the longest wait for another process that writes to the run, in seconds.
-        threads: of each rank, for compressing; 0 for all that the process may use.
-        agent: save_checkpoint() returns when it has copied the states to memory that is shared with an agent, which
-            compresses and commits them. DeepSpeed writes `latest` at a later optimizer step, when they are durable. If
-            the agent fails, there is a BackgroundSaveWarning. See bitsnap.AgentOptions. None: save_checkpoint() returns
-            when the checkpoint is durable.
-        memory: how much memory agents may use. See bitsnap.MemoryOptions.
+        **options: those of Options: settings, agent, ... With an agent, DeepSpeed writes `latest` at a later optimizer
+            step, when the states are durable. If the agent fails, there is a BackgroundSaveWarning.
 
     Returns:
         the same engine.
 
     Raises:
-        InvalidArgumentError: an argument has a wrong value.
-        TypeError: `engine` has no checkpoint engine, or another argument has the wrong type.
+        InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
+        TypeError: `engine` has no checkpoint engine.
     """
     if not hasattr(engine, "checkpoint_engine"):
         raise TypeError(f"engine must be a DeepSpeedEngine, as deepspeed.initialize() returns it, got {engine!r}")
-    may_pickle(opaque)  # checks it
-    check_agent(agent, memory)
-    ours = CheckpointEngine(
-        settings=settings_of(settings),
-        opaque=opaque,
-        timeout=timeout,
-        threads=number_of(threads, "threads", LARGEST_COUNT),
-        agent=agent,
-        memory=memory,
-    )
+    ours = CheckpointEngine(**options)
     engine.checkpoint_engine = ours
     wrap_calls(engine, CheckpointEngine)
     return engine

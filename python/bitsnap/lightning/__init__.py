@@ -24,20 +24,17 @@ from typing import Any, TypeVar
 
 import torch
 
-from bitsnap._arguments.checks import LARGEST_COUNT, number_of
 from bitsnap._arguments.durable_files import writing
 from bitsnap._arguments.options import PathLike, is_url
-from bitsnap._bitsnap import Settings
-from bitsnap._engine.job_options import AgentOptions, MemoryOptions, check_agent
+from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_agents import PathSaves
 from bitsnap._runs.path_checkpoints import remove, save, snapshot_of
 from bitsnap._runs.references import absolute, may_be_reference
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.pickled_values import Opaque
 from bitsnap._states.registry import register_value
 from bitsnap._tensors.reading import Device
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 from bitsnap.lightning._shards import ShardedCheckpoints, given_only
-from bitsnap.settings import settings_of
 from bitsnap.state import load as load_state
 
 # Lightning's two packages have the same classes, each its own. The modules of these, and of load_from_checkpoint().
@@ -50,15 +47,7 @@ class CheckpointIO:
     """A plugin for the Trainer, or for Fabric, that saves to runs. It is a CheckpointIO of Lightning.
 
     Args:
-        settings: how checkpoints are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
-        opaque: "pickle" pickles values that cannot be stored otherwise, such as those of a class that is not
-            registered with bitsnap.register_value(), and unpickles them when they are loaded: for checkpoints that you
-            trust. Otherwise saving them raises an error that names the value.
-        agent: a save copies the state once, to memory that is shared with an agent, which compresses and commits it,
-            also if the training has died. See bitsnap.AgentOptions. None: a save returns when it is committed.
-        memory: how much memory the agent may use. See bitsnap.MemoryOptions.
-        timeout: the longest wait for another process that writes to the run, in seconds.
-        threads: for compressing; 0 for all that the process may use.
+        **options: those of Options: settings, agent, ...
 
     Raises:
         ImportError: Lightning is not installed.
@@ -73,34 +62,11 @@ class CheckpointIO:
         made = types.new_class(cls.__name__, (cls, *bases), exec_body=lambda names: names.update(_made_of=cls))
         return super().__new__(made)
 
-    def __init__(
-        self,
-        *,
-        settings: Settings | str | None = None,
-        opaque: Opaque = "refuse",
-        agent: AgentOptions | None = None,
-        memory: MemoryOptions | None = None,
-        timeout: float = 600.0,
-        threads: int = 0,
-    ) -> None:
-        may_pickle(opaque)  # checks it
-        check_agent(agent, memory)
-        self._arguments: dict[str, Any] = {
-            "settings": settings,
-            "opaque": opaque,
-            "agent": agent,
-            "memory": memory,
-            "timeout": timeout,
-            "threads": threads,
-        }
-        self._options: dict[str, Any] = {
-            "settings": settings_of(settings),
-            "opaque": opaque,
-            "timeout": timeout,
-            "threads": number_of(threads, "threads", LARGEST_COUNT),
-        }
+    def __init__(self, **options: Any) -> None:
+        self._arguments = options
+        self._options = Options(**options)
         _register_types()
-        self._agents = None if agent is None else PathSaves(agent, memory, **self._options)
+        self._agents = None if self._options.agent is None else PathSaves(self._options)
 
     def __reduce__(self) -> Any:
         # For trainers that start their ranks with multiprocessing.
@@ -124,7 +90,7 @@ class CheckpointIO:
         if self._agents is not None:
             self._agents.save(reference, step, checkpoint)
         else:
-            save(reference, step, checkpoint, **self._options)
+            save(reference, step, checkpoint, self._options)
 
     def load_checkpoint(
         self, path: PathLike, map_location: Any = None, weights_only: bool | None = None
@@ -143,8 +109,8 @@ class CheckpointIO:
             located = {} if map_location is None else {"map_location": map_location}
             found: dict[str, Any] = stock.load_checkpoint(path, **located, **given_only(weights_only))
             return found
-        opaque: Opaque = "refuse" if weights_only else self._options["opaque"]
-        return load(reference, map_location=map_location, opaque=opaque, threads=self._options["threads"])
+        opaque: Opaque = "refuse" if weights_only else self._options.opaque
+        return load(reference, map_location=map_location, opaque=opaque, threads=self._options.threads)
 
     def remove_checkpoint(self, path: PathLike) -> None:
         """Removes a checkpoint, and its step from the run. With an agent, the step leaves the run later."""
@@ -152,7 +118,7 @@ class CheckpointIO:
         if reference.is_dir() and not reference.is_symlink():  # of a strategy that saves shards itself
             shutil.rmtree(reference)
         elif self._agents is None or not self._agents.remove(reference):
-            remove(reference, timeout=self._options["timeout"])
+            remove(reference, timeout=self._options.timeout)
 
     def teardown(self) -> None:
         """Waits for all saves, and raises the error of the last one that failed. Lightning calls it."""
@@ -160,14 +126,7 @@ class CheckpointIO:
             self._agents.close()
 
 
-def sharded(
-    strategy: T,
-    *,
-    settings: Settings | str | None = None,
-    opaque: Opaque = "refuse",
-    timeout: float = 600.0,
-    threads: int = 0,
-) -> T:
+def sharded(strategy: T, **options: Any) -> T:
     """Lets a ModelParallelStrategy save its shards to runs, which it does without a CheckpointIO.
 
     Each rank compresses and writes its own shard, and any number of ranks loads it, as with bitsnap.dcp. Checkpoints
@@ -177,14 +136,18 @@ def sharded(
 
     Args:
         strategy: with `save_distributed_checkpoint=True`.
-        settings, opaque, timeout, threads: as in CheckpointIO.
+        **options: those of Options, but for `agent` and `memory`: a save returns when it is committed.
 
     Returns:
         the strategy, with other methods to save, load and remove checkpoints.
 
     Raises:
-        UnsupportedError: it is another strategy, or saves whole checkpoints.
+        UnsupportedError: it is another strategy, or saves whole checkpoints; or an agent is given.
+        InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
     """
+    chosen = Options(**options)
+    if chosen.agent is not None or chosen.memory is not None:
+        raise UnsupportedError("agent, memory: shards are saved without an agent; give these to CheckpointIO")
     names = {each.__name__ for each in type(strategy).__mro__}
     is_of_trainer = hasattr(strategy, "remove_checkpoint") and "ModelParallelStrategy" in names
     if not is_of_trainer or not getattr(strategy, "_save_distributed_checkpoint", False):
@@ -192,16 +155,8 @@ def sharded(
             "expected a ModelParallelStrategy of the Trainer with save_distributed_checkpoint=True, got "
             f"{type(strategy).__name__}"
         )
-    may_pickle(opaque)  # checks it
     _register_types()
-    ShardedCheckpoints(
-        strategy,
-        absolute,
-        settings=settings_of(settings),
-        opaque=opaque,
-        timeout=timeout,
-        threads=number_of(threads, "threads", LARGEST_COUNT),
-    )
+    ShardedCheckpoints(strategy, absolute, chosen)
     return strategy
 
 

@@ -17,9 +17,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from bitsnap._arguments.durable_files import unlink
 from bitsnap._arguments.options import PathLike
-from bitsnap._bitsnap import Settings
 from bitsnap._engine.ranks import Ranks
 from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs.options import Options
 from bitsnap._runs.references import may_be_reference
 from bitsnap._states.pickled_values import Opaque
 from bitsnap.dcp import StorageReader, StorageWriter
@@ -34,21 +34,14 @@ _OTHERS = "others"
 class ShardedCheckpoints:
     """Stands for the methods of a strategy that save, load and remove checkpoints. All ranks call them together."""
 
-    def __init__(
-        self,
-        strategy: Any,
-        local: Callable[[PathLike], Path],
-        *,
-        settings: Settings | None,
-        opaque: Opaque,
-        timeout: float,
-        threads: int,
-    ) -> None:
-        self._strategy, self._local = strategy, local
-        self._opaque: Opaque = opaque
-        self._timeout, self._threads = timeout, threads
+    def __init__(self, strategy: Any, local: Callable[[PathLike], Path], options: Options) -> None:
+        self._strategy, self._local, self._options = strategy, local, options
         self._writer = StorageWriter(
-            settings=settings, opaque=opaque, timeout=timeout, threads=threads, overwrite=False
+            settings=options.settings,
+            opaque=options.opaque,
+            timeout=options.timeout,
+            threads=options.threads,
+            overwrite=False,
         )
         self._stock_load, self._stock_remove = strategy.load_checkpoint, strategy.remove_checkpoint
         strategy.save_checkpoint = self._save
@@ -79,8 +72,8 @@ class ShardedCheckpoints:
             found: dict[str, Any] = self._stock_load(checkpoint_path, **given_only(weights_only))
             return found
         run, step = ranks.from_first(lambda: paths.place_of(path), what)
-        opaque: Opaque = "refuse" if weights_only else self._opaque
-        reader = StorageReader(opaque=opaque, threads=self._threads)
+        opaque: Opaque = "refuse" if weights_only else self._options.opaque
+        reader = StorageReader(opaque=opaque, threads=self._options.threads)
         model = self._strategy.model
         state: dict[str, Any] = {"state_dict": get_model_state_dict(model)}
         load(state, checkpoint_id=_id(run, step), storage_reader=reader)
@@ -91,7 +84,7 @@ class ShardedCheckpoints:
             load(state, checkpoint_id=_id(run, step), storage_reader=reader)
             options = StateDictOptions(cpu_offload=True)
             set_optimizer_state_dict(model, optimizer, optim_state_dict=state[name], options=options)
-        others: dict[str, Any] = OpenStep(_id(run, step), opaque, self._threads).value(_OTHERS)[0]
+        others: dict[str, Any] = OpenStep(_id(run, step), opaque, self._options.threads).value(_OTHERS)[0]
         return others
 
     def _remove(self, filepath: PathLike) -> None:
@@ -117,7 +110,7 @@ class ShardedCheckpoints:
 
     def _store(self, run: Path, *, create: bool = True) -> Store:
         # Other ranks may have it open.
-        return Store(run, shared=True, create=create, timeout=self._timeout)
+        return Store(run, shared=True, create=create, timeout=self._options.timeout)
 
 
 def _id(run: Path, step: int) -> str:

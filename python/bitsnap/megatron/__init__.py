@@ -28,11 +28,11 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
-from bitsnap._arguments.checks import LARGEST_COUNT, number_of
 from bitsnap._arguments.options import PathLike, local_path
 from bitsnap._bitsnap import Settings
-from bitsnap._engine.job_options import AgentOptions, MemoryOptions, check_agent
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._engine.job_options import AgentOptions
+from bitsnap._runs.options import Options as Options
+from bitsnap._states.pickled_values import Opaque
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._agent import AgentSave, close_all
@@ -41,24 +41,15 @@ from bitsnap.megatron._folders import is_ours
 from bitsnap.megatron._local import LocalCheckpointManager as LocalCheckpointManager
 from bitsnap.megatron._pairs import note_weights, together
 from bitsnap.megatron._saves import FolderSave
-from bitsnap.megatron._shards import OpenFolder, RankShard, SaveOptions
-from bitsnap.settings import settings_of
+from bitsnap.megatron._shards import OpenFolder, RankShard
 
-_options = SaveOptions()
+_options = Options()
 _originals: list[tuple[Any, str, Any]] = []
 # Common states that Megatron has handed over, by the folder, until the strategy saves them.
 _common: dict[str, Any] = {}
 
 
-def install(
-    *,
-    settings: Settings | str | None = None,
-    opaque: Opaque = "refuse",
-    timeout: float = 600.0,
-    threads: int = 0,
-    agent: AgentOptions | None = None,
-    memory: MemoryOptions | None = None,
-) -> None:
+def install(**options: Any) -> None:
     """Makes Megatron-core save checkpoints of the format torch_dist to runs, and load them, in this process.
 
     Call it on all ranks, before anything is saved or loaded; calling it again changes the arguments. Megatron's own
@@ -67,27 +58,16 @@ def install(
     saved is still loaded by torch_dist.
 
     Args:
-        settings: how checkpoints are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
-        opaque: "pickle" pickles values that cannot be stored otherwise, such as those of a class that is not
-            registered with bitsnap.register_value(), and unpickles them when they are loaded: for checkpoints that you
-            trust. Otherwise saving them raises an error that names the value.
-        timeout: the longest wait for another process that writes to the run, in seconds.
-        threads: of each rank, for compressing; 0 for all that the process may use.
-        agent: asynchronous saves copy the state once, to memory that is shared with an agent, which compresses and
-            commits it, also if the training has died. See bitsnap.AgentOptions. None: a process that Megatron starts
-            for each save compresses a copy.
-        memory: how much memory agents may use. See bitsnap.MemoryOptions.
+        **options: those of Options: settings, agent, ... With an agent, asynchronous saves go through it; otherwise, a
+            process that Megatron starts for each save compresses a copy.
 
     Raises:
         ImportError: megatron-core is not installed.
         UnsupportedError: this version of megatron-core has no torch_dist strategies.
-        InvalidArgumentError: an argument has a wrong value.
+        InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
     """
     global _options
-    may_pickle(opaque)  # checks it
-    check_agent(agent, memory)
-    number = number_of(threads, "threads", LARGEST_COUNT)
-    _options = SaveOptions(settings_of(settings), opaque, timeout, number, agent, memory)
+    _options = Options(**options)
     if _originals:
         return
     core = versions.core()
@@ -149,8 +129,7 @@ def convert(
         UnsupportedError: the checkpoint has another format, or holds values that only pickle reads.
         CorruptError, TruncatedError: the checkpoint is damaged. `target` is then not complete.
     """
-    may_pickle(opaque)  # checks it
-    options = SaveOptions(settings_of(settings), opaque, threads=number_of(threads, "threads", LARGEST_COUNT))
+    options = Options(settings, opaque, threads=threads)
     return convert_all(Path(local_path(source)), Path(local_path(target)), options)
 
 

@@ -10,13 +10,14 @@ import torch.distributed as dist
 
 from bitsnap._engine.committed import wait_committed
 from bitsnap._engine.saves import Save
+from bitsnap._runs.options import Options
 from bitsnap._runs.references import StepOfRun
 from bitsnap._states.adam import sources_of
 from bitsnap._states.packing import StateWithAdam
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.megatron._folders import KEY, pending, refer
 from bitsnap.megatron._saves import FolderSave
-from bitsnap.megatron._shards import RankShard, SaveOptions, adam_of
+from bitsnap.megatron._shards import RankShard, adam_of
 
 # Of the runs to which this process saves through agents.
 _checkpointers: dict[Path, Checkpointer] = {}
@@ -50,19 +51,12 @@ class AgentSave:
         self._staged.result(self._timeout)
 
 
-def _staged(shard: RankShard, keys: dict[str, int], options: SaveOptions) -> Save:
+def _staged(shard: RankShard, keys: dict[str, int], options: Options) -> Save:
     checkpointer = _checkpointers.get(shard.run)
     if checkpointer is None:
         close_all()  # another run begins when the training goes back to an older iteration
         shard.run.parent.mkdir(parents=True, exist_ok=True)
-        checkpointer = Checkpointer(
-            shard.run,
-            settings=options.settings,
-            agent=options.agent,
-            memory=options.memory,
-            threads=options.threads,
-            timeout=options.timeout,
-        )
+        checkpointer = options.checkpointer(shard.run)
         _checkpointers[shard.run] = checkpointer
     saved = checkpointer.save(
         shard.step,

@@ -16,20 +16,21 @@ import torch
 from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import Role
+from bitsnap._runs.options import Options
 from bitsnap._tensors.boxes import named_part
 from bitsnap._tensors.lazy import LazyTensor
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._folders import CONFIG, KEY, is_ours, new_place, place_of
 from bitsnap.megatron._saves import commit
-from bitsnap.megatron._shards import OpenFolder, RankShard, SaveOptions, adam_numbers, role_of
+from bitsnap.megatron._shards import OpenFolder, RankShard, adam_numbers, role_of
 from bitsnap.megatron._torch_dist import StoredBox, StoredTensor, TorchDistFolder, write_torch_dist
 from bitsnap.store import Store
 
 _TRACKER = "latest_checkpointed_iteration.txt"
 
 
-def convert_all(source: Path, target: Path, options: SaveOptions) -> list[Path]:
+def convert_all(source: Path, target: Path, options: Options) -> list[Path]:
     """The folders that were written: that of one checkpoint, or those of a directory that are not there yet."""
     if target.resolve().is_relative_to(source.resolve()):
         raise InvalidArgumentError(f"{target} must not lie in {source}")
@@ -63,12 +64,12 @@ def _order(folder: Path) -> tuple[float, str]:
     return (math.inf if step is None else step), folder.name
 
 
-def _convert(source: Path, target: Path, options: SaveOptions) -> None:
+def _convert(source: Path, target: Path, options: Options) -> None:
     versions.core()  # imports the classes of values
     (_to_torch_dist if is_ours(source) else _to_run)(source, target, options)
 
 
-def _to_run(source: Path, target: Path, options: SaveOptions) -> None:
+def _to_run(source: Path, target: Path, options: Options) -> None:
     folder = TorchDistFolder(source, options.opaque)
     state: dict[str, Any] = {}
     roles: dict[str, Role] = {}
@@ -105,7 +106,7 @@ def _to_run(source: Path, target: Path, options: SaveOptions) -> None:
     write_durably(target / CONFIG, (source / CONFIG).read_bytes())
 
 
-def _to_torch_dist(source: Path, target: Path, options: SaveOptions) -> None:
+def _to_torch_dist(source: Path, target: Path, options: Options) -> None:
     place = place_of(source)
     with (
         OpenFolder(source, options) as checkpoint,

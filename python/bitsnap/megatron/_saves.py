@@ -13,11 +13,12 @@ import torch.distributed as dist
 
 from bitsnap._arguments.options import PathLike
 from bitsnap._engine.ranks import Ranks
+from bitsnap._runs.options import Options
 from bitsnap._runs.references import StepOfRun
 from bitsnap.errors import BusyError
 from bitsnap.megatron._folders import KEY, NewPlace, new_place, refer
 from bitsnap.megatron._pairs import Offer, shares_of
-from bitsnap.megatron._shards import RankPart, RankShard, SaveOptions, adam_numbers, open_store, staged
+from bitsnap.megatron._shards import RankPart, RankShard, adam_numbers, open_store, staged
 
 _T = TypeVar("_T")
 
@@ -28,7 +29,7 @@ class FolderSave:
     An error of one rank is raised on all of them.
     """
 
-    def __init__(self, folder: PathLike, items: Iterable[Any], common: Any, options: SaveOptions) -> None:
+    def __init__(self, folder: PathLike, items: Iterable[Any], common: Any, options: Options) -> None:
         self._ranks, self._what = Ranks(), f"{folder}: the save failed"
         self.folder = Path(folder)
         self.options = options

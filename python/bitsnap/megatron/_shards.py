@@ -15,8 +15,8 @@ import torch
 
 from bitsnap._arguments.options import PathLike, Role
 from bitsnap._base.text import parse_json
-from bitsnap._bitsnap import GlobalTensor, Settings
-from bitsnap._engine.job_options import AgentOptions, MemoryOptions
+from bitsnap._bitsnap import GlobalTensor
+from bitsnap._runs.options import Options
 from bitsnap._states.adam import Adam
 from bitsnap._states.pickled_values import Opaque
 from bitsnap._tensors.boxes import Box, named_part
@@ -41,18 +41,6 @@ _VALUES = f"{KEY}."
 _STATES = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq", "param": "master", "fp32_param": "master"}
 
 
-@dataclasses.dataclass(frozen=True)
-class SaveOptions:
-    """How checkpoints are saved and loaded. See bitsnap.megatron.install()."""
-
-    settings: Settings | None = None
-    opaque: Opaque = "refuse"
-    timeout: float = 600.0
-    threads: int = 0
-    agent: AgentOptions | None = None  # None: a process that Megatron starts saves asynchronously
-    memory: MemoryOptions | None = None
-
-
 @dataclasses.dataclass
 class RankShard:
     """What one rank saves of a checkpoint. Can be sent to another process, which then writes it."""
@@ -63,7 +51,7 @@ class RankShard:
     shards: int
     attempt: str
     replace: bool
-    options: SaveOptions
+    options: Options
     state: dict[str, Any]
     roles: dict[str, Role]
     masters: dict[str, tuple[str, int]]  # of weights, by name: the master, and the element where the weight begins
@@ -85,15 +73,8 @@ class RankShard:
             )
 
 
-def open_store(run: Path, options: SaveOptions, numbers: tuple[tuple[float, float], float, int] | None = None) -> Store:
-    return Store(
-        run,
-        settings=options.settings,
-        adam=adam_of(numbers),
-        shared=True,
-        timeout=options.timeout,
-        threads=options.threads,
-    )
+def open_store(run: Path, options: Options, numbers: tuple[tuple[float, float], float, int] | None = None) -> Store:
+    return options.store(run, adam=adam_of(numbers), shared=True)
 
 
 def adam_of(numbers: tuple[tuple[float, float], float, int] | None) -> Adam | None:
@@ -208,7 +189,7 @@ def adam_numbers(values: Any) -> tuple[tuple[float, float], float, int] | None:
 class OpenFolder:
     """The checkpoint of a folder, opened for reading."""
 
-    def __init__(self, folder: PathLike, options: SaveOptions) -> None:
+    def __init__(self, folder: PathLike, options: Options) -> None:
         run, self._step = place_of(folder)
         self._folder = str(folder)
         self._opaque: Opaque = options.opaque
