@@ -121,7 +121,7 @@ def adapted_classes() -> tuple[type[Any], type[Any]]:
             overwrite: bool = True,
             **kwargs: Any,
         ) -> None:
-            StorageWriter.__init__(self, step_of(path), overwrite=overwrite, opaque="pickle")
+            StorageWriter.__init__(self, step_of(path), overwrite=overwrite, allow_pickle=True)
             BlockingAsyncStager.__init__(self, cache_staged_state_dict=cache_staged_state_dict)
 
         def reset(self, checkpoint_id: Any = None) -> None:
@@ -134,7 +134,7 @@ def adapted_classes() -> tuple[type[Any], type[Any]]:
 
     class FileSystemReader(StorageReader):
         def __init__(self, path: Any, *args: Any, **kwargs: Any) -> None:
-            super().__init__(step_of(path), opaque="pickle")
+            super().__init__(step_of(path), allow_pickle=True)
             self.path = path
 
         def reset(self, checkpoint_id: Any = None) -> None:

@@ -46,7 +46,6 @@ from bitsnap._runs.folder_saves import (
 from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_checkpoints import RUN
 from bitsnap._states.optimizer_states import named, names_of, numbered, restore_optimizer
-from bitsnap._states.pickled_values import Opaque
 from bitsnap.errors import BitsnapError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["BitsnapAccelerator", "Options", "export", "use"]
@@ -213,7 +212,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         snapshot = snapshot_of(input_dir)
 
         def part(key: str) -> Any:
-            found = part_of(snapshot, key, chosen.opaque)
+            found = part_of(snapshot, key, chosen.allow_pickle)
             if found is None:
                 raise InvalidArgumentError(f"{input_dir}: the checkpoint has no {key!r}")
             return found
@@ -265,13 +264,13 @@ def use(accelerator: Accelerator, **options: Any) -> Any:
     return accelerator
 
 
-def export(checkpoint: PathLike, folder: PathLike, *, opaque: Opaque = "refuse") -> None:
+def export(checkpoint: PathLike, folder: PathLike, *, allow_pickle: bool = False) -> None:
     """Writes a checkpoint as Accelerate does without bitsnap, whose load_state() loads it.
 
     Args:
         checkpoint: the folder that was given to save_state().
         folder: what is made. Its parent must exist.
-        opaque: as in Options.
+        allow_pickle: as in Options.
 
     Raises:
         ExistsError: `folder` exists.
@@ -282,18 +281,18 @@ def export(checkpoint: PathLike, folder: PathLike, *, opaque: Opaque = "refuse")
     snapshot = snapshot_of(source)
     with new_folder(target) as made:
         copy_others(source, made)
-        write_files(part_of(snapshot, "files", opaque), made, _FILES, source)
+        write_files(part_of(snapshot, "files", allow_pickle), made, _FILES, source)
         number = 0
-        while (model := part_of(snapshot, _numbered("model", number), opaque)) is not None:
+        while (model := part_of(snapshot, _numbered("model", number), allow_pickle)) is not None:
             weights = clean_state_dict_for_safetensors(model)
             path = free(made / f"{_numbered(SAFE_MODEL_NAME, number)}.safetensors")
             save_file(weights, path, metadata={"format": "pt"})
             number += 1
         number = 0
-        while (optimizer := part_of(snapshot, _numbered("optimizer", number), opaque)) is not None:
+        while (optimizer := part_of(snapshot, _numbered("optimizer", number), allow_pickle)) is not None:
             torch.save(numbered(optimizer), free(made / f"{_numbered(OPTIMIZER_NAME, number)}.bin"))
             number += 1
-        for index, state in enumerate(part_of(snapshot, "objects", opaque)):
+        for index, state in enumerate(part_of(snapshot, "objects", allow_pickle)):
             torch.save(state, free(made / f"custom_checkpoint_{index}.pkl"))
 
 

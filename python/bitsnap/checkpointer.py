@@ -24,7 +24,7 @@ from bitsnap._engine.savable_steps import SavableSteps
 from bitsnap._engine.saves import OnProgress, Save, Saves
 from bitsnap._states.adam import Adams, adam_for_many
 from bitsnap._states.packing import PackedState, Packer, StateWithAdam
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.pickled_values import may_pickle
 from bitsnap._states.registry import registration_of
 from bitsnap._tensors.device_copies import note_computed, take_warning
 from bitsnap._tensors.reading import Device
@@ -200,7 +200,7 @@ class Checkpointer:
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
-        opaque: Opaque = "refuse",
+        allow_pickle: bool = False,
         blocking: bool = True,
     ) -> Save | None:
         """Copies the state of a step and returns; then its tensors may change.
@@ -218,7 +218,7 @@ class Checkpointer:
             state: the state, as in bitsnap.save(); or a function that returns it, which is called only for steps that
                 are saved.
             roles, masters, metadata: as in bitsnap.save_file().
-            opaque: as in bitsnap.save().
+            allow_pickle: as in bitsnap.save().
             blocking: whether to wait until the tensors are copied.
 
         Returns:
@@ -234,7 +234,7 @@ class Checkpointer:
             TypeError: an argument has the wrong type.
             And what `state` raises. Nothing else: a training continues without a checkpoint.
         """
-        number, consent = number_of(step, "step"), may_pickle(opaque)
+        number, consent = number_of(step, "step"), may_pickle(allow_pickle)
         self._check_usable()
         due = number + -number % self._every  # the next step for the store
         persist, steps = number == due, self._saves.steps
@@ -267,20 +267,20 @@ class Checkpointer:
         self._warn_of_memory()
         return save
 
-    def reserve(self, state: Any, *, opaque: Opaque = "refuse") -> None:
+    def reserve(self, state: Any, *, allow_pickle: bool = False) -> None:
         """Allocates the memory for states of this size, so that the first save is as fast as all others.
 
         Waits up to the `timeout` of the Checkpointer if no agent runs yet.
 
         Args:
             state: a state of the size that will be saved, or a function that returns it. Its values do not matter.
-            opaque: as in save().
+            allow_pickle: as in save().
 
         Raises:
             ResourceExhaustedError: the budget or the machine has too little memory.
             BusyError, IoError: there is no agent, and none could be started.
         """
-        consent = may_pickle(opaque)
+        consent = may_pickle(allow_pickle)
         self._check_usable()
         self._saves.wait_for_copies()
         packed = self._packed(state, may_pickle=consent)
@@ -312,7 +312,7 @@ class Checkpointer:
         keys: Keys | None = None,
         strict: bool = True,
         map_location: Device | None = None,
-        opaque: Opaque = "refuse",
+        allow_pickle: bool = False,
         fallback: bool = True,
     ) -> Restored | None:
         """Restores the state of this rank: from the agent's memory if it is there, otherwise from the store.
@@ -324,7 +324,7 @@ class Checkpointer:
 
         Args:
             step: None for the newest that every rank has.
-            into, keys, strict, map_location, opaque: as in bitsnap.load(). A second attempt fills `into` again.
+            into, keys, strict, map_location, allow_pickle: as in bitsnap.load(). A second attempt fills `into` again.
             fallback: False raises the first error.
 
         Returns:
@@ -332,13 +332,13 @@ class Checkpointer:
 
         Raises:
             NotFoundError: there is no such step, or nothing of `keys`.
-            InvalidArgumentError: `into` does not fit, a tag is not registered, or a value is pickled and `opaque` is
-                "refuse". The message names the place. No earlier step is tried.
+            InvalidArgumentError: `into` does not fit, a tag is not registered, or a value is pickled and `allow_pickle`
+                is False. The message names the place. No earlier step is tried.
             BusyError: another rank of torch.distributed did not call this within `timeout`.
             CorruptError, TruncatedError, ...: all states are damaged; the error is that of the newest.
             IoError: the store cannot be read, for example because too many files are open. No earlier step is tried.
         """
-        may_pickle(opaque)  # checks it
+        may_pickle(allow_pickle)  # checks it
         self._check_usable()
         self._saves.wait_for_copies()
         if keys is not None and not isinstance(keys, str) and not callable(keys):
@@ -348,7 +348,7 @@ class Checkpointer:
             "keys": keys,
             "strict": strict,
             "map_location": map_location,
-            "opaque": opaque,
+            "allow_pickle": allow_pickle,
             "threads": self._threads,
         }
         restored = (

@@ -17,7 +17,7 @@ from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, Ten
 from bitsnap._states.adam import Adams
 from bitsnap._states.packing import pack
 from bitsnap._states.partial import damaged_tensors, without_damaged
-from bitsnap._states.pickled_values import Opaque, PickledValue, check_consent, may_pickle
+from bitsnap._states.pickled_values import PickledValue, check_consent, may_pickle
 from bitsnap._states.registry import check_registered, packed, registration_of
 from bitsnap._states.tree import Path, Question, Reference, place_of, places, program_values, prune, rebuild, references
 from bitsnap._states.typed_values import StoredValue, decode, items_of
@@ -52,7 +52,7 @@ def save(
     metadata: Mapping[str, str] | None = None,
     roles: Mapping[str, Role] | None = None,
     masters: Masters | None = None,
-    opaque: Opaque = "refuse",
+    allow_pickle: bool = False,
     overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
@@ -76,8 +76,9 @@ def save(
         path: the file to write. It appears completely or not at all.
         state: the state. Its tensors must not change before the function returns.
         metadata: strings to keep with the state.
-        opaque: what to do with values that cannot be stored otherwise: "refuse" them, or "pickle" the innermost ones,
-            each with all that it holds. Loading the state then needs the same consent, because unpickling runs code.
+        allow_pickle: pickle values that cannot be stored otherwise: the innermost ones, each with all that it holds.
+            Loading the state then needs the same consent, because unpickling runs code. False raises an error that
+            names them.
         base, bases, settings, adam, roles, masters, overwrite, threads, progress: as in save_file().
 
     Returns:
@@ -92,7 +93,9 @@ def save(
         CancelledError: `progress` returned False.
     """
     chosen = settings_of(settings)
-    packed = pack(state, chosen, adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle(opaque))
+    packed = pack(
+        state, chosen, adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle(allow_pickle)
+    )
     return write_packed(
         path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress
     )
@@ -106,7 +109,7 @@ def load(
     keys: Keys | None = None,
     strict: bool = True,
     map_location: Device | None = None,
-    opaque: Opaque = "refuse",
+    allow_pickle: bool = False,
     bases: Bases = (),
     partial: bool = False,
     threads: int = 0,
@@ -131,8 +134,8 @@ def load(
         strict: with `into`, raise an error if the tensors of `into` and of the file (after `keys`) are not the same.
             False leaves additional tensors of `into` unchanged and loads additional tensors of the file as new ones.
         map_location: the device of new torch tensors; None for the CPU. The file does not store devices.
-        opaque: "pickle" unpickles values that were saved with ``opaque="pickle"``, which runs code that the file
-            chooses: only for files that you trust. "refuse" raises an error if there are any, and runs nothing.
+        allow_pickle: unpickle values that were saved with ``allow_pickle=True``, which runs code that the file
+            chooses: only for files that you trust. False raises an error if there are any, and runs nothing.
         bases: files or directories that are searched for the bases of the snapshot, besides its directory.
         partial: load what can be read of a damaged file, and name the rest in a DamageWarning. Decodes all twice.
             Dicts lose the entries of damaged tensors, lists and tuples hold None instead, and registered and pickled
@@ -147,12 +150,11 @@ def load(
     Raises:
         NotFoundError: the file or one of its bases does not exist, or nothing of `keys`.
         InvalidArgumentError: `into` does not fit; the message names the keys. Or two places have a name of `keys`. Or
-            the tag of a value is not registered (see register_value()), or a value is pickled and `opaque` is
-            "refuse"; the message names the place. Or the snapshot holds a folder, which
-            open_folder() opens.
+            the tag of a value is not registered (see register_value()), or a value is pickled and `allow_pickle` is
+            False; the message names the place. Or the snapshot holds a folder, which open_folder() opens.
         CorruptError, TruncatedError: the file is damaged; with `partial`, all its tensors are.
     """
-    may_unpickle = may_pickle(opaque)
+    may_unpickle = may_pickle(allow_pickle)
     native = native_snapshot(path, bases)
     tree = _tree_of(native, keys, may_unpickle)
     lost: set[Path] = set()

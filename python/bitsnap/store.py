@@ -22,7 +22,7 @@ from bitsnap._bitsnap import (
 )
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.packing import PackedState, Packer, metadata_of
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.pickled_values import may_pickle
 from bitsnap._store.files import Files, StoreFiles, files_of
 from bitsnap._store.folders import StoreFolders
 from bitsnap._store.labels import StoreLabels, labels_of
@@ -222,7 +222,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         *,
         strict: bool = True,
         map_location: Device | None = None,
-        opaque: Opaque = "refuse",
+        allow_pickle: bool = False,
         shard: SupportsIndex | None = None,
         partial: bool = False,
         progress: Progress | None = None,
@@ -231,7 +231,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
 
         Args:
             step: None for the newest.
-            into, keys, strict, map_location, opaque, partial, progress: as in bitsnap.load().
+            into, keys, strict, map_location, allow_pickle, partial, progress: as in bitsnap.load().
             shard: which shard, if several processes saved the checkpoint together.
 
         Returns:
@@ -239,8 +239,8 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
 
         Raises:
             NotFoundError: there is no such checkpoint or shard, or nothing of `keys`.
-            InvalidArgumentError: `into` does not fit, a tag is not registered, or a value is pickled and `opaque` is
-                "refuse"; the message names the place. Or the checkpoint has several shards, and `shard` is None. Or it
+            InvalidArgumentError: `into` does not fit, a tag is not registered, or a value is pickled and `allow_pickle`
+                is False; the message names the place. Or the checkpoint has several shards, and `shard` is None. Or it
                 is of add_folder(), and has no state.
             CorruptError, TruncatedError: a file is damaged.
         """
@@ -250,7 +250,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
             keys=keys,
             strict=strict,
             map_location=map_location,
-            opaque=opaque,
+            allow_pickle=allow_pickle,
             partial=partial,
             threads=self._threads,
             progress=progress,
@@ -264,7 +264,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
-        opaque: Opaque = "refuse",
+        allow_pickle: bool = False,
         files: Files | None = None,
         labels: str | Iterable[str] = (),
         replace: bool = False,
@@ -280,7 +280,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
                 first.
             state: the state, as in bitsnap.save(). Its tensors must not change before the function returns.
             roles, masters, metadata, progress: as in bitsnap.save_file().
-            opaque: as in bitsnap.save().
+            allow_pickle: as in bitsnap.save().
             files: small files to keep with the checkpoint, by name, such as {"config.json": b"..."}; files() returns
                 them. At most 10,000 of them, and 64 MiB in all. A name has 1 to 255 bytes in UTF-8, without slashes,
                 backslashes and control characters.
@@ -302,7 +302,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
             BitsnapError: older checkpoints could not be removed. The message says that the new one is saved.
         """
         number = number_of(step, "step")
-        packed = self._packed(state, roles, masters, metadata, opaque)
+        packed = self._packed(state, roles, masters, metadata, allow_pickle)
         warn_of_idle_rules(self._settings, packed.names(), stacklevel=2)
         with packed.adam.explained():
             return self._native.save(
@@ -326,7 +326,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
-        opaque: Opaque = "refuse",
+        allow_pickle: bool = False,
         replace: bool = False,
         progress: Progress | None = None,
     ) -> SaveSummary:
@@ -342,7 +342,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
             attempt: names this try to save the step, the same in all processes and different from any other: shards of
                 two attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and "-", such as a random word that one
                 process broadcasts.
-            roles, masters, metadata, opaque, progress: as in save(). Masters are tensors of the same part.
+            roles, masters, metadata, allow_pickle, progress: as in save(). Masters are tensors of the same part.
             replace: as in save(), and then also in commit(). The attempt must be another one than that of the
                 checkpoint, which stays until commit() finds all parts.
 
@@ -352,7 +352,7 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         Raises:
             BitsnapError: as save() does.
         """
-        packed = self._packed(state, roles, masters, metadata, opaque)
+        packed = self._packed(state, roles, masters, metadata, allow_pickle)
         with packed.adam.explained():
             return self._native.save_shard(
                 number_of(step, "step"),
@@ -467,9 +467,9 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
         roles: Mapping[str, Role] | None,
         masters: Masters | None,
         metadata: Mapping[str, str] | None,
-        opaque: Opaque,
+        allow_pickle: bool,
     ) -> PackedState:
-        consent = may_pickle(opaque)
+        consent = may_pickle(allow_pickle)
         return self._packer.pack(
             state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata, may_pickle=consent
         )

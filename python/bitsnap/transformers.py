@@ -56,7 +56,6 @@ from bitsnap._runs.folder_saves import (
 from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.options import Options as Options
 from bitsnap._states.optimizer_states import named, names_of, numbered, restore_optimizer
-from bitsnap._states.pickled_values import Opaque
 from bitsnap.errors import InvalidArgumentError
 
 _OPTIMIZER_NAME = "optimizer.pt"
@@ -283,7 +282,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if folder is None or self._is_stock() or not is_ours(folder):
             return None
         options = self.checkpoint_options
-        return part_of(snapshot_of(folder), key, options.opaque)
+        return part_of(snapshot_of(folder), key, options.allow_pickle)
 
     @contextmanager
     def _with_files(self, folder: str | None) -> Iterator[str | None]:
@@ -331,7 +330,7 @@ def export(
     folder: PathLike,
     *,
     model: Any = None,
-    opaque: Opaque = "refuse",
+    allow_pickle: bool = False,
 ) -> None:
     """Writes a checkpoint as the Trainer does without bitsnap, which resumes from it, and so does from_pretrained().
 
@@ -340,7 +339,7 @@ def export(
         folder: what is made. Its parent must exist.
         model: a model of the same class, if model.safetensors was left out and config.json does not name a class of
             Transformers. It says how files are named and divided, and stays as it is.
-        opaque: as in Options.
+        allow_pickle: as in Options.
 
     Raises:
         ExistsError: `folder` exists.
@@ -352,12 +351,12 @@ def export(
     snapshot = snapshot_of(source)
     with new_folder(target) as made:
         copy_others(source, made)
-        write_files(part_of(snapshot, "files", opaque) or {}, made, _FILES, source)
-        optimizer = part_of(snapshot, "optimizer", opaque)
+        write_files(part_of(snapshot, "files", allow_pickle) or {}, made, _FILES, source)
+        optimizer = part_of(snapshot, "optimizer", allow_pickle)
         if optimizer is not None:
             torch.save(numbered(optimizer), free(made / _OPTIMIZER_NAME))
         if not any((made / name).exists() for name in _WEIGHTS):
-            weights = part_of(snapshot, "model", opaque)
+            weights = part_of(snapshot, "model", allow_pickle)
             if weights is not None:
                 _write_weights(weights, source, made, model)
 

@@ -37,7 +37,7 @@ def test_a_description_that_is_damaged_is_corrupt(tmp_path: Path, text: str) -> 
         store.save_shard(1, state, shard=0, shards=1, attempt="a")
         store.commit(1, 1, "a", metadata={KEY: text})
     with pytest.raises(bitsnap.CorruptError):
-        OpenStep(tmp_path / "run" / "1", "refuse", 0).value("a")
+        OpenStep(tmp_path / "run" / "1", False, 0).value("a")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_description_of_a_shard_that_is_damaged_is_corrupt(tmp_path: Path, par
         store.save_shard(1, {KEY: part, "w": torch.ones(2)}, shard=0, shards=1, attempt="a")
         store.commit(1, 1, "a")
     with pytest.raises(bitsnap.CorruptError, match=r"shard 0: .* is damaged"):
-        OpenStep(tmp_path / "run" / "1", "refuse", 0)
+        OpenStep(tmp_path / "run" / "1", False, 0)
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is")

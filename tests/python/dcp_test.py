@@ -284,7 +284,7 @@ PLANTED = ""
 def test_a_planted_pickle_runs_only_with_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "PLANTED", str(tmp_path / "planted"))
     state = {"w": torch.ones(3), "planted": Planted()}
-    save(state, tmp_path / "run/1", opaque="pickle")
+    save(state, tmp_path / "run/1", allow_pickle=True)
     assert not (tmp_path / "planted").exists()
     with pytest.raises(dcp.api.CheckpointException, match="planted"):
         loaded(state, tmp_path / "run/1")
@@ -295,7 +295,7 @@ def test_a_planted_pickle_runs_only_with_consent(tmp_path: Path, monkeypatch: py
     assert torch.equal(only_tensors["w"], torch.ones(3))
     assert not (tmp_path / "planted").exists()
     into = {"w": torch.zeros(3), "planted": None}
-    consenting = StorageReader(opaque="pickle")
+    consenting = StorageReader(allow_pickle=True)
     dcp.load(into, checkpoint_id=tmp_path / "run/1", storage_reader=consenting, no_dist=True)
     assert (tmp_path / "planted").exists()
 

@@ -377,7 +377,7 @@ def errors(path: Path) -> Iterator[tuple[str, Any]]:
     yield "options", error_of(lambda: io.save_checkpoint({}, path / "a.ckpt", storage_options={"a": 1}))
     yield "missing", error_of(lambda: io.load_checkpoint(path / "errors" / "a.ckpt"))
     yield "strategy", error_of(lambda: bitsnap.lightning.sharded(FSDPStrategy()))
-    pickling = bitsnap.lightning.CheckpointIO(opaque="pickle")
+    pickling = bitsnap.lightning.CheckpointIO(allow_pickle=True)
     pickling.save_checkpoint(state, path / "errors" / "a.ckpt")
     yield "pickled", str(pickling.load_checkpoint(path / "errors" / "a.ckpt")["hyper_parameters"]["criterion"])
     yield "weights only", error_of(lambda: pickling.load_checkpoint(path / "errors" / "a.ckpt", weights_only=True))

@@ -44,7 +44,7 @@ def test_inspect_lists_tags_and_pickled_types(tmp_path: Path) -> None:
         "x": fractions.Fraction(1),
         "y": (bytearray(100_000), bytearray(3)),
     }
-    bitsnap.save(tmp_path / "a.bsnap", state, opaque="pickle")
+    bitsnap.save(tmp_path / "a.bsnap", state, allow_pickle=True)
     lines = inspected(tmp_path / "a.bsnap")
     assert lines["registered"] == "test.Scale (3)"
     assert lines["pickled"] == "bytearray (2), fractions.Fraction; loading these runs code that the file chooses"
@@ -60,7 +60,7 @@ def test_inspect_is_silent_of_plain_states(tmp_path: Path) -> None:
 
 def test_names_are_printable_and_not_endless(tmp_path: Path) -> None:
     kind = type("Evil\x1b[31m\n" + "x" * 500, (), {"__reduce__": lambda self: (bytearray, ())})
-    bitsnap.save(tmp_path / "a.bsnap", [kind()], opaque="pickle")
+    bitsnap.save(tmp_path / "a.bsnap", [kind()], allow_pickle=True)
     shown = inspected(tmp_path / "a.bsnap")["pickled"]
     assert "\x1b" not in shown
     assert len(shown) < 200
@@ -72,7 +72,7 @@ def test_convert_names_the_place_and_the_tag_or_type(tmp_path: Path) -> None:
         (fractions.Fraction(1), "a pickled value of the type 'fractions.Fraction'"),
     ]:
         path = tmp_path / "a.bsnap"
-        bitsnap.save(path, {"w": torch.ones(3), "m": [value]}, opaque="pickle", overwrite=True)
+        bitsnap.save(path, {"w": torch.ones(3), "m": [value]}, allow_pickle=True, overwrite=True)
         for form in ("torch", "dcp"):
             refused = run("convert", path, tmp_path / form, "--to", form, status=UNSUPPORTED).stderr.decode()
             assert f"is {what}, which torch.load refuses" in refused

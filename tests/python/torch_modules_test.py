@@ -366,7 +366,7 @@ def test_tensors_of_other_classes_and_kinds_are_restored_also_in_plain_modules(
 ) -> None:
     torch.manual_seed(1)
     model, other = make(), make()
-    options = {"opaque": "pickle"} if make is WithQuantized else {}
+    options = {"allow_pickle": True} if make is WithQuantized else {}
     with checkpointer(jobs, model, **options) as it:
         it.save(1)
         it.wait()

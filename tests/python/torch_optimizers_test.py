@@ -214,11 +214,11 @@ def test_the_optimizers_of_other_packages_continue(jobs: Jobs, package: str, kin
         module = importlib.import_module(package)
     except ImportError:
         pytest.skip(f"{package} is not installed")
-    opaque = "pickle" if package == "torchao.optim" else "refuse"
+    allow_pickle = package == "torchao.optim"
     # Moments of fewer than 4096 elements are not quantized.
     make = getattr(module, kind)
     small = {"min_8bit_size": 64} if "8bit" in kind and package == "bitsandbytes.optim" else {}
-    continues(jobs, lambda them: make(them, lr=0.01, **small), has_biases=kind != "Muon", opaque=opaque)
+    continues(jobs, lambda them: make(them, lr=0.01, **small), has_biases=kind != "Muon", allow_pickle=allow_pickle)
 
 
 def test_a_sparse_gradient_continues(jobs: Jobs) -> None:

@@ -28,7 +28,6 @@ from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, 
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import PathSaves
 from bitsnap._runs.references import absolute, reference_of
-from bitsnap._states.pickled_values import Opaque
 from bitsnap.errors import (
     BackgroundSaveWarning,
     BitsnapError,
@@ -97,7 +96,11 @@ class FolderSaves:
             with self._store(run) as store:
                 new = paths.begin(store, reference, step)
                 store.save(
-                    new.saved.step, state, metadata=new.metadata, opaque=self._options.opaque, labels=new.label or ()
+                    new.saved.step,
+                    state,
+                    metadata=new.metadata,
+                    allow_pickle=self._options.allow_pickle,
+                    labels=new.label or (),
                 )
                 paths.finish(store, new)
             remove_states(reference.parent)  # through an agent, they stay: the save may fail yet
@@ -209,10 +212,10 @@ def newest_complete(folders: Sequence[Path], incomplete_because: Callable[[Path]
     return None
 
 
-def part_of(snapshot: Snapshot, key: str, opaque: Opaque) -> Any:
+def part_of(snapshot: Snapshot, key: str, allow_pickle: bool) -> Any:
     """A part of a state; None if the state has no such part."""
     try:
-        return load(snapshot, keys=[(key,)], opaque=opaque)[key]
+        return load(snapshot, keys=[(key,)], allow_pickle=allow_pickle)[key]
     except NotFoundError as error:
         if error.field != "keys":
             raise

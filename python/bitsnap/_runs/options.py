@@ -9,7 +9,7 @@ from typing import Any
 from bitsnap._arguments.checks import LARGEST_COUNT, milliseconds_of, number_of
 from bitsnap._bitsnap import Settings
 from bitsnap._engine.job_options import AgentOptions, MemoryOptions, check_agent
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.pickled_values import may_pickle
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.settings import settings_of
 from bitsnap.store import Store
@@ -21,9 +21,9 @@ class Options:
 
     Args:
         settings: how they are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
-        opaque: "pickle" pickles values that cannot be stored otherwise, such as those of a class that is not registered
-            with bitsnap.register_value(), and unpickles them when they are loaded: for checkpoints that you trust.
-            Otherwise saving them raises an error that names the value.
+        allow_pickle: pickle values that cannot be stored otherwise, such as those of a class that is not registered
+            with bitsnap.register_value(), and unpickle them when they are loaded: for checkpoints that you trust.
+            False raises an error that names the value.
         agent: a save copies the state once, to memory that is shared with an agent, which compresses and commits it
             while the training goes on, also if the training has died. See bitsnap.AgentOptions. None: a save returns
             when it is committed.
@@ -36,14 +36,14 @@ class Options:
     """
 
     settings: Settings | str | None = None
-    opaque: Opaque = "refuse"
+    allow_pickle: bool = False
     agent: AgentOptions | None = None
     memory: MemoryOptions | None = None
     timeout: float = 600.0
     threads: int = 0
 
     def __post_init__(self) -> None:
-        may_pickle(self.opaque)  # checks it
+        may_pickle(self.allow_pickle)  # checks it
         check_agent(self.agent, self.memory)
         settings_of(self.settings)
         milliseconds_of(self.timeout, "timeout")

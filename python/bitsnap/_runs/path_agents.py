@@ -22,7 +22,6 @@ from bitsnap._engine.saves import Save
 from bitsnap._runs import path_checkpoints as paths, removals as removals
 from bitsnap._runs.options import Options
 from bitsnap._runs.references import Saved, absolute, refer
-from bitsnap._states.pickled_values import Opaque
 from bitsnap.agents import stop_agent
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import BitsnapError, BusyError, NotFoundError
@@ -62,7 +61,7 @@ class PathSaves:
         if run not in self._runs:
             tidy(run, self._options.timeout)  # what the last process has left
             self._runs[run] = _Run(self._checkpointer, run, self._on_committed)
-        self._runs[run].save(path, step, state, self._options.opaque, self._options.timeout, kept)
+        self._runs[run].save(path, step, state, self._options.allow_pickle, self._options.timeout, kept)
 
     def wait(self) -> bool:
         """Waits until no save makes further progress. Failures are warnings at the next save.
@@ -121,12 +120,12 @@ class _Run:
         self._newest: dict[Saved, Save] = {}  # one, also if it failed: who waits for a step means one save
         self.unneeded = 0
 
-    def save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float, kept: int | None) -> None:
+    def save(self, path: Path, step: int, state: Any, allow_pickle: bool, timeout: float, kept: int | None) -> None:
         with self._changing:
-            save = self._save(path, step, state, opaque, timeout, kept)
+            save = self._save(path, step, state, allow_pickle, timeout, kept)
         save.add_done_callback(self._remove_replaced)
 
-    def _save(self, path: Path, step: int, state: Any, opaque: Opaque, timeout: float, kept: int | None) -> Save:
+    def _save(self, path: Path, step: int, state: Any, allow_pickle: bool, timeout: float, kept: int | None) -> Save:
         if self.unneeded >= _MOST_UNNEEDED:
             self.wait(timeout)
             self._settle()
@@ -140,7 +139,7 @@ class _Run:
             run_id = store.run_id
             self._kept = paths.kept_of(self._path) if kept is None else kept
             self._rotate(store, pending)
-        save = self._checkpointer.save(new.saved.step, state, metadata=new.metadata, opaque=opaque)
+        save = self._checkpointer.save(new.saved.step, state, metadata=new.metadata, allow_pickle=allow_pickle)
         assert save is not None  # because every step is due
         if save.error is not None:
             raise save.error

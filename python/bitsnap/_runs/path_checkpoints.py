@@ -121,7 +121,7 @@ def save(
             new.saved.step,
             state,
             metadata={**(metadata or {}), **new.metadata},
-            opaque=options.opaque,
+            allow_pickle=options.allow_pickle,
             files=files,
             labels=new.label or (),
         )

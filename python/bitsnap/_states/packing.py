@@ -58,7 +58,7 @@ class Packer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._plan: StatePlan | None = None
-        self._planned_for: tuple[Any, ...] = ()  # what the plan holds for: roles, masters, opaque, registered types
+        self._planned_for: tuple[Any, ...] = ()  # what the plan holds for: roles, masters, consent, registered types
 
     @without_collection()
     def pack(

@@ -1,4 +1,4 @@
-"""Values that only pickle can store: saved and loaded with the caller's consent, `opaque="pickle"`.
+"""Values that only pickle can store: saved and loaded with the caller's consent, `allow_pickle=True`.
 
 A file holds the name of the type as text and the pickle as bytes. Reading the file without consent leaves the bytes
 alone: only unpickled() runs them, and only load() with consent calls it.
@@ -12,14 +12,10 @@ import io
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from bitsnap._arguments.checks import invalid, text_of
 from bitsnap._tensors import dtypes
 from bitsnap.errors import InvalidArgumentError
-
-# What becomes of values that no other way can store.
-Opaque: TypeAlias = Literal["refuse", "pickle"]
 
 # The name of a pickled value in the typed tree. docs/spec/typed_tree.md.
 PICKLED = "pickle"
@@ -35,10 +31,11 @@ class PickledValue:
     content: Any  # bytes, or what stands for bytes that are stored as a tensor
 
 
-def may_pickle(opaque: Opaque) -> bool:
-    if text_of(opaque, "opaque") not in ("refuse", "pickle"):
-        raise invalid("opaque", f'must be "refuse" or "pickle", got {opaque!r}')
-    return opaque == "pickle"
+def may_pickle(allow_pickle: bool) -> bool:
+    """Checks the argument, because a mistaken value must not allow a pickle."""
+    if not isinstance(allow_pickle, bool):
+        raise TypeError(f"allow_pickle must be True or False, got {allow_pickle!r}")
+    return allow_pickle
 
 
 def type_name(kind: type) -> str:
@@ -89,8 +86,8 @@ def check_consent(value: PickledValue, may_unpickle: bool, where: str) -> None:
     """Raises InvalidArgumentError if the caller did not consent to run what the file says."""
     if not may_unpickle:
         raise InvalidArgumentError(
-            f'{where} is a pickled value of type {value.type_name!r}: pass opaque="pickle" to load it if you trust the '
-            "file, because unpickling runs code that the file chooses; or load other parts with keys="
+            f"{where} is a pickled value of type {value.type_name!r}: pass allow_pickle=True to load it if you trust "
+            "the file, because unpickling runs code that the file chooses; or load other parts with keys="
         )
 
 

@@ -198,7 +198,7 @@ def _advice(value: object) -> str:
     for method in ("state_dict", "get_state"):
         if hasattr(value, method):
             return f"pass its {method}()"
-    return 'bitsnap.register_value() adds its type to those that a state may hold, and opaque="pickle" pickles it'
+    return "bitsnap.register_value() adds its type to those that a state may hold, and allow_pickle=True pickles it"
 
 
 class _Flattener:
@@ -372,7 +372,7 @@ class _Flattener:
         return _not_storable(f"{where} is of type {type_name(type(value))} and cannot be stored: {why}")
 
 
-class _OpaqueFlattener(_Flattener):
+class _PicklingFlattener(_Flattener):
     """Pickles the innermost values that no other way can store."""
 
     def value(self, value: Any, path: Path, name: str) -> Any:
@@ -391,7 +391,7 @@ def flatten(
 ) -> tuple[Entries, Any]:
     """The tensors of a state, and its tree as the extension takes it, with a TensorRef in the place of each tensor."""
     entries = Entries(roles, masters)
-    flattener = _OpaqueFlattener(entries) if may_pickle else _Flattener(entries)
+    flattener = _PicklingFlattener(entries) if may_pickle else _Flattener(entries)
     return entries, flattener.value(state, (), "")
 
 

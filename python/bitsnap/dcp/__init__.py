@@ -49,7 +49,7 @@ from bitsnap._arguments.options import PathLike, is_url, local_path, native_path
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._engine.meetings import word_of_start
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.pickled_values import may_pickle
 from bitsnap.dcp._agent import AgentSaves as AgentSaves, AgentWriter as AgentWriter
 from bitsnap.dcp._checkpoint import KEY, OpenStep
 from bitsnap.dcp._flat_adam import adam_of_shard
@@ -83,7 +83,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
     step does not exist; saving it again is possible. Tensors are coded against the step before.
 
     What is neither a tensor nor a dict or list of them is stored with its type, without pickle, if bitsnap can store it
-    (see bitsnap.save()); otherwise save() fails, and the error names it, unless `opaque` allows a pickle.
+    (see bitsnap.save()); otherwise save() fails, and the error names it, unless `allow_pickle` allows a pickle.
 
     Args:
         path: a checkpoint id for all saves that are given none.
@@ -98,7 +98,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         keep_every: those of steps that are multiples of this.
         overwrite: saving the newest step of the run again replaces it: until the new checkpoint is committed, the old
             one exists. False raises ExistsError, before anything is written, if the run has the step or a later one.
-        opaque: "pickle" pickles values that cannot be stored otherwise. StorageReader then needs the same consent.
+        allow_pickle: pickle values that cannot be stored otherwise. StorageReader then needs the same consent.
         timeout: the longest wait for another process that writes to the store, in seconds.
         threads: for compressing; 0 for all that the process may use.
         keep_copy: dcp.async_save with a thread copies the state into the memory of the last copy, if that save has
@@ -118,7 +118,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         keep_last: int | None = None,
         keep_every: int | None = None,
         overwrite: bool = True,
-        opaque: Opaque = "refuse",
+        allow_pickle: bool = False,
         timeout: float = 600.0,
         threads: int = 0,
         keep_copy: bool = True,
@@ -132,8 +132,8 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         self._keep_last = positive_of(keep_last, "keep_last")
         self._keep_every = positive_of(keep_every, "keep_every")
         self._overwrite = bool(overwrite)
-        may_pickle(opaque)  # checks it
-        self._opaque: Opaque = opaque
+        may_pickle(allow_pickle)  # checks it
+        self._allow_pickle = allow_pickle
         self._timeout = timeout
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
         self._copies = StagedCopies(keep=bool(keep_copy))
@@ -246,7 +246,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
             shards=place.shards,
             attempt=self._attempt(),
             roles=shard.roles,
-            opaque=self._opaque,
+            allow_pickle=self._allow_pickle,
             replace=bool(self._replaced),
         )
         self._copies.release(shard.tensors)
@@ -317,16 +317,16 @@ class StorageReader(TorchStorageReader):
 
     Args:
         path: a checkpoint id for all loads that are given none. If it names no step, it stands for the newest one.
-        opaque: "pickle" unpickles values that were saved with the same argument, which runs code that the checkpoint
+        allow_pickle: unpickles values that were saved with the same argument, which runs code that the checkpoint
             names: for checkpoints that you trust.
         threads: for decoding; 0 for all that the process may use.
     """
 
-    def __init__(self, path: PathLike | None = None, *, opaque: Opaque = "refuse", threads: int = 0) -> None:
+    def __init__(self, path: PathLike | None = None, *, allow_pickle: bool = False, threads: int = 0) -> None:
         super().__init__()
         self._path = _local(path)
-        may_pickle(opaque)  # checks it
-        self._opaque: Opaque = opaque
+        may_pickle(allow_pickle)  # checks it
+        self._allow_pickle = allow_pickle
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
         self.checkpoint_id: PathLike | None = path
         self._opened: OpenStep | None = None
@@ -384,12 +384,12 @@ class StorageReader(TorchStorageReader):
                     "StorageReader needs a checkpoint id: pass checkpoint_id='run/step-100' to dcp.load(), or a path "
                     "here"
                 )
-            self._opened = OpenStep(self.checkpoint_id, self._opaque, self._threads)
+            self._opened = OpenStep(self.checkpoint_id, self._allow_pickle, self._threads)
         return self._opened
 
 
 def to_torch_save(
-    checkpoint_id: PathLike, torch_save_path: PathLike, *, opaque: Opaque = "refuse", threads: int = 0
+    checkpoint_id: PathLike, torch_save_path: PathLike, *, allow_pickle: bool = False, threads: int = 0
 ) -> None:
     """Writes a checkpoint as one file of torch.save(), as torch's dcp_to_torch_save() does for a folder of DCP.
 
@@ -399,7 +399,7 @@ def to_torch_save(
     Args:
         checkpoint_id: such as "run/step-100"; if it names no step, it stands for the newest one.
         torch_save_path: the file, which is replaced if it exists.
-        opaque, threads: as for StorageReader.
+        allow_pickle, threads: as for StorageReader.
 
     Raises:
         NotFoundError: there is no folder for the file.
@@ -410,7 +410,7 @@ def to_torch_save(
     if not target.parent.is_dir():
         raise NotFoundError(f"{target}: there is no folder {target.parent}")
     state: dict[str, Any] = {}
-    reader = StorageReader(checkpoint_id, opaque=opaque, threads=threads)
+    reader = StorageReader(checkpoint_id, allow_pickle=allow_pickle, threads=threads)
     planner = _EmptyStateDictLoadPlanner()  # type: ignore[no-untyped-call]
     _load_state_dict(state, storage_reader=reader, planner=planner, no_dist=True)
     with writing(target) as file:

@@ -28,7 +28,7 @@ from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import PathLike, is_url
 from bitsnap._engine.saves import Save
 from bitsnap._states.packing import StateWithAdam
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.pickled_values import may_pickle
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.dcp._flat_adam import adam_of_shard
 from bitsnap.dcp._shards import Roles, check_given_names, results_of, shard_of
@@ -63,20 +63,20 @@ class AgentSaves:
 
     Args:
         checkpointer: of this rank. It must not be closed before the futures have ended.
-        roles, opaque: as for StorageWriter.
+        roles, allow_pickle: as for StorageWriter.
 
     Raises:
         InvalidArgumentError: `checkpointer` has several ranks that are not those of torch.distributed.
         TypeError: `checkpointer` is no Checkpointer.
     """
 
-    def __init__(self, checkpointer: Checkpointer, *, roles: Roles | None = None, opaque: Opaque = "refuse") -> None:
+    def __init__(self, checkpointer: Checkpointer, *, roles: Roles | None = None, allow_pickle: bool = False) -> None:
         if not isinstance(checkpointer, Checkpointer):
             raise TypeError(f"checkpointer must be a bitsnap.Checkpointer, got {checkpointer!r}")
-        may_pickle(opaque)  # checks it
+        may_pickle(allow_pickle)  # checks it
         self._checkpointer = checkpointer
         self._roles = roles
-        self._opaque: Opaque = opaque
+        self._allow_pickle = allow_pickle
         self._owners = _Owners(checkpointer)
         self._planned = _RankEntries()
 
@@ -119,7 +119,9 @@ class AgentSaves:
         with torch.no_grad():
             shard = shard_of(items, planner, planner_data, self._roles)
         adam = adam_of_shard(self._checkpointer._adam, shard.names, getattr(planner, "state_dict", {}))
-        saved = self._checkpointer.save(step, StateWithAdam(shard.state, adam), roles=shard.roles, opaque=self._opaque)
+        saved = self._checkpointer.save(
+            step, StateWithAdam(shard.state, adam), roles=shard.roles, allow_pickle=self._allow_pickle
+        )
         assert saved is not None  # because the step is due
         return saved
 

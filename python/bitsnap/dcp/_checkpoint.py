@@ -15,7 +15,6 @@ from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import PathLike
 from bitsnap._base.text import parse_json
 from bitsnap._bitsnap import GlobalTensor
-from bitsnap._states.pickled_values import Opaque
 from bitsnap._tensors.dtypes import torch_dtype
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.state import load
@@ -32,9 +31,9 @@ _OF_ONE_RANK = re.compile(r"rank-[0-9]+/")
 class OpenStep:
     """One step of a store, as DCP sees it."""
 
-    def __init__(self, checkpoint_id: PathLike, opaque: Opaque, threads: int) -> None:
+    def __init__(self, checkpoint_id: PathLike, allow_pickle: bool, threads: int) -> None:
         run, step = checkpoint_id_of(checkpoint_id)
-        self._opaque: Opaque = opaque
+        self._allow_pickle = allow_pickle
         self._id = checkpoint_id
         self._store = Store(run, read_only=True, threads=threads)
         newest = self._store.latest() if step is None else step
@@ -143,7 +142,7 @@ class OpenStep:
 
     def _part(self, shard: int) -> dict[str, Any]:
         if shard not in self._read:
-            state = load(self._store.snapshot(self._step, shard), keys=[(KEY,)], opaque=self._opaque)
+            state = load(self._store.snapshot(self._step, shard), keys=[(KEY,)], allow_pickle=self._allow_pickle)
             try:
                 values, paths = dict(state[KEY]["values"].items()), state[KEY]["paths"]
                 self._read[shard] = {"values": values, "paths": {name: _path(path) for name, path in paths.items()}}

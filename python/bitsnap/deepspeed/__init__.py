@@ -36,7 +36,7 @@ from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_agents import tidy
 from bitsnap._runs.references import refer
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.pickled_values import may_pickle
 from bitsnap._states.registry import register_value
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.deepspeed._calls import wrap_calls
@@ -121,14 +121,14 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         file = Path(local_path(path))
         if not is_ours(file):
             return torch.load(path, map_location=map_location, weights_only=False)
-        return _mapped(state_of(file, self._options.opaque), map_location)
+        return _mapped(state_of(file, self._options.allow_pickle), map_location)
 
     def fp32_weights(self, tag: str | None, checkpoint_dir: PathLike, **options: Any) -> Any:
         """The fp32 weights of a tag, of ours or of stock, for load_checkpoint(load_optimizer_states=False)."""
         tags = Path(local_path(checkpoint_dir))
         tag = latest_of(tags) if tag is None else tag
         if (tags / tag / paths.FOLDER_REFERENCE).is_file():
-            return get_fp32_state_dict_from_zero_checkpoint(tags, tag, opaque=self._options.opaque)
+            return get_fp32_state_dict_from_zero_checkpoint(tags, tag, allow_pickle=self._options.allow_pickle)
         return _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, tag, **options)
 
     def is_decoupled(self) -> bool:
@@ -205,7 +205,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
                 shards=self._ranks.world_size,
                 attempt=new.saved.word,
                 roles=dict(_roles_of(held)),
-                opaque=self._options.opaque,
+                allow_pickle=self._options.allow_pickle,
             )
 
     def _commit(self, new: paths.NewSave, names: list[list[str]]) -> None:
@@ -233,7 +233,11 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             atexit.unregister(self._finish_at_exit)
             atexit.register(self._finish_at_exit)
         save = self._checkpointer.save(
-            new.saved.step, held, roles=dict(_roles_of(held)), metadata=new.metadata, opaque=self._options.opaque
+            new.saved.step,
+            held,
+            roles=dict(_roles_of(held)),
+            metadata=new.metadata,
+            allow_pickle=self._options.allow_pickle,
         )
         assert save is not None  # because every step is due
         if save.error is not None:
@@ -307,7 +311,7 @@ def use(engine: Any, **options: Any) -> Any:
     return engine
 
 
-def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaque: Opaque = "refuse") -> Path:
+def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, allow_pickle: bool = False) -> Path:
     """Writes the checkpoint of a tag as DeepSpeed writes it, with its recovery script and `latest`.
 
     DeepSpeed without bitsnap loads it with the same bits, and ``python zero_to_fp32.py`` works there.
@@ -316,7 +320,7 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaq
         save_dir: the directory of the tags.
         target: another directory of tags, which is made if it does not exist.
         tag: None: the one that `latest` names.
-        opaque: as in use().
+        allow_pickle: as in use().
 
     Returns:
         the folder of the tag in `target`.
@@ -326,7 +330,7 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaq
         ExistsError: `target` has the tag already.
         CorruptError, TruncatedError: the run is damaged.
     """
-    may_pickle(opaque)  # checks it
+    may_pickle(allow_pickle)  # checks it
     tags, made = Path(local_path(save_dir)), Path(local_path(target))
     tag = tag or latest_of(tags)
     source, folder = tags / tag, made / tag
@@ -342,7 +346,7 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaq
             if path.is_symlink():  # stays a link, whatever it leads to
                 copy.symlink_to(path.readlink())
             elif is_ours(path):
-                torch.save(state_of(path, opaque), copy)
+                torch.save(state_of(path, allow_pickle), copy)
             else:
                 shutil.copy2(path, copy)
         (Path(temporary) / "tag").rename(folder)
@@ -353,14 +357,14 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, opaq
 
 
 def get_fp32_state_dict_from_zero_checkpoint(
-    save_dir: PathLike, tag: str | None = None, *, opaque: Opaque = "refuse"
+    save_dir: PathLike, tag: str | None = None, *, allow_pickle: bool = False
 ) -> dict[str, torch.Tensor]:
     """The fp32 weights of a tag, put together by DeepSpeed's function of this name; exports it to a temporary folder.
 
     Args and errors are those of export().
     """
     with tempfile.TemporaryDirectory(prefix="bitsnap-zero-") as temporary:
-        folder = export(save_dir, temporary, tag, opaque=opaque)
+        folder = export(save_dir, temporary, tag, allow_pickle=allow_pickle)
         found = _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(temporary, folder.name)
         # Its tensors may be views of the files.
         return {name: tensor.clone() for name, tensor in found.items()}
@@ -374,10 +378,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     exporter.add_argument("save_dir", metavar="SAVE_DIR", help="the directory of the tags")
     exporter.add_argument("target", metavar="TARGET", help="another directory of tags")
     exporter.add_argument("--tag", help="the tag; otherwise the one that the file latest names")
-    exporter.add_argument("--opaque", choices=["refuse", "pickle"], default="refuse", help="see bitsnap.deepspeed.use")
+    exporter.add_argument("--allow-pickle", action="store_true", help="see bitsnap.deepspeed.use")
     given = parser.parse_args(arguments)
     try:
-        print(export(given.save_dir, given.target, given.tag, opaque=given.opaque))
+        print(export(given.save_dir, given.target, given.tag, allow_pickle=given.allow_pickle))
     except BitsnapError as error:
         sys.exit(f"error: {error}")
 

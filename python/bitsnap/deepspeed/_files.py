@@ -12,7 +12,6 @@ from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.plain_names import plain_path
 from bitsnap._base.text import parse_json
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._states.pickled_values import Opaque
 from bitsnap.errors import CorruptError, NotFoundError
 from bitsnap.state import load
 from bitsnap.store import Store
@@ -41,7 +40,7 @@ def is_ours(path: Path) -> bool:
         raise NotFoundError(f"{path}: there is no such file") from None
 
 
-def state_of(path: Path, opaque: Opaque) -> Any:
+def state_of(path: Path, allow_pickle: bool) -> Any:
     """The state of a file of ours."""
     try:
         with path.open("rb") as file:
@@ -56,7 +55,7 @@ def state_of(path: Path, opaque: Opaque) -> Any:
     folder = path.absolute().parents[name.count("/")]
     place = paths.place_of(folder / paths.FOLDER_REFERENCE)
     with Store(place.run, read_only=True) as store:
-        return load(store.snapshot(place.step, shard), keys=[(name,)], opaque=opaque)[name]
+        return load(store.snapshot(place.step, shard), keys=[(name,)], allow_pickle=allow_pickle)[name]
 
 
 def files_of(folder: Path) -> list[Path]:

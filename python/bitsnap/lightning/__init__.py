@@ -30,7 +30,6 @@ from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_agents import PathSaves
 from bitsnap._runs.path_checkpoints import remove, save, snapshot_of
 from bitsnap._runs.references import absolute, may_be_reference
-from bitsnap._states.pickled_values import Opaque
 from bitsnap._states.registry import register_value
 from bitsnap._tensors.reading import Device
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
@@ -98,7 +97,7 @@ class CheckpointIO:
         """The checkpoint of a path, on the CPU; one that Lightning has saved itself is read by Lightning.
 
         Waits for a save to this path that an agent has not committed yet. `weights_only=True` refuses pickled values,
-        also with `opaque="pickle"`.
+        also with `allow_pickle=True`.
 
         Raises:
             BitsnapError: as load() does.
@@ -109,8 +108,8 @@ class CheckpointIO:
             located = {} if map_location is None else {"map_location": map_location}
             found: dict[str, Any] = stock.load_checkpoint(path, **located, **given_only(weights_only))
             return found
-        opaque: Opaque = "refuse" if weights_only else self._options.opaque
-        return load(reference, map_location=map_location, opaque=opaque, threads=self._options.threads)
+        allow_pickle = not weights_only and self._options.allow_pickle
+        return load(reference, map_location=map_location, allow_pickle=allow_pickle, threads=self._options.threads)
 
     def remove_checkpoint(self, path: PathLike) -> None:
         """Removes a checkpoint, and its step from the run. With an agent, the step leaves the run later."""
@@ -160,44 +159,44 @@ def sharded(strategy: T, **options: Any) -> T:
     return strategy
 
 
-def load(path: PathLike, *, map_location: Any = None, opaque: Opaque = "refuse", threads: int = 0) -> dict[str, Any]:
+def load(path: PathLike, *, map_location: Any = None, allow_pickle: bool = False, threads: int = 0) -> dict[str, Any]:
     """The dict that Lightning has saved to a path, on the CPU.
 
     Args:
         path: of the checkpoint, such as "checkpoints/epoch=3-step=100.ckpt".
         map_location: the device of the tensors; or a function or dict, as in torch.load(), which is asked where tensors
             of the CPU go.
-        opaque, threads: as in CheckpointIO.
+        allow_pickle, threads: as in CheckpointIO.
 
     Raises:
         NotFoundError: there is no checkpoint, or no run where it says.
         CorruptError, TruncatedError: the checkpoint is damaged, or the file is none of bitsnap.
         UnsupportedError: the path is a URL.
-        InvalidArgumentError: a value is pickled and `opaque` is "refuse"; or a tag is not registered.
+        InvalidArgumentError: a value is pickled and `allow_pickle` is False; or a tag is not registered.
     """
     _register_types()
     reference = absolute(path)
     if reference.is_file() and not may_be_reference(reference):
         raise InvalidArgumentError(f"{reference} is no checkpoint of bitsnap; torch.load() may read it")
     state: dict[str, Any] = load_state(
-        snapshot_of(reference), map_location=_device_of(map_location), opaque=opaque, threads=threads
+        snapshot_of(reference), map_location=_device_of(map_location), allow_pickle=allow_pickle, threads=threads
     )
     return state
 
 
-def export(path: PathLike, target: PathLike, *, opaque: Opaque = "refuse") -> None:
+def export(path: PathLike, target: PathLike, *, allow_pickle: bool = False) -> None:
     """Writes the file that Lightning would have saved without bitsnap, which any Lightning loads.
 
     Args:
         path: of the checkpoint.
         target: the file to write; it is replaced if it exists.
-        opaque: as in CheckpointIO.
+        allow_pickle: as in CheckpointIO.
 
     Raises:
         BitsnapError: as load() does.
     """
     written = absolute(target)
-    state = load(path, opaque=opaque)
+    state = load(path, allow_pickle=allow_pickle)
     if may_be_reference(written):
         raise InvalidArgumentError(f"{written} is a checkpoint of bitsnap; export it to another path")
     with writing(written) as file:

@@ -21,7 +21,6 @@ from bitsnap._engine.ranks import Ranks
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.options import Options
 from bitsnap._runs.references import may_be_reference
-from bitsnap._states.pickled_values import Opaque
 from bitsnap.dcp import StorageReader, StorageWriter
 from bitsnap.dcp._checkpoint import OpenStep
 from bitsnap.errors import UnsupportedError
@@ -38,7 +37,7 @@ class ShardedCheckpoints:
         self._strategy, self._local, self._options = strategy, local, options
         self._writer = StorageWriter(
             settings=options.settings,
-            opaque=options.opaque,
+            allow_pickle=options.allow_pickle,
             timeout=options.timeout,
             threads=options.threads,
             overwrite=False,
@@ -72,8 +71,8 @@ class ShardedCheckpoints:
             found: dict[str, Any] = self._stock_load(checkpoint_path, **given_only(weights_only))
             return found
         run, step = ranks.from_first(lambda: paths.place_of(path), what)
-        opaque: Opaque = "refuse" if weights_only else self._options.opaque
-        reader = StorageReader(opaque=opaque, threads=self._options.threads)
+        allow_pickle = not weights_only and self._options.allow_pickle
+        reader = StorageReader(allow_pickle=allow_pickle, threads=self._options.threads)
         model = self._strategy.model
         state: dict[str, Any] = {"state_dict": get_model_state_dict(model)}
         load(state, checkpoint_id=_id(run, step), storage_reader=reader)
@@ -84,7 +83,7 @@ class ShardedCheckpoints:
             load(state, checkpoint_id=_id(run, step), storage_reader=reader)
             options = StateDictOptions(cpu_offload=True)
             set_optimizer_state_dict(model, optimizer, optim_state_dict=state[name], options=options)
-        others: dict[str, Any] = OpenStep(_id(run, step), opaque, self._options.threads).value(_OTHERS)[0]
+        others: dict[str, Any] = OpenStep(_id(run, step), allow_pickle, self._options.threads).value(_OTHERS)[0]
         return others
 
     def _remove(self, filepath: PathLike) -> None:

@@ -32,7 +32,6 @@ from bitsnap._arguments.options import PathLike, local_path
 from bitsnap._bitsnap import Settings
 from bitsnap._engine.job_options import AgentOptions
 from bitsnap._runs.options import Options as Options
-from bitsnap._states.pickled_values import Opaque
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._agent import AgentSave, close_all
@@ -99,7 +98,7 @@ def convert(
     target: PathLike,
     *,
     settings: Settings | str | None = None,
-    opaque: Opaque = "refuse",
+    allow_pickle: bool = False,
     threads: int = 0,
 ) -> list[Path]:
     """Writes checkpoints that torch_dist has saved as such of bitsnap, or the other way, without loss.
@@ -114,7 +113,7 @@ def convert(
         target: the folder of the checkpoint, or the directory, that is written. The run lies beside the folder of a
             checkpoint, as after a save. In a directory, complete checkpoints of the same names stay as they are.
         settings, threads: as in install().
-        opaque: "pickle" unpickles the values that torch_dist has pickled without limits, and pickles those that
+        allow_pickle: unpickles the values that torch_dist has pickled without limits, and pickles those that
             cannot be stored otherwise: for checkpoints that you trust. Otherwise only objects of the classes that
             Megatron-core has registered with torch are made.
 
@@ -129,7 +128,7 @@ def convert(
         UnsupportedError: the checkpoint has another format, or holds values that only pickle reads.
         CorruptError, TruncatedError: the checkpoint is damaged. `target` is then not complete.
     """
-    options = Options(settings, opaque, threads=threads)
+    options = Options(settings, allow_pickle, threads=threads)
     return convert_all(Path(local_path(source)), Path(local_path(target)), options)
 
 
@@ -155,7 +154,7 @@ def _convert_folders(arguments: list[str]) -> None:
     parser.add_argument("target", metavar="TO", help="the folder or directory to write")
     given = parser.parse_args(arguments)
     try:
-        written = convert(given.source, given.target, settings=given.settings, opaque=given.opaque)
+        written = convert(given.source, given.target, settings=given.settings, allow_pickle=given.allow_pickle)
     except BitsnapError as error:
         sys.exit(f"error: {error}")
     for folder in written:
@@ -164,7 +163,7 @@ def _convert_folders(arguments: list[str]) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--settings", help="the name of a policy, such as bounded")
-    parser.add_argument("--opaque", choices=["refuse", "pickle"], default="refuse", help="see bitsnap.megatron.install")
+    parser.add_argument("--allow-pickle", action="store_true", help="see bitsnap.megatron.install")
 
 
 def _run_script(arguments: list[str]) -> None:
@@ -178,12 +177,12 @@ def _run_script(arguments: list[str]) -> None:
     given = parser.parse_args(arguments)
     sys.argv = [given.script, *given.arguments]
     sys.path.insert(0, str(Path(given.script).resolve().parent))
-    install(settings=given.settings, opaque=given.opaque, agent=AgentOptions() if given.agent else None)
+    install(settings=given.settings, allow_pickle=given.allow_pickle, agent=AgentOptions() if given.agent else None)
     runpy.run_path(given.script, run_name="__main__")
 
 
 def _local_manager(*args: Any, **kwargs: Any) -> LocalCheckpointManager:
-    names = ("opaque", "timeout", "agent", "memory")
+    names = ("allow_pickle", "timeout", "agent", "memory")
     return LocalCheckpointManager(*args, **{**{name: getattr(_options, name) for name in names}, **kwargs})
 
 

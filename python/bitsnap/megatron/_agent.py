@@ -64,7 +64,7 @@ def _staged(shard: RankShard, keys: dict[str, int], options: Options) -> Save:
         roles=shard.roles,
         masters=shard.masters,
         metadata={KEY: json.dumps({"objects": keys})},
-        opaque=options.opaque,
+        allow_pickle=options.allow_pickle,
     )
     assert saved is not None  # because every step is due
     if saved.error is not None:

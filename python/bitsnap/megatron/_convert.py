@@ -70,7 +70,7 @@ def _convert(source: Path, target: Path, options: Options) -> None:
 
 
 def _to_run(source: Path, target: Path, options: Options) -> None:
-    folder = TorchDistFolder(source, options.opaque)
+    folder = TorchDistFolder(source, options.allow_pickle)
     state: dict[str, Any] = {}
     roles: dict[str, Role] = {}
     for key, tensor in folder.tensors():

@@ -19,7 +19,6 @@ from bitsnap._arguments.options import PathLike, local_path
 from bitsnap._engine.job_options import AgentOptions, MemoryOptions
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
-from bitsnap._states.pickled_values import Opaque
 from bitsnap._states.registry import register_value
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import NotFoundError, UnsupportedError
@@ -45,7 +44,7 @@ class LocalCheckpointManager:
         root_local_ckpt_dir: a directory on this machine. It is made if it does not exist.
         session_id: a name for the job, if several use the directory.
         repl_strategy: must be None, because states are not copied to other machines.
-        opaque: as for install().
+        allow_pickle: as for install().
         memory, agent: as for bitsnap.Checkpointer. By default, the agent waits ten minutes for the next trainers.
         timeout: the longest wait of any call, in seconds.
 
@@ -61,7 +60,7 @@ class LocalCheckpointManager:
         session_id: str = "",
         repl_strategy: Any = None,
         *,
-        opaque: Opaque = "refuse",
+        allow_pickle: bool = False,
         memory: MemoryOptions | None = None,
         agent: AgentOptions | None = None,
         timeout: float = 600.0,
@@ -77,7 +76,7 @@ class LocalCheckpointManager:
         self.session_id = session_id
         self.repl_strategy = None
         self.latest_iteration = -1
-        self._opaque: Opaque = opaque
+        self._allow_pickle = allow_pickle
         self._memory, self._timeout = memory, timeout
         self._agent = AgentOptions(linger=600.0) if agent is None else agent
         self._checkpointer: Checkpointer | None = None
@@ -106,7 +105,7 @@ class LocalCheckpointManager:
         """
         if self.latest_iteration == -1:
             raise NotFoundError(f"{self.local_ckpt_dir}: find_latest() has found no local checkpoint to load")
-        restored = self._opened().restore(self.latest_iteration, opaque=self._opaque, fallback=False)
+        restored = self._opened().restore(self.latest_iteration, allow_pickle=self._allow_pickle, fallback=False)
         assert restored is not None  # because the step is given
         state = restored.state
         state.restore_tensor_device(non_blocking=False)
@@ -135,7 +134,7 @@ class LocalCheckpointManager:
         saved: Save | None = None
         error: Exception | None = None
         try:
-            saved = self._opened().save(iteration, state_dict, opaque=self._opaque)
+            saved = self._opened().save(iteration, state_dict, allow_pickle=self._allow_pickle)
         except Exception as failure:
             error = failure
 

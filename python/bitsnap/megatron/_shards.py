@@ -18,7 +18,6 @@ from bitsnap._base.text import parse_json
 from bitsnap._bitsnap import GlobalTensor
 from bitsnap._runs.options import Options
 from bitsnap._states.adam import Adam
-from bitsnap._states.pickled_values import Opaque
 from bitsnap._tensors.boxes import Box, named_part
 from bitsnap._tensors.dtypes import torch_dtype
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError, UnsupportedError
@@ -68,7 +67,7 @@ class RankShard:
                 attempt=self.attempt,
                 roles=self.roles,
                 masters=self.masters,
-                opaque=self.options.opaque,
+                allow_pickle=self.options.allow_pickle,
                 replace=self.replace,
             )
 
@@ -192,7 +191,7 @@ class OpenFolder:
     def __init__(self, folder: PathLike, options: Options) -> None:
         run, self._step = place_of(folder)
         self._folder = str(folder)
-        self._opaque: Opaque = options.opaque
+        self._allow_pickle = options.allow_pickle
         self._store = Store(run, read_only=True, threads=options.threads)
         info = self._store.checkpoint(self._step)
         try:
@@ -271,7 +270,7 @@ class OpenFolder:
             )
 
     def _values(self, shard: int, keys: list[tuple[str, ...]]) -> dict[str, Any]:
-        state = load(self._store.snapshot(self._step, shard), keys=keys, opaque=self._opaque)
+        state = load(self._store.snapshot(self._step, shard), keys=keys, allow_pickle=self._allow_pickle)
         values = state[KEY]
         if not isinstance(values, dict):
             raise CorruptError(f"{self._store.path}: step {self._step}, shard {shard}: {KEY!r} is damaged")

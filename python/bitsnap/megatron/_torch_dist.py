@@ -2,7 +2,7 @@
 
 Needs no process group. Reading executes nothing that a file chooses: .metadata may name only the dataclasses of DCP,
 and values are read with torch.load(weights_only=True), which makes only objects of classes that are registered with
-torch; import Megatron-core first, which registers its own. Only `opaque="pickle"` unpickles the values without limits.
+torch; import Megatron-core first, which registers its own. Only allow_pickle=True unpickles the values without limits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, Writ
 from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.plain_names import plain_path
 from bitsnap._base.text import parse_json
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.pickled_values import may_pickle
 from bitsnap.errors import CorruptError, NotFoundError, TruncatedError, UnsupportedError
 from bitsnap.megatron._folders import CONFIG, STOCK_COMMON, STOCK_INDEX
 
@@ -70,9 +70,9 @@ class StoredTensor(NamedTuple):
 class TorchDistFolder:
     """A checkpoint of torch_dist, for reading. Threads may call part() at the same time."""
 
-    def __init__(self, folder: Path, opaque: Opaque) -> None:
+    def __init__(self, folder: Path, allow_pickle: bool) -> None:
         self._folder = folder
-        self._may_unpickle = may_pickle(opaque)
+        self._may_unpickle = may_pickle(allow_pickle)
         backend = _backend_of(folder / CONFIG)
         if backend != "torch_dist":
             raise UnsupportedError(f"{folder / CONFIG}: the format is {backend!r}, expected 'torch_dist'")
@@ -255,7 +255,7 @@ def _loaded(content: bytes, where: str, may_unpickle: bool) -> Any:
         reason = ", ".join(named) or str(error).partition("\n")[0]
         raise UnsupportedError(
             f"{where} holds more than torch.load(weights_only=True) reads: {reason}; if you trust the checkpoint, "
-            'unpickle it with opaque="pickle" (--opaque pickle)'
+            "unpickle it with allow_pickle=True (--allow-pickle)"
         ) from None
     except (RuntimeError, EOFError, ValueError, KeyError) as error:
         raise CorruptError(f"{where} cannot be read: {error}") from error

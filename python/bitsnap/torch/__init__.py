@@ -30,7 +30,7 @@ from bitsnap._base.places import Path
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
 from bitsnap._engine.saves import Save
-from bitsnap._states.pickled_values import Opaque, may_pickle
+from bitsnap._states.pickled_values import may_pickle
 from bitsnap._tensors.parts import Part, alone, checksums_of, digest_of, send_to_replicas
 from bitsnap.errors import InvalidArgumentError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot
@@ -68,7 +68,7 @@ class TrainingCheckpointer:
         rng: save the states of the random generators of Python, NumPy and PyTorch, of each process.
         extra: a dict of names to other values. A restore calls load_state_dict() of those that have it, and replaces
             the others in the dict. DTensors in them, such as an average of weights under FSDP2, are filled in place.
-        opaque: "pickle" pickles values that cannot be stored otherwise, and unpickles them; see bitsnap.save().
+        allow_pickle: pickle values that cannot be stored otherwise, and unpickle them; see bitsnap.save().
         **options: all other arguments of bitsnap.Checkpointer: every, keep_last, settings, ...
 
     Raises:
@@ -87,11 +87,11 @@ class TrainingCheckpointer:
         dataloader: Any = None,
         rng: bool = True,
         extra: MutableMapping[str, Any] | None = None,
-        opaque: Opaque = "refuse",
+        allow_pickle: bool = False,
         **options: Any,
     ) -> None:
-        may_pickle(opaque)  # checks it
-        self._opaque: Opaque = opaque
+        may_pickle(allow_pickle)  # checks it
+        self._allow_pickle = allow_pickle
         self._training = Training(model, optimizer, scheduler, dataloader, rng, extra)
         self._engine = _engine.Checkpointer(path, **options)
         self._ranks = self._engine._ranks
@@ -139,14 +139,16 @@ class TrainingCheckpointer:
                 what one of them raised while it collected its state; otherwise the others do not hear of it, and their
                 saves of this step end as skipped.
         """
-        return self._engine.save(step, self._state, metadata=metadata, opaque=self._opaque, blocking=blocking)
+        return self._engine.save(
+            step, self._state, metadata=metadata, allow_pickle=self._allow_pickle, blocking=blocking
+        )
 
     def reserve(self) -> None:
         """Allocates the memory for the saves, so that the first one is as fast as all others.
 
         Optimizers that have taken no step have no state yet: call it after the first step.
         """
-        self._engine.reserve(self._state, opaque=self._opaque)
+        self._engine.reserve(self._state, allow_pickle=self._allow_pickle)
 
     def steps(self) -> list[int]:
         """The steps that can be restored, ascending."""
@@ -277,7 +279,7 @@ class TrainingCheckpointer:
         shard: SavedShard | None = None
         dtensors = {name_of(place) for place in places if place[: len(EXTRA)] == EXTRA}
         if not any(ranks.gather(is_of_others)):
-            use = partial(SavedShard, opaque=self._opaque, dtensors=dtensors)
+            use = partial(SavedShard, allow_pickle=self._allow_pickle, dtensors=dtensors)
             shard, failure = ranks.together(lambda: restoring.read(step, attempt, use, True, True)[0], is_damage)
             if failure is not None:
                 return failure
@@ -338,7 +340,7 @@ class TrainingCheckpointer:
         """Reads the parts of this process from all shards."""
         ranks = self._ranks
         shards, failure = ranks.together(
-            lambda: AllShards(self._store(), step, ranks.rank, self._opaque, dtensors), is_damage
+            lambda: AllShards(self._store(), step, ranks.rank, self._allow_pickle, dtensors), is_damage
         )
         if failure is not None:
             return failure

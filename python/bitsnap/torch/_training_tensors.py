@@ -7,7 +7,6 @@ from typing import Any
 
 from bitsnap._base.places import Path, component
 from bitsnap._bitsnap import TensorInfo
-from bitsnap._states.pickled_values import Opaque
 from bitsnap._states.registry import PackedValue
 from bitsnap._states.tree import is_container, references
 from bitsnap._states.typed_values import decode, is_mapping, items_of
@@ -29,7 +28,7 @@ class SavedShard:
         dtensors: the names of the DTensors among the values of the program, as they are now.
     """
 
-    def __init__(self, snapshot: Snapshot, opaque: Opaque, dtensors: Set[str]) -> None:
+    def __init__(self, snapshot: Snapshot, allow_pickle: bool, dtensors: Set[str]) -> None:
         infos = snapshot._native.tensors
         all_infos = [infos[i] for i in range(len(infos))]
         self._infos = {info.name: info for info in all_infos if _is_filled(info, dtensors)}
@@ -41,7 +40,7 @@ class SavedShard:
         for path, reference in references(tree):
             if all_infos[reference.index].name in self._infos:
                 left_out.update(path[:end] for end in range(len(path) + 1))
-        self.values: dict[str, Any] = load(snapshot, keys=[*_kept(tree, left_out)], opaque=opaque)
+        self.values: dict[str, Any] = load(snapshot, keys=[*_kept(tree, left_out)], allow_pickle=allow_pickle)
 
     @property
     def names_of_extra(self) -> set[str]:
@@ -74,12 +73,12 @@ class SavedShard:
 class AllShards:
     """A checkpoint that was divided otherwise."""
 
-    def __init__(self, store: Store, step: int, rank: int, opaque: Opaque, dtensors: Set[str]) -> None:
+    def __init__(self, store: Store, step: int, rank: int, allow_pickle: bool, dtensors: Set[str]) -> None:
         self._store, self._step = store, step
         self.shards = store.checkpoint(step).shards
         self.shard = min(rank, self.shards - 1)
         # Whose values this process takes.
-        self.own = SavedShard(store.snapshot(step, self.shard), opaque, dtensors)
+        self.own = SavedShard(store.snapshot(step, self.shard), allow_pickle, dtensors)
         of_extra = self.own.names_of_extra | dtensors
         self._tensors = {
             name: each

@@ -96,11 +96,11 @@ def test_a_value_is_pickled_and_unpickled_with_consent_only(tmp_path: Path, name
     with pytest.raises(bitsnap.InvalidArgumentError) as caught:
         bitsnap.save(path, state)
     assert caught.value.code == "not_storable"
-    bitsnap.save(path, state, opaque="pickle")
+    bitsnap.save(path, state, allow_pickle=True)
     with pytest.raises(bitsnap.InvalidArgumentError) as caught:
         bitsnap.load(path)
-    assert f"state['a'][0] is a pickled value of type {type_name!r}: pass opaque=\"pickle\"" in str(caught.value)
-    loaded = bitsnap.load(path, opaque="pickle")
+    assert f"state['a'][0] is a pickled value of type {type_name!r}: pass allow_pickle=True" in str(caught.value)
+    loaded = bitsnap.load(path, allow_pickle=True)
     assert same(loaded["a"][0], value)
     assert_same(loaded["w"], state["w"])
     assert_same(loaded["a"][1], state["a"][1])
@@ -109,10 +109,10 @@ def test_a_value_is_pickled_and_unpickled_with_consent_only(tmp_path: Path, name
 
 def test_only_what_no_other_way_can_store_is_pickled(tmp_path: Path) -> None:
     plain = {"w": torch.arange(5.0), "a": OrderedDict(b=(1, b"x" * 70_000)), "s": {1, "a"}}
-    for opaque in ("refuse", "pickle"):
-        bitsnap.save(tmp_path / f"{opaque}.bsnap", plain, opaque=opaque)
-    assert (tmp_path / "refuse.bsnap").read_bytes() == (tmp_path / "pickle.bsnap").read_bytes()
-    bitsnap.save(tmp_path / "a.bsnap", {"a": {"b": [torch.ones(3), Own()]}}, opaque="pickle")
+    for allow_pickle in (False, True):
+        bitsnap.save(tmp_path / f"{allow_pickle}.bsnap", plain, allow_pickle=allow_pickle)
+    assert (tmp_path / "False.bsnap").read_bytes() == (tmp_path / "True.bsnap").read_bytes()
+    bitsnap.save(tmp_path / "a.bsnap", {"a": {"b": [torch.ones(3), Own()]}}, allow_pickle=True)
     assert [tensor.name for tensor in bitsnap.inspect(tmp_path / "a.bsnap").tensors] == ["a.b.0"]
 
 
@@ -122,11 +122,11 @@ def test_what_pickle_cannot_store_is_refused_by_its_place(tmp_path: Path) -> Non
         match=r"^state\['a'\]\[0\] is of type function and cannot be stored,"
         " not even pickled: .*lambda",
     ):
-        bitsnap.save(tmp_path / "a.bsnap", {"a": [lambda: 1]}, opaque="pickle")
+        bitsnap.save(tmp_path / "a.bsnap", {"a": [lambda: 1]}, allow_pickle=True)
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(bitsnap.InvalidArgumentError, match="contains itself"):
-        bitsnap.save(tmp_path / "a.bsnap", loop, opaque="pickle")
+        bitsnap.save(tmp_path / "a.bsnap", loop, allow_pickle=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_unpickled_is_named_by_its_place(tmp_path: Path) -> None:
     forge(tmp_path / "a.bsnap", [pickle_tree("a.B", b"ca_missing_module\nB\n.")])
     message = r"^state\[0\] is a pickled value of type 'a\.B' and cannot be unpickled: ModuleNotFoundError"
     with pytest.raises(bitsnap.InvalidArgumentError, match=message):
-        bitsnap.load(tmp_path / "a.bsnap", opaque="pickle")
+        bitsnap.load(tmp_path / "a.bsnap", allow_pickle=True)
 
 
 BITS = torch.arange(16, dtype=torch.uint8).repeat(8)
@@ -153,8 +153,8 @@ HELD: dict[str, Any] = {
 @pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")
 @pytest.mark.parametrize("name", HELD)
 def test_tensors_in_pickled_objects_are_read_again_in_every_dtype(tmp_path: Path, name: str) -> None:
-    bitsnap.save(tmp_path / "a.bsnap", {"a": Own([HELD[name], HELD[name]])}, opaque="pickle")
-    first, second = bitsnap.load(tmp_path / "a.bsnap", opaque="pickle")["a"].x
+    bitsnap.save(tmp_path / "a.bsnap", {"a": Own([HELD[name], HELD[name]])}, allow_pickle=True)
+    first, second = bitsnap.load(tmp_path / "a.bsnap", allow_pickle=True)["a"].x
     assert first is second
     assert type(first) is type(HELD[name])
     assert getattr(first, "dtype", None) == getattr(HELD[name], "dtype", None)
@@ -169,19 +169,21 @@ def test_tensors_in_pickled_objects_are_read_again_in_every_dtype(tmp_path: Path
 
 def test_views_in_a_pickled_object_share_their_memory_again(tmp_path: Path) -> None:
     whole = BITS.view(torch.float8_e5m2)
-    bitsnap.save(tmp_path / "a.bsnap", {"a": Own([whole[:64], whole[64:]])}, opaque="pickle")
-    first, second = bitsnap.load(tmp_path / "a.bsnap", opaque="pickle")["a"].x
+    bitsnap.save(tmp_path / "a.bsnap", {"a": Own([whole[:64], whole[64:]])}, allow_pickle=True)
+    first, second = bitsnap.load(tmp_path / "a.bsnap", allow_pickle=True)["a"].x
     assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
     assert torch.equal(torch.cat([first.view(torch.uint8), second.view(torch.uint8)]), BITS)
 
 
-def test_another_word_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(bitsnap.InvalidArgumentError, match='opaque must be "refuse" or "pickle", got \'yes\''):
-        bitsnap.save(tmp_path / "a.bsnap", 1, opaque="yes")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="opaque must be a str, got True"):
-        bitsnap.load(tmp_path / "a.bsnap", opaque=True)  # type: ignore[arg-type]
-    with bitsnap.Store(tmp_path / "run") as store, pytest.raises(TypeError):
-        store.save(1, {}, opaque=None)  # type: ignore[arg-type]
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_only_a_bool_is_consent(tmp_path: Path, value: Any) -> None:
+    expected = rf"allow_pickle must be True or False, got {value!r}"
+    with pytest.raises(TypeError, match=expected):
+        bitsnap.save(tmp_path / "a.bsnap", 1, allow_pickle=value)
+    with pytest.raises(TypeError, match=expected):
+        bitsnap.load(tmp_path / "a.bsnap", allow_pickle=value)
+    with bitsnap.Store(tmp_path / "run") as store, pytest.raises(TypeError, match=expected):
+        store.save(1, {}, allow_pickle=value)
 
 
 def test_tensors_are_filled_beside_pickled_values_and_not_in_them(tmp_path: Path) -> None:
@@ -194,9 +196,9 @@ def test_tensors_are_filled_beside_pickled_values_and_not_in_them(tmp_path: Path
     def state(value: float) -> dict[str, Any]:
         return {"w": torch.full((3,), value), "out": Output(logits=torch.full((2,), value)), "s": sparse() * value}
 
-    bitsnap.save(tmp_path / "a.bsnap", state(2.0), opaque="pickle")
+    bitsnap.save(tmp_path / "a.bsnap", state(2.0), allow_pickle=True)
     into = state(0.0)
-    loaded = bitsnap.load(tmp_path / "a.bsnap", into=into, opaque="pickle")
+    loaded = bitsnap.load(tmp_path / "a.bsnap", into=into, allow_pickle=True)
     assert loaded["w"] is into["w"]
     assert_same(loaded["w"], torch.full((3,), 2.0))
     assert_same(loaded["out"]["logits"], torch.full((2,), 2.0))
@@ -241,8 +243,8 @@ def test_repeated_saves_are_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with bitsnap.Store(tmp_path / "run") as store:
         for step in range(1, 4):
             state = {"w": torch.arange(5.0) * step, "a": Own(step), "b": Own(bytes([step]) * 70_000)}
-            store.save(step, state, opaque="pickle")
-            assert repr(store.load(step, opaque="pickle")) == repr(state)
+            store.save(step, state, allow_pickle=True)
+            assert repr(store.load(step, allow_pickle=True)) == repr(state)
         assert len(plans) == 1
         with pytest.raises(bitsnap.InvalidArgumentError, match="Own and cannot be stored"):
             store.save(4, state)
@@ -251,19 +253,19 @@ def test_repeated_saves_are_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_shards_and_checkpointers_take_the_same_consent(tmp_path: Path, jobs: Jobs) -> None:
     state = {"w": torch.arange(5.0), "a": Own(1)}
     with bitsnap.Store(tmp_path / "shared", shared=True) as store:
-        store.save_shard(1, state, shard=0, shards=1, attempt="a", opaque="pickle")
+        store.save_shard(1, state, shard=0, shards=1, attempt="a", allow_pickle=True)
         store.commit(1, 1, "a")
-        assert repr(store.load(opaque="pickle")) == repr(state)
+        assert repr(store.load(allow_pickle=True)) == repr(state)
     with jobs() as checkpointer:
         with pytest.raises(bitsnap.InvalidArgumentError, match="Own and cannot be stored"):
             checkpointer.save(1, state)
-        checkpointer.reserve(state, opaque="pickle")
+        checkpointer.reserve(state, allow_pickle=True)
         for step in (1, 2):
-            saved(checkpointer, step, state, opaque="pickle").result()
+            saved(checkpointer, step, state, allow_pickle=True).result()
         for wanted in (None, 2):
             with pytest.raises(bitsnap.InvalidArgumentError, match=r"state\['a'\] is a pickled value of type"):
                 checkpointer.restore(wanted)
-        restored = checkpointer.restore(opaque="pickle")
+        restored = checkpointer.restore(allow_pickle=True)
         assert restored is not None
         assert restored.step == 2
         assert repr(restored.state) == repr(state)
@@ -318,7 +320,7 @@ READERS: dict[str, Callable[[Path, Path], Any]] = {
 @pytest.mark.parametrize("name", READERS)
 def test_no_reader_of_a_file_runs_a_pickle(tmp_path: Path, canary: Path, name: str, padding: int) -> None:
     path = tmp_path / "a.bsnap"
-    bitsnap.save(path, planted(canary, 0, padding), opaque="pickle")
+    bitsnap.save(path, planted(canary, 0, padding), allow_pickle=True)
     with contextlib.suppress(bitsnap.InvalidArgumentError):
         READERS[name](path, canary)
     with bitsnap.safe_open(path, "pt") as file:
@@ -330,8 +332,8 @@ def test_no_reader_of_a_file_runs_a_pickle(tmp_path: Path, canary: Path, name: s
 def test_the_planted_pickle_would_run_with_consent(tmp_path: Path) -> None:
     for padding in (0, 100_000):
         path = tmp_path / f"canary-{padding}"
-        bitsnap.save(tmp_path / "a.bsnap", planted(path, 0, padding), opaque="pickle", overwrite=True)
-        assert bitsnap.load(tmp_path / "a.bsnap", opaque="pickle")["n"]["evil"] == path
+        bitsnap.save(tmp_path / "a.bsnap", planted(path, 0, padding), allow_pickle=True, overwrite=True)
+        assert bitsnap.load(tmp_path / "a.bsnap", allow_pickle=True)["n"]["evil"] == path
         assert path.exists()
 
 
@@ -339,7 +341,7 @@ def test_the_planted_pickle_would_run_with_consent(tmp_path: Path) -> None:
 def test_no_reader_of_a_store_runs_a_pickle(tmp_path: Path, canary: Path, padding: int) -> None:
     with bitsnap.Store(tmp_path / "run") as store:
         for step in (1, 2):
-            store.save(step, planted(canary, step, padding), opaque="pickle")
+            store.save(step, planted(canary, step, padding), allow_pickle=True)
         for options in ({}, {"step": 1}, {"into": into(canary)}, {"keys": "n"}):
             with pytest.raises(
                 bitsnap.InvalidArgumentError, match=r"state\['n'\]\['evil'\] is a pickled value of type"
@@ -356,7 +358,7 @@ def test_no_reader_of_a_store_runs_a_pickle(tmp_path: Path, canary: Path, paddin
 def test_no_restore_runs_a_pickle(jobs: Jobs, canary: Path, padding: int) -> None:
     with jobs(every=2, every_memory=1) as checkpointer:
         for step in (2, 3):
-            saved(checkpointer, step, planted(canary, step, padding), opaque="pickle").result()
+            saved(checkpointer, step, planted(canary, step, padding), allow_pickle=True).result()
         for restored_step in (None, 2, 3):
             for options in ({}, {"into": into(canary)}, {"keys": "n"}, {"fallback": False}):
                 with pytest.raises(bitsnap.InvalidArgumentError, match=r"\['evil'\] is a pickled value of type"):
@@ -367,8 +369,8 @@ def test_no_subcommand_runs_a_pickle(tmp_path: Path, canary: Path) -> None:
     a, b = tmp_path / "a.bsnap", tmp_path / "b.bsnap"
     with bitsnap.Store(tmp_path / "run") as store:
         for number, path in enumerate((a, b), 1):
-            bitsnap.save(path, planted(canary, number, 100_000 * number), opaque="pickle")
-            store.save(number, planted(canary, number, 0), opaque="pickle")
+            bitsnap.save(path, planted(canary, number, 100_000 * number), allow_pickle=True)
+            store.save(number, planted(canary, number, 0), allow_pickle=True)
     for source in (str(a), f"{tmp_path}/run@2"):
         run("inspect", source)
         run("inspect", source, "--json", "-v")
@@ -404,7 +406,7 @@ CONTENTS: list[Any] = [
 def test_other_content_is_corrupt(tmp_path: Path, content: Any) -> None:
     forge(tmp_path / "a.bsnap", {"typed": ["pickle", content]})
     with pytest.raises(bitsnap.CorruptError, match="value of type 'pickle' that is made of"):
-        bitsnap.load(tmp_path / "a.bsnap", opaque="pickle")
+        bitsnap.load(tmp_path / "a.bsnap", allow_pickle=True)
 
 
 def test_a_forged_pickle_runs_nowhere(tmp_path: Path, canary: Path) -> None:
