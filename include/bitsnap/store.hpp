@@ -372,7 +372,8 @@ class Store {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether a directory is a store.
+// Whether a directory is a store, even one that needs a repair. A framework's folder whose reference has the name of a
+// run record is none.
 [[nodiscard]] bool is_store(const std::string& path) noexcept;
 
 }  // namespace bitsnap

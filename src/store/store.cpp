@@ -1,28 +1,12 @@
 // Store: hands each public call on to Store::Impl, and turns exceptions into errors.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <string_view>
 #include <utility>
 
-#include "base/bytes.hpp"
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "store/run_marker.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
-namespace {
-
-// Whether a file begins as a run record does. A file of this name may also be a reference, which a training writes into
-// the folder of a checkpoint to say in which run it is.
-bool is_run_record(os::FileSystem& file_system, const std::string& path) {
-  constexpr std::string_view kBeginning = R"({"store":)";
-  std::array<std::byte, kBeginning.size()> begins{};
-  const auto file = file_system.open(path);
-  return file && (*file)->read_at(0, begins) && std::ranges::equal(begins, as_byte_span(kBeginning));
-}
-
-}  // namespace
 
 namespace store {
 
@@ -50,12 +34,13 @@ bool is_store(const std::string& path) noexcept {
   const auto found = no_throw("store", [&]() -> Result<bool> {
     const store::RunLayout layout(path);
     os::FileSystem& file_system = os::real_file_system();
-    BITSNAP_ASSIGN(const os::FileInfo record, file_system.stat(layout.run_record()));
-    if (record.is_regular && is_run_record(file_system, layout.run_record())) return true;
+    BITSNAP_ASSIGN(const store::RunMarker marker, store::find_marker(file_system, layout));
+    if (marker == store::RunMarker::run_record) return true;
+    if (marker == store::RunMarker::reference) return false;
     // A store whose run record is lost or damaged still counts, so that a repair can be asked for.
     BITSNAP_ASSIGN(const os::FileInfo lock, file_system.stat(layout.lock()));
     BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(layout.checkpoints()));
-    return (record.is_regular || lock.is_regular) && checkpoints.is_directory;
+    return (marker == store::RunMarker::damaged || lock.is_regular) && checkpoints.is_directory;
   });
   return found && *found;
 }

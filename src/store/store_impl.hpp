@@ -144,6 +144,8 @@ class Store::Impl {
   // store_open.cpp
   Result<void> create_run();
   Result<bool> has_checkpoints() const;
+  // invalid_argument if the directory is a framework's folder, whose reference has the name of a run record.
+  Result<void> check_is_no_reference() const;
   Result<store::WriteGuard> begin_writing(os::LockKind kind);
   // Load all steps, or at least the newest checkpoint and the steps above it, unless they are known.
   Result<void> refresh_known();

@@ -14,6 +14,7 @@
 #include "os/clock.hpp"
 #include "os/random.hpp"
 #include "store/kept_bases.hpp"
+#include "store/run_marker.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -108,7 +109,12 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     // The creator of the store may have been killed before it synced the names.
     BITSNAP_TRY(impl->directories_.sync(impl->layout_.root()));
   }
-  BITSNAP_ASSIGN(impl->run_, store::read_run_record(impl->file_system_, impl->layout_.run_record()));
+  auto run = store::read_run_record(impl->file_system_, impl->layout_.run_record());
+  if (!run) {
+    BITSNAP_TRY(impl->check_is_no_reference());
+    return tl::unexpected(std::move(run).error());
+  }
+  impl->run_ = *std::move(run);
   impl->settings_ = settings_of(options, impl->run_.settings);
   if (is_own_cache && writes) {
     impl->hands_base_over_as_ = {&file_system, impl->run_.id};
@@ -125,6 +131,15 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     BITSNAP_TRY(impl->settle());
   }
   return impl;
+}
+
+Result<void> Store::Impl::check_is_no_reference() const {
+  BITSNAP_ASSIGN(const store::RunMarker marker, store::find_marker(file_system_, layout_));
+  if (marker != store::RunMarker::reference) return {};
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: is no store: its file {} is a reference, which names the run and the step that hold the "
+                          "checkpoint of this folder",
+                          layout_.root(), store::kRunRecordName));
 }
 
 // Retired and damaged checkpoints count, too.

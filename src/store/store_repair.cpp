@@ -170,6 +170,7 @@ Result<RepairReport> Store::Impl::repair(os::FileSystem& file_system, const std:
                                          const RepairOptions& options) {
   if (path.empty()) return fail(ErrorKind::invalid_argument, "the path of the store must not be empty");
   Impl impl(file_system, path, {.access = options.dry_run ? StoreAccess::read : StoreAccess::write}, nullptr);
+  BITSNAP_TRY(impl.check_is_no_reference());
   BITSNAP_ASSIGN(const os::FileInfo checkpoints, impl.file_system_.stat(impl.layout_.checkpoints()));
   BITSNAP_ASSIGN(const os::FileInfo record, impl.file_system_.stat(impl.layout_.run_record()));
   BITSNAP_ASSIGN(const os::FileInfo lock, impl.file_system_.stat(impl.layout_.lock()));
