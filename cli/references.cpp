@@ -22,11 +22,24 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargestReference = 1U << 16;
-constexpr std::string_view kFolderReference = "bitsnap.json";  // also the name of the record of a run
-constexpr std::string_view kRunBeside = "bitsnap";             // where a training has the run of its references
+constexpr std::string_view kRunBeside = "bitsnap";  // where a training has the run of its references
 constexpr std::string_view kRunRecord = R"({"store":)";
 constexpr std::string_view kBeginning = R"({"version": 0, "run": ")";
+constexpr std::string_view kSavedPath = "bitsnap.path";  // the key in the metadata of a step that was saved to a path
 constexpr std::string_view kStateBeginning = R"({"bitsnap": )";  // of a file whose state a reference beside it leads to
+
+bool is_folder_reference(const fs::path& path) {
+  return std::ranges::find(kFolderReferences, path.filename().string()) != kFolderReferences.end();
+}
+
+// Where the reference of a folder is, or would be.
+fs::path reference_in(const fs::path& folder) {
+  std::error_code error;
+  for (const std::string_view name : kFolderReferences) {
+    if (fs::exists(fs::symlink_status(folder / name, error))) return folder / name;
+  }
+  return folder / kFolderReferences.front();
+}
 
 enum class Sort : std::uint8_t { other, run_record, state, damaged, reference };
 
@@ -98,11 +111,11 @@ SmallFile parse_small_file(const fs::path& path, const std::string& text) {
   const bool is_cut = !text.empty() && (text.starts_with(kBeginning) || kBeginning.starts_with(text));
   const bool is_blank = std::ranges::all_of(text, [](char c) { return c == '\0'; });
   if (text.starts_with(kRunRecord)) {
-    found.sort = path.filename() == kFolderReference ? Sort::run_record : Sort::other;
+    found.sort = path.filename() == kFolderReferences.back() ? Sort::run_record : Sort::other;
   } else if (text.starts_with(kStateBeginning) &&
              (content.is_discarded() || (content.contains("shard") && content.contains("name")))) {
     found.sort = Sort::state;
-  } else if (is_cut || path.filename() == kFolderReference ||
+  } else if (is_cut || is_folder_reference(path) ||
              (is_blank && is_store((path.parent_path() / kRunBeside).string()))) {
     found.sort = Sort::damaged;
   }
@@ -117,7 +130,7 @@ Result<SmallFile> look(const fs::path& path) {
 std::string describe(const SmallFile& found) {
   switch (found.sort) {
     case Sort::run_record: return fmt::format("is the run {}", found.reference.path);
-    case Sort::state: return "refers to the run that bitsnap.json beside it names";
+    case Sort::state: return "refers to the run that the reference in its folder names";
     case Sort::damaged:
     case Sort::reference: return describe(found.reference);
     case Sort::other: break;
@@ -136,16 +149,48 @@ Result<std::optional<std::string>> held_elsewhere(const fs::path& path) {
 Result<std::optional<Reference>> read_reference(const std::string& path) {
   std::error_code error;
   const fs::path given = without_slash(path);
-  BITSNAP_ASSIGN(SmallFile found, look(fs::is_directory(given, error) ? given / kFolderReference : given));
+  BITSNAP_ASSIGN(SmallFile found, look(fs::is_directory(given, error) ? reference_in(given) : given));
   if (found.sort == Sort::state) {
     // Its folder has the reference, or the folder above, if each rank has a folder.
     for (const fs::path& folder : {given.parent_path(), given.parent_path().parent_path()}) {
-      BITSNAP_ASSIGN(found, look(folder / kFolderReference));
+      BITSNAP_ASSIGN(found, look(reference_in(folder)));
       if (found.sort == Sort::reference) break;
     }
   }
   if (found.sort != Sort::reference && found.sort != Sort::damaged) return std::optional<Reference>();
   return std::optional(std::move(found.reference));
+}
+
+std::string saved_word(const Metadata& metadata) {
+  for (const auto& [key, value] : metadata) {
+    if (key != kSavedPath) continue;
+    const Json content = Json::parse(value, nullptr, false);
+    if (content.is_object() && content.contains("save") && content["save"].is_string()) {
+      return content["save"].get<std::string>();
+    }
+  }
+  return {};
+}
+
+Metadata without_saved_path(Metadata metadata) {
+  std::erase_if(metadata, [](const auto& each) { return each.first == kSavedPath; });
+  return metadata;
+}
+
+Result<std::uint64_t> count_other_files(const std::string& folder) {
+  std::uint64_t count = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;
+    if (fs::is_directory(it->symlink_status(gone))) {
+      if (is_store(it->path().string())) it.disable_recursion_pending();
+      continue;
+    }
+    BITSNAP_ASSIGN(const SmallFile found, look(it->path()));
+    if (found.sort == Sort::other) ++count;
+  }
+  if (error) return fail(ErrorKind::io, fmt::format("{}: cannot be listed: {}", folder, error.message()));
+  return count;
 }
 
 std::string describe(const Reference& reference) {
@@ -158,7 +203,7 @@ Result<std::optional<std::string>> find_held_elsewhere(const std::string& path) 
   const fs::path root = without_slash(path);
   if (!fs::is_directory(fs::symlink_status(root, error))) return held_elsewhere(root);
   // The reference of a folder explains more than those of the files in it.
-  BITSNAP_ASSIGN(auto own, held_elsewhere(root / kFolderReference));
+  BITSNAP_ASSIGN(auto own, held_elsewhere(reference_in(root)));
   if (own) return own;
   for (fs::recursive_directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
     const fs::path& each = it->path();
@@ -174,6 +219,15 @@ Result<std::optional<std::string>> find_held_elsewhere(const std::string& path) 
     return fail(ErrorKind::io, fmt::format("{}: cannot be listed: {}", path, error.message()));
   }
   return std::optional<std::string>();
+}
+
+Result<std::optional<std::string>> find_reason_to_skip(const std::string& path) {
+  BITSNAP_ASSIGN(const auto found, find_held_elsewhere(path));
+  if (!found) return found;
+  BITSNAP_ASSIGN(const auto reference, read_reference(path));
+  const bool is_readable = reference && !reference->saves.empty();
+  return std::optional(
+      fmt::format("it {}{}", *found, is_readable ? "; `bitsnap add` copies that checkpoint to another run" : ""));
 }
 
 Result<void> check_holds_itself(const std::string& path, std::string_view command) {

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bitsnap import _bitsnap
 from bitsnap._arguments.options import Bases, PathLike, Progress, native_bases, native_path, native_target, same_file
+from bitsnap._arguments.references import reference_at
 from bitsnap._bitsnap import BaseReference, LossReport, SaveSummary, Settings
 from bitsnap._states.adam import Adam, AdamOfState
 from bitsnap._states.packing import PackedState
@@ -31,14 +32,18 @@ class Snapshot:
 
     Raises:
         NotFoundError: there is no such file.
-        InvalidArgumentError: it is a directory. Store.snapshot() opens a checkpoint of a store.
+        InvalidArgumentError: it is a directory, or a reference. Store.snapshot() opens a checkpoint of a store.
         UnsupportedError, TruncatedError, CorruptError: it is not a snapshot that this version can read.
     """
 
     def __init__(self, path: PathLike, *, bases: Bases = ()) -> None:
         native = native_path(path)
         _check_no_store(native)
-        self._native = _bitsnap.Snapshot.open(native, native_bases(bases))
+        try:
+            self._native = _bitsnap.Snapshot.open(native, native_bases(bases))
+        except BitsnapError:
+            _check_no_reference(path)
+            raise
 
     @classmethod
     def _of(cls, native: _bitsnap.Snapshot) -> Snapshot:
@@ -139,6 +144,16 @@ def _check_no_store(native: bytes) -> None:
         raise InvalidArgumentError(
             f"{path}: is the directory of a store, not a snapshot; use load() or snapshot() of bitsnap.Store({path!r}, "
             "read_only=True)"
+        )
+
+
+def _check_no_reference(path: PathLike) -> None:
+    found = reference_at(path)
+    if found is not None:
+        step, run = found.saves[0].step, str(found.run)
+        raise InvalidArgumentError(
+            f"{os.fspath(path)}: refers to step {step} of the run {run}, and is no snapshot; use load({step}) or "
+            f"snapshot({step}) of bitsnap.Store({run!r}, read_only=True)"
         )
 
 

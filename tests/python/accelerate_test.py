@@ -35,7 +35,7 @@ def test_a_killed_training_resumes_whole(
     # Accelerate's own rotation; the third folder is that of the save that was killed.
     assert names(folder / "checkpoints") == ["checkpoint_3", "checkpoint_4"]
     assert names(folder) == ["bitsnap", "checkpoints"]
-    assert names(folder / "checkpoints" / "checkpoint_4") == ["bitsnap.json"]
+    assert names(folder / "checkpoints" / "checkpoint_4") == ["bitsnap-reference.json"]
     with bitsnap.Store(folder / "bitsnap", read_only=True) as store:
         assert store.labels() == {"checkpoints/checkpoint_3": 3, "checkpoints/checkpoint_4": 4}
         assert store.steps() == [3, 4]
@@ -81,7 +81,7 @@ def test_two_processes_resume_with_their_own_random_generators(call: Calls, tmp_
     for rank in range(2):
         expected, found = (json.loads((tmp_path / f"{each}-{rank}.json").read_text()) for each in "ab")
         assert found == {step: loss for step, loss in expected.items() if int(step) > 4}
-    assert names(folder) == ["bitsnap.json", "random_states_1.pkl"]
+    assert names(folder) == ["bitsnap-reference.json", "random_states_1.pkl"]
 
 
 def test_what_does_not_fit_is_named(call: Calls, tmp_path: Path) -> None:

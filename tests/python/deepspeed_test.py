@@ -271,7 +271,7 @@ def test_weights_are_loaded_without_optimizer_states_of_any_tag(saved: Any, pool
 def test_files_of_a_tag_are_small_and_the_run_is_smaller_than_stock(saved: Any) -> None:
     _, folder, _ = saved
     names = {path.name for path in (folder / "plain/global_step4").iterdir()}
-    assert {path.name for path in (folder / "ours/global_step4").iterdir()} == names | {"bitsnap.json"}
+    assert {path.name for path in (folder / "ours/global_step4").iterdir()} == names | {"bitsnap-reference.json"}
     assert size_of(folder / "ours/global_step4") < 1500
     assert size_of(folder / "ours") < 0.8 * size_of(folder / "plain")
     with bitsnap.Store(folder / "ours/bitsnap", read_only=True) as store:
@@ -316,6 +316,6 @@ def test_the_agent_of_one_rank_lets_deleted_tags_leave_the_run(tmp_path: Path) -
     finally:
         alone.end()
     assert (tmp_path / "ended/latest").read_text() == "global_step2"
-    assert (tmp_path / "ended/global_step2/bitsnap.json").exists()
+    assert (tmp_path / "ended/global_step2/bitsnap-reference.json").exists()
     with bitsnap.Store(tmp_path / "run/bitsnap", read_only=True) as store:
         assert store.labels() == {f"global_step{step}": step for step in (1, 8, 9)}

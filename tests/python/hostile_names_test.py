@@ -19,7 +19,10 @@ pytest.importorskip("transformers")
 import bitsnap.accelerate  # noqa: E402
 import bitsnap.transformers  # noqa: E402
 
-HOSTILE = ["{victim}", "../../victim", "..", "config.json", "model.safetensors", "bitsnap.json", "sitecustomize.py", ""]
+HOSTILE = [
+    *("{victim}", "../../victim", "..", ""),
+    *("config.json", "model.safetensors", "bitsnap.json", "bitsnap-reference.json", "sitecustomize.py"),
+]
 LINEAR = {"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}
 
 
@@ -64,7 +67,7 @@ def test_each_name_of_a_checkpoint_goes_through_one_function() -> None:
 
 def checkpoint(folder: Path, files: dict[str, Any]) -> Path:
     folder.mkdir(parents=True)
-    paths.save(folder / "bitsnap.json", 1, {"files": files, "objects": [], "model": LINEAR})
+    paths.save(folder / "bitsnap-reference.json", 1, {"files": files, "objects": [], "model": LINEAR})
     return folder
 
 
@@ -121,7 +124,7 @@ def test_exports_write_through_no_link_of_the_checkpoint(tmp_path: Path, victim:
             {"scheduler.pt": {}, "rng_state.pth": {}} if number == 0 else {"scheduler.bin": {}, "scaler.pt": {}}
         )
         state = {"files": files, "objects": [{}], "model": LINEAR, "optimizer": optimizer}
-        paths.save(folder / "bitsnap.json", 1, state)
+        paths.save(folder / "bitsnap-reference.json", 1, state)
         missing = tmp_path / "missing"
         for name in (*files, "optimizer.pt", "optimizer.bin", "custom_checkpoint_0.pkl"):
             (folder / name).symlink_to(victim)
@@ -151,14 +154,15 @@ def test_exports_into_a_folder_that_is_not_there_say_so(tmp_path: Path) -> None:
 
 
 def state_file(name: object, shard: object = 0) -> str:
-    return json.dumps({"bitsnap": "the state is in the run that bitsnap.json names", "shard": shard, "name": name})
+    text = "the state is in the run that bitsnap-reference.json names"
+    return json.dumps({"bitsnap": text, "shard": shard, "name": name})
 
 
 def test_files_of_deepspeed_lead_to_their_own_tag_only(tmp_path: Path, victim: Path) -> None:
     deepspeed_files = pytest.importorskip("bitsnap.deepspeed._files")
     tag = tmp_path / "ck" / "global_step1"
     tag.mkdir(parents=True)
-    paths.save(tag / "bitsnap.json", 1, {"state.pt": {"w": torch.ones(3)}})
+    paths.save(tag / "bitsnap-reference.json", 1, {"state.pt": {"w": torch.ones(3)}})
     path = tag / "state.pt"
     path.write_text(state_file("state.pt"))
     assert deepspeed_files.state_of(path, False)["w"].sum() == 3

@@ -15,8 +15,8 @@ import bitsnap
 from bitsnap._arguments import durable_files as durable
 from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.plain_names import plain_name, plain_path
+from bitsnap._arguments.references import StepOfRun
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.references import StepOfRun
 from bitsnap.megatron import _folders as megatron
 
 Save = Callable[[Path, int], Path]
@@ -24,7 +24,7 @@ Save = Callable[[Path, int], Path]
 
 def save_folder(parent: Path, step: int) -> Path:
     folder = parent / f"checkpoint-{step}"
-    paths.save(folder / "bitsnap.json", step, {"w": np.full(100, step, np.float32)})
+    paths.save(folder / "bitsnap-reference.json", step, {"w": np.full(100, step, np.float32)})
     return folder
 
 
@@ -55,7 +55,7 @@ def steps(parent: Path) -> list[int]:
 
 
 def reference_of(checkpoint: Path) -> Path:
-    return checkpoint / "bitsnap.json" if checkpoint.is_dir() else checkpoint
+    return checkpoint / "bitsnap-reference.json" if checkpoint.is_dir() else checkpoint
 
 
 def delete(checkpoint: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_reference_that_an_editor_saved_again_leads_to_its_step(tmp_path: Path
         path.write_text(text.format(json.dumps(json.loads(path.read_text("utf-8-sig")), indent=1)))
         save(tmp_path, number + 2)
         assert 1 in steps(tmp_path)
-    copy = tmp_path / "copy" / ("bitsnap.json" if checkpoint.is_dir() else "copy.ckpt")
+    copy = tmp_path / "copy" / ("bitsnap-reference.json" if checkpoint.is_dir() else "copy.ckpt")
     copy.parent.mkdir()
     shutil.copytree(checkpoint, copy.parent, dirs_exist_ok=True) if checkpoint.is_dir() else shutil.copy(
         checkpoint, copy

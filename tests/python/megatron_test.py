@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import bitsnap.megatron
-from bitsnap._runs.references import StepOfRun
+from bitsnap._arguments.references import StepOfRun
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._folders import KEY, is_ours, new_place, place_of, refer
 from bitsnap.megatron._shards import adam_numbers
@@ -107,7 +107,7 @@ def test_experts_tied_embeddings_and_uneven_stages_load_what_stock_loads(
 @pytest.mark.slow
 @needs_megatron
 def test_a_folder_holds_references_only(facts: dict[str, Any]) -> None:
-    assert facts["files"] == ["bitsnap.json", "metadata.json"]
+    assert facts["files"] == ["bitsnap-reference.json", "metadata.json"]
 
 
 @pytest.mark.slow
@@ -234,10 +234,10 @@ def test_damaged_and_lost_references_are_errors_that_say_what_is_missing(tmp_pat
     with pytest.raises(bitsnap.NotFoundError, match=r"refers to the run .* but .* is the run"):
         place_of(folder)
     for text in ("{", "[]", '{"version": 0}', '{"version": 0, "run": "x", "run_id": "y", "step": -1}'):
-        (folder / "bitsnap.json").write_text(text)
+        (folder / "bitsnap-reference.json").write_text(text)
         with pytest.raises(bitsnap.CorruptError, match="is damaged"):
             place_of(folder)
-    (folder / "bitsnap.json").write_text('{"version": 9, "run": "x", "run_id": "y", "step": 1}')
+    (folder / "bitsnap-reference.json").write_text('{"version": 9, "run": "x", "run_id": "y", "step": 1}')
     with pytest.raises(bitsnap.UnsupportedError, match="version 9"):
         place_of(folder)
 
@@ -249,10 +249,10 @@ def test_steps_without_a_complete_folder_are_removed_but_not_labelled_ones(tmp_p
         store.label(2, "good")
     for step in (1, 2):
         shutil.rmtree(tmp_path / f"iter_{step:07d}")
-    reference = tmp_path / "iter_0000004" / "bitsnap.json"
+    reference = tmp_path / "iter_0000004" / "bitsnap-reference.json"
     whole = reference.read_text()
     reference.write_text("damaged: may refer to any step")
-    with pytest.warns(bitsnap.RetentionWarning, match="iter_0000004/bitsnap.json cannot be read"):
+    with pytest.warns(bitsnap.RetentionWarning, match="iter_0000004/bitsnap-reference.json cannot be read"):
         saved(tmp_path / "iter_0000005")
     assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [1, 2, 4, 5]
     reference.write_text(whole)
@@ -262,8 +262,8 @@ def test_steps_without_a_complete_folder_are_removed_but_not_labelled_ones(tmp_p
 
 def test_a_complete_folder_that_lost_its_reference_is_missed_and_keeps_all_steps(tmp_path: Path) -> None:
     saved(tmp_path / "iter_0000001")
-    (tmp_path / "iter_0000001" / "bitsnap.json").unlink()
-    with pytest.raises(bitsnap.NotFoundError, match=r"bitsnap\.json is not there: .* step 1 of"):
+    (tmp_path / "iter_0000001" / "bitsnap-reference.json").unlink()
+    with pytest.raises(bitsnap.NotFoundError, match=r"bitsnap-reference\.json is not there: .* step 1 of"):
         is_ours(tmp_path / "iter_0000001")
     with pytest.warns(bitsnap.RetentionWarning, match="iter_0000001 cannot be read"):
         saved(tmp_path / "iter_0000002")
@@ -297,9 +297,9 @@ def test_a_folder_that_torch_dist_saved_over_is_its_own(tmp_path: Path) -> None:
     (folder / "__0_0.distcp").write_text("of torch_dist")
     saved(folder)
     assert is_ours(folder)
-    assert sorted(file.name for file in folder.iterdir()) == ["bitsnap.json", "metadata.json"]
+    assert sorted(file.name for file in folder.iterdir()) == ["bitsnap-reference.json", "metadata.json"]
     (folder / ".metadata").write_text("of torch_dist")
-    later = (folder / "bitsnap.json").stat().st_mtime_ns + 1_000_000_000
+    later = (folder / "bitsnap-reference.json").stat().st_mtime_ns + 1_000_000_000
     os.utime(folder / ".metadata", ns=(later, later))
     assert not is_ours(folder)
 

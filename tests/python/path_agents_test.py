@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import bitsnap
+from bitsnap._arguments.references import FOLDER_REFERENCE, Saved, refer, reference_of
 from bitsnap._runs.folder_saves import FolderSaves, is_ours
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import PathSaves
-from bitsnap._runs.path_checkpoints import FOLDER_REFERENCE, place_of
-from bitsnap._runs.references import Saved, refer, reference_of
+from bitsnap._runs.path_checkpoints import place_of
 from python.path_checkpoints_test import labels, state_of, steps, value_at
 from python.processes import finish_script, start_script
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap._runs import path_checkpoints as paths, references as references
+from bitsnap._arguments import references as references
+from bitsnap._arguments.references import FOLDER_REFERENCE, refer
+from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.folder_saves import is_ours
 from bitsnap._runs.framework_files import STUB
-from bitsnap._runs.path_checkpoints import FOLDER_REFERENCE, begin, forget, place_of, remove, save, snapshot_of
-from bitsnap._runs.references import refer
+from bitsnap._runs.path_checkpoints import begin, forget, place_of, remove, save, snapshot_of
 from bitsnap._states.optimizer_states import numbered
 
 
@@ -60,18 +61,18 @@ def test_steps_rise_and_the_step_of_the_framework_is_kept(tmp_path: Path) -> Non
 
 def test_the_reference_of_a_folder_lies_in_it_and_the_run_beside_it(tmp_path: Path) -> None:
     for value in (5, 6, 7):
-        saved(tmp_path / f"checkpoint-{value}" / "bitsnap.json", value)
-    saved(tmp_path / "8" / "bitsnap.json", 8)
+        saved(tmp_path / f"checkpoint-{value}" / "bitsnap-reference.json", value)
+    saved(tmp_path / "8" / "bitsnap-reference.json", 8)
     assert labels(tmp_path) == {"checkpoint-5": 5, "checkpoint-6": 6, "checkpoint-7": 7, "./8": 8}
     shutil.rmtree(tmp_path / "checkpoint-5")
     shutil.rmtree(tmp_path / "checkpoint-6")
     with bitsnap.Store(tmp_path / "bitsnap") as store:
         store.label(6, "good")
-    assert saved(tmp_path / "checkpoint-9" / "bitsnap.json", 9) == 9
+    assert saved(tmp_path / "checkpoint-9" / "bitsnap-reference.json", 9) == 9
     assert steps(tmp_path) == [6, 7, 8, 9]
     (tmp_path / "checkpoint-7").rename(tmp_path / "best")
-    saved(tmp_path / "checkpoint-10" / "bitsnap.json", 10)
-    assert value_at(tmp_path / "best" / "bitsnap.json") == 7
+    saved(tmp_path / "checkpoint-10" / "bitsnap-reference.json", 10)
+    assert value_at(tmp_path / "best" / "bitsnap-reference.json") == 7
 
 
 def test_a_second_save_to_a_path_replaces_the_first(tmp_path: Path) -> None:
@@ -437,12 +438,12 @@ def test_a_reference_that_was_deleted_beside_its_run_is_missed(tmp_path: Path) -
     saved(tmp_path / "a" / FOLDER_REFERENCE, 1)
     saved(tmp_path / "b" / FOLDER_REFERENCE, 2)
     (tmp_path / "a" / FOLDER_REFERENCE).unlink()
-    with pytest.raises(bitsnap.NotFoundError, match=r"a/bitsnap\.json is not there: .* is step 1 of"):
+    with pytest.raises(bitsnap.NotFoundError, match=r"a/bitsnap-reference\.json is not there: .* is step 1 of"):
         is_ours(tmp_path / "a")
     (tmp_path / "c").mkdir()
     assert not is_ours(tmp_path / "c")
     (tmp_path / "c" / "optimizer.pt").write_bytes(STUB)
-    with pytest.raises(bitsnap.NotFoundError, match=r"c/bitsnap\.json is not there"):
+    with pytest.raises(bitsnap.NotFoundError, match=r"c/bitsnap-reference\.json is not there"):
         is_ours(tmp_path / "c")
     (tmp_path / "a" / "optimizer.pt").write_text("of a training without bitsnap")
     assert not is_ours(tmp_path / "a")

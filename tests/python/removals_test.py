@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import bitsnap
+from bitsnap._arguments.references import Saved, refer, reference_of
 from bitsnap._runs import path_checkpoints as paths, removals as removals
-from bitsnap._runs.references import Saved, refer, reference_of
 from python.path_checkpoints_test import saved, steps, value_at
 
 LOST = Saved(3, "lost")

@@ -52,7 +52,7 @@ def test_a_killed_training_resumes_from_the_last_complete_checkpoint(
     assert warning.endswith(f"resuming from {folder}/checkpoint-4")
     assert names(folder) == ["bitsnap", *(f"checkpoint-{step}" for step in (2, 4, 6, 8))]
     assert names(folder / "checkpoint-4") == [
-        "bitsnap.json",
+        "bitsnap-reference.json",
         "config.json",
         "generation_config.json",
         "optimizer.pt",  # these two only say that bitsnap is needed
@@ -212,7 +212,7 @@ def test_what_is_missing_or_wrong_is_named(call: Calls, killed: tuple[Path, dict
     assert status == 1
     assert f"NotFoundError: {folder}/checkpoint-8 is no complete checkpoint" in error
     assert f"expected a store at {folder}/bitsnap" in error
-    (folder / "checkpoint-8" / "bitsnap.json").write_text('{"version": 0, "run": 5}')
+    (folder / "checkpoint-8" / "bitsnap-reference.json").write_text('{"version": 0, "run": 5}')
     status, error = call.status("export", checkpoint=str(folder / "checkpoint-8"), folder=str(tmp_path / "plain"))
     assert "CorruptError" in error
     assert not (tmp_path / "plain").exists()

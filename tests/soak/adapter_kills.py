@@ -401,10 +401,9 @@ class Lives:
             # with the next save if the process was killed in between; those of an agent go later.
             kept = [
                 *run.parent.glob("*.ckpt"),
-                *run.parent.glob("*/bitsnap.json"),
-                *run.parent.glob("*/*/bitsnap.json"),
+                *run.parent.glob("*/bitsnap-reference.json"),
+                *run.parent.glob("*/*/bitsnap-reference.json"),
             ]
-            kept.remove(run / "bitsnap.json")  # the record of the run itself
             if len(store.steps()) > len(kept) + (8 if self.has_agent else 1):
                 raise ViolatedGuaranteeError(f"steps in {run}: {store.steps()}, kept: {sorted(map(str, kept))}")
         shutil.rmtree(self.folder)

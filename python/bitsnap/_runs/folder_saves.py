@@ -22,12 +22,12 @@ import torch
 
 from bitsnap._arguments.options import PathLike, native_path
 from bitsnap._arguments.plain_names import plain_name
+from bitsnap._arguments.references import FOLDER_REFERENCE, FOLDER_REFERENCES, absolute, reference_in, reference_of
 from bitsnap._bitsnap import is_store
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import PathSaves
-from bitsnap._runs.references import absolute, reference_of
 from bitsnap.errors import (
     BackgroundSaveWarning,
     BitsnapError,
@@ -39,9 +39,6 @@ from bitsnap.errors import (
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
 from bitsnap.store import Store
-
-REFERENCE = paths.FOLDER_REFERENCE
-
 
 # Held while a checkpoint is saved to a folder and while older folders are deleted. Not reentrant: a save that is
 # committed before it returns deletes none itself.
@@ -85,7 +82,7 @@ class FolderSaves:
 
         Raises what Store.save() raises.
         """
-        reference = absolute(folder) / REFERENCE
+        reference = absolute(folder) / FOLDER_REFERENCE
         run = paths.run_of(reference) if run is None else run
         reference.parent.mkdir(parents=True, exist_ok=True)
         if self._agents is not None:
@@ -167,7 +164,7 @@ def is_ours(folder: PathLike) -> bool:
         NotFoundError: the reference is gone, and the folder has no state of the framework's.
         CorruptError, UnsupportedError: the reference cannot be read.
     """
-    reference = absolute(folder) / REFERENCE
+    reference = reference_in(absolute(folder))
     if not reference.is_file():
         if has_stubs(reference.parent):
             raise NotFoundError(
@@ -181,7 +178,7 @@ def is_ours(folder: PathLike) -> bool:
 
 def snapshot_of(folder: PathLike) -> Snapshot:
     """The checkpoint of a folder, for reading. Raises as path_checkpoints.snapshot_of() does."""
-    return paths.snapshot_of(absolute(folder) / REFERENCE)
+    return paths.snapshot_of(reference_in(absolute(folder)))
 
 
 def newest_complete(folders: Sequence[Path], incomplete_because: Callable[[Path], str]) -> Path | None:
@@ -284,7 +281,7 @@ def copy_others(source: Path, target: Path) -> None:
         return [
             name
             for name, path in paths.items()
-            if name == REFERENCE
+            if name in FOLDER_REFERENCES
             or is_stub(path)
             or not (path.is_symlink() or path.is_file() or path.is_dir())
             or (path.is_dir() and path.samefile(target))

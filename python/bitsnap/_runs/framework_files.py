@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from bitsnap._arguments.references import reference_in
 from bitsnap.errors import InvalidArgumentError
 
 # What Transformers and Accelerate write without bitsnap: optimizers and schedulers, and models.
@@ -72,8 +73,8 @@ def undecided(folder: Path, changed: Iterable[str]) -> InvalidArgumentError:
     """The error of a folder that may have files of two different steps."""
     return InvalidArgumentError(
         f"{folder}: {', '.join(sorted(changed))} may have changed after bitsnap saved the checkpoint, and the rest did "
-        "not, so they may be of two different steps. Move bitsnap.json away to load the framework's files alone, or "
-        "these files to load what bitsnap saved"
+        f"not, so they may be of two different steps. Move {reference_in(folder).name} away to load the framework's "
+        "files alone, or these files to load what bitsnap saved"
     )
 
 

@@ -17,13 +17,9 @@ from typing import Any, NamedTuple
 
 from bitsnap._arguments.durable_files import unlink
 from bitsnap._arguments.options import PathLike, native_path
-from bitsnap._base.text import parse_json
-from bitsnap._bitsnap import is_store
-from bitsnap._engine.committed import wait_for_staged
-from bitsnap._runs import removals as removals
-from bitsnap._runs.framework_files import digests_of
-from bitsnap._runs.options import Options
-from bitsnap._runs.references import (
+from bitsnap._arguments.references import (
+    FOLDER_REFERENCE,
+    FOLDER_REFERENCES,
     Reference,
     Saved,
     StepOfRun,
@@ -31,11 +27,19 @@ from bitsnap._runs.references import (
     find_references,
     look_at,
     may_be_reference,
-    open_run,
+    names_of,
     refer,
+    reference_in,
     reference_of,
     warn_of_unknown,
 )
+from bitsnap._base.text import parse_json
+from bitsnap._bitsnap import is_store
+from bitsnap._engine.committed import wait_for_staged
+from bitsnap._runs import removals as removals
+from bitsnap._runs.framework_files import digests_of
+from bitsnap._runs.opening import open_run
+from bitsnap._runs.options import Options
 from bitsnap._store.files import Files
 from bitsnap._store.labels import is_label
 from bitsnap.agents import agent_status
@@ -54,8 +58,6 @@ from bitsnap.store import Store
 # The key of a checkpoint's metadata that says to which path it was saved.
 KEY = "bitsnap.path"
 RUN = "bitsnap"
-# The reference in the folder of a checkpoint, if the checkpoint is a folder.
-FOLDER_REFERENCE = "bitsnap.json"
 # A framework that has more checkpoints than this may keep all.
 _FEW = 4
 # The longest wait for a save that an agent commits, in seconds.
@@ -87,7 +89,7 @@ class _Origin(NamedTuple):
 def run_of(reference: PathLike) -> Path:
     """The run of a path: beside the file, or beside the folder that has the reference."""
     path = absolute(reference)
-    run = (path.parent.parent if path.name == FOLDER_REFERENCE else path.parent) / RUN
+    run = (path.parent.parent if path.name in FOLDER_REFERENCES else path.parent) / RUN
     _check_is_not_the_run(path, run)
     return run
 
@@ -104,7 +106,7 @@ def save(
     """Saves a state to a path, and removes what it replaces and what has been deleted since.
 
     Args:
-        reference: the path of the checkpoint if it is a file, or that of `bitsnap.json` in its folder.
+        reference: the path of the checkpoint if it is a file, or that of FOLDER_REFERENCE in its folder.
         step: the framework's; see begin().
         state, metadata, files: as in Store.save().
 
@@ -136,7 +138,7 @@ def kept_of(run: Path) -> int | None:
     """
     if not is_store(native_path(run)):
         return None
-    found = find_references(run.parent, FOLDER_REFERENCE)
+    found = find_references(run.parent)
     with Store(run, read_only=True) as store:
         kept = len(_steps_of(store, found.references.values()))
     return kept if 0 < kept <= _FEW and not found.unknown else None
@@ -166,13 +168,15 @@ def begin(
         forget(store, pending)
     parent = store.path.parent
     name = os.path.relpath(path, parent)
-    label = os.path.relpath(path.parent if path.name == FOLDER_REFERENCE else path, parent)
+    label = os.path.relpath(path.parent if path.name in FOLDER_REFERENCES else path, parent)
     label = f"./{label}" if label.isdecimal() else label  # which would be a step
     label = label if is_label(label) else ""
     taken = [*store.steps(), *(save.step for save in pending)]
     saved = Saved(max(step, max(taken, default=-1) + 1), secrets.token_hex(8))
     content = {"reference": name, "label": label, "save": saved.word, "step": step}
-    found = None if path.is_symlink() else _read(path)
+    # What earlier versions wrote there is replaced, too.
+    current = reference_in(path.parent) if path.name == FOLDER_REFERENCE else path
+    found = None if current.is_symlink() else _read(current)
     if label and _is_taken(store, label):
         warnings.warn(f"{store.path}: the label {label!r} of another step stays there", stacklevel=3)
         label = ""
@@ -203,7 +207,7 @@ def finish(store: Store, new: NewSave) -> None:
 
 def files_beside(reference: Path) -> dict[str, str] | None:
     """What refer() says of the framework's files beside the reference of a folder."""
-    return digests_of(reference.parent) if reference.name == FOLDER_REFERENCE else None
+    return digests_of(reference.parent) if reference.name in FOLDER_REFERENCES else None
 
 
 def check_is_not_lost(reference: PathLike) -> None:
@@ -218,10 +222,10 @@ def check_is_not_lost(reference: PathLike) -> None:
         if not is_store(native_path(run)):
             continue
         with Store(run, read_only=True) as store:
-            name = os.path.relpath(path, store.path.parent)
+            names = {os.path.relpath(each, store.path.parent) for each in names_of(path)}
             for step in reversed(store.steps()):
                 origin = _origin_of(store, step)
-                if origin is not None and origin.reference == name:
+                if origin is not None and origin.reference in names:
                     raise NotFoundError(
                         f"{path} is not there: it referred to the rest of the checkpoint, which is step {step} of "
                         f"{run}. Bring it back; `bitsnap extract {run}@{step}` also gives what the step holds"
@@ -270,7 +274,7 @@ def label(store: Store) -> None:
 def forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
     """The steps that were saved to paths and to which no path leads any more, ascending."""
     steps = store.steps()
-    found = find_references(store.path.parent, FOLDER_REFERENCE)
+    found = find_references(store.path.parent)
     referred = _steps_of(store, found.references.values()) | {save.step for save in pending}
     # What a snapshot says is read only of steps that may go: there may be thousands.
     origins = {step: origin for step in steps if step not in referred and (origin := _origin_of(store, step))}
@@ -282,8 +286,8 @@ def forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
     gone = []
     for step, origin in origins.items():
         # Which may lie deeper than the files beside the run.
-        own = look_at(store.path.parent / origin.reference, FOLDER_REFERENCE)
-        if own.unknown or step in _steps_of(store, own.references.values()):
+        own = [look_at(path) for path in names_of(store.path.parent / origin.reference)]
+        if any(each.unknown or step in _steps_of(store, each.references.values()) for each in own):
             continue
         if all(label == origin.label for label, labelled in labels.items() if labelled == step):
             gone.append(step)
@@ -292,7 +296,7 @@ def forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
 
 def _may_lead_to(path: Path, home: Path, origins: Iterable[_Origin]) -> bool:
     """Whether what cannot be read may be, or hold, a reference to one of the steps, by its name or its place."""
-    if path.is_dir() or path.name == FOLDER_REFERENCE:
+    if path.is_dir() or path.name in FOLDER_REFERENCES:
         return True
     return any(
         Path(origin.reference).suffix == path.suffix or (home / origin.reference).is_relative_to(path)

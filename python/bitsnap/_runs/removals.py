@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from bitsnap._arguments.durable_files import unlink, write_durably
 from bitsnap._arguments.plain_names import plain_path
+from bitsnap._arguments.references import Saved, is_valid, reference_of
 from bitsnap._base.text import parse_json
-from bitsnap._runs.references import Saved, is_valid, reference_of
 from bitsnap.errors import CorruptError, NotFoundError, UnsupportedError
 
 _FILE = "removals.json"

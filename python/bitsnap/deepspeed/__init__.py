@@ -30,12 +30,12 @@ from torch.utils import _pytree as pytree
 from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import PathLike, Role, local_path
+from bitsnap._arguments.references import FOLDER_REFERENCE, refer, reference_in
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_agents import tidy
-from bitsnap._runs.references import refer
 from bitsnap._states.pickled_values import may_pickle
 from bitsnap._states.registry import register_value
 from bitsnap.checkpointer import Checkpointer
@@ -127,7 +127,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         """The fp32 weights of a tag, of ours or of stock, for load_checkpoint(load_optimizer_states=False)."""
         tags = Path(local_path(checkpoint_dir))
         tag = latest_of(tags) if tag is None else tag
-        if (tags / tag / paths.FOLDER_REFERENCE).is_file():
+        if reference_in(tags / tag).is_file():
             return get_fp32_state_dict_from_zero_checkpoint(tags, tag, allow_pickle=self._options.allow_pickle)
         return _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, tag, **options)
 
@@ -188,7 +188,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
     def _begun(self, held: Mapping[str, Any]) -> paths.NewSave:
         assert self._folder is not None
         self._folder.mkdir(parents=True, exist_ok=True)
-        reference, step = self._folder / paths.FOLDER_REFERENCE, _step_of(self._folder, held)
+        reference, step = self._folder / FOLDER_REFERENCE, _step_of(self._folder, held)
         run = paths.run_of(reference)
         if self._is_locked() and not self._rotates and self._saves % _MOST_UNNEEDED == 0:
             tidy(run, self._options.timeout)
@@ -334,7 +334,7 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, allo
     tags, made = Path(local_path(save_dir)), Path(local_path(target))
     tag = tag or latest_of(tags)
     source, folder = tags / tag, made / tag
-    if not (source / paths.FOLDER_REFERENCE).is_file():
+    if not reference_in(source).is_file():
         raise NotFoundError(f"{source}: there is no checkpoint of bitsnap")
     if os.path.lexists(folder):
         raise ExistsError(f"{folder} exists already")

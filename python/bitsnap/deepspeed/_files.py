@@ -10,6 +10,7 @@ from typing import Any
 
 from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.plain_names import plain_path
+from bitsnap._arguments.references import FOLDER_REFERENCE, FOLDER_REFERENCES, reference_in
 from bitsnap._base.text import parse_json
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap.errors import CorruptError, NotFoundError
@@ -28,7 +29,8 @@ def write_files(new: paths.NewSave, names: Iterable[Iterable[str]]) -> None:
     for shard, of_rank in enumerate(names):
         for name in of_rank:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            content = {"bitsnap": "the state is in the run that bitsnap.json names", "shard": shard, "name": name}
+            text = f"the state is in the run that {FOLDER_REFERENCE} names"
+            content = {"bitsnap": text, "shard": shard, "name": name}
             write_durably(folder / name, json.dumps(content).encode())
 
 
@@ -53,7 +55,7 @@ def state_of(path: Path, allow_pickle: bool) -> Any:
     if not path.absolute().as_posix().endswith(f"/{name}"):
         raise CorruptError(f"{path} is damaged, or renamed: it is the file {name} of its tag")
     folder = path.absolute().parents[name.count("/")]
-    place = paths.place_of(folder / paths.FOLDER_REFERENCE)
+    place = paths.place_of(reference_in(folder))
     with Store(place.run, read_only=True) as store:
         return load(store.snapshot(place.step, shard), keys=[(name,)], allow_pickle=allow_pickle)[name]
 
@@ -61,7 +63,7 @@ def state_of(path: Path, allow_pickle: bool) -> Any:
 def files_of(folder: Path) -> list[Path]:
     """The files and links of a tag, without its reference."""
     found = sorted(path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
-    return [path for path in found if path.name != paths.FOLDER_REFERENCE]
+    return [path for path in found if path.name not in FOLDER_REFERENCES]
 
 
 def latest_of(save_dir: Path) -> str:

@@ -26,10 +26,10 @@ import torch
 
 from bitsnap._arguments.durable_files import writing
 from bitsnap._arguments.options import PathLike, is_url
+from bitsnap._arguments.references import absolute, may_be_reference
 from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_agents import PathSaves
 from bitsnap._runs.path_checkpoints import remove, save, snapshot_of
-from bitsnap._runs.references import absolute, may_be_reference
 from bitsnap._states.registry import register_value
 from bitsnap._tensors.reading import Device
 from bitsnap.errors import InvalidArgumentError, UnsupportedError

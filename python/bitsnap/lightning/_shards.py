@@ -17,10 +17,10 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from bitsnap._arguments.durable_files import unlink
 from bitsnap._arguments.options import PathLike
+from bitsnap._arguments.references import may_be_reference
 from bitsnap._engine.ranks import Ranks
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.options import Options
-from bitsnap._runs.references import may_be_reference
 from bitsnap.dcp import StorageReader, StorageWriter
 from bitsnap.dcp._checkpoint import OpenStep
 from bitsnap.errors import UnsupportedError

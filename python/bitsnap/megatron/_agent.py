@@ -8,10 +8,10 @@ from typing import Any
 
 import torch.distributed as dist
 
+from bitsnap._arguments.references import StepOfRun
 from bitsnap._engine.committed import wait_committed
 from bitsnap._engine.saves import Save
 from bitsnap._runs.options import Options
-from bitsnap._runs.references import StepOfRun
 from bitsnap._states.adam import sources_of
 from bitsnap._states.packing import StateWithAdam
 from bitsnap.checkpointer import Checkpointer

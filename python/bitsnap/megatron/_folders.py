@@ -1,7 +1,8 @@
 """The folders that Megatron-LM names, each with a reference to one step of a run that lies beside them.
 
-A reference is the file bitsnap.json. It is written when the step has been committed, and before Megatron writes
-metadata.json, so a folder with both of them is a complete checkpoint. Only one process may call what changes files.
+A reference is the file bitsnap-reference.json. It is written when the step has been committed, and before Megatron
+writes metadata.json, so a folder with both of them is a complete checkpoint. Only one process may call what changes
+files.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from typing import NamedTuple
 
 from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import PathLike, native_path
-from bitsnap._bitsnap import is_store
-from bitsnap._runs.framework_files import digests_of, undecided
-from bitsnap._runs.references import (
+from bitsnap._arguments.references import (
+    FOLDER_REFERENCE,
+    FOLDER_REFERENCES,
     Saved,
     StepOfRun,
     absolute,
     find_references,
-    open_run,
     refer as write_reference,
+    reference_in,
     reference_of,
     warn_of_unknown,
 )
+from bitsnap._bitsnap import is_store
+from bitsnap._runs.framework_files import digests_of, undecided
+from bitsnap._runs.opening import open_run
 from bitsnap.agents import stop_agent
 from bitsnap.errors import BitsnapError, BusyError, NotFoundError
 from bitsnap.store import Store
@@ -32,7 +36,6 @@ from bitsnap.store import Store
 # The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
 KEY = "megatron.dist_checkpointing"
 
-_REFERENCE = "bitsnap.json"
 CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint
 # Of torch_dist.
 STOCK_INDEX = ".metadata"
@@ -105,22 +108,22 @@ def _is_of_megatron(store: Store, step: int) -> bool:
 
 
 def _may_be_checkpoint(path: Path) -> bool:
-    return path.name == _REFERENCE or path.is_dir() or checkpoint_id_of(path).step is not None
+    return path.name in FOLDER_REFERENCES or path.is_dir() or checkpoint_id_of(path).step is not None
 
 
 def _has_lost_its_reference(folder: Path) -> bool:
     """Whether a folder is complete, but refers to no run, and has no checkpoint of torch_dist."""
-    names = (CONFIG, _REFERENCE, STOCK_INDEX)
-    return [(folder / name).is_file() for name in names] == [True, False, False]
+    files = (folder / CONFIG, reference_in(folder), folder / STOCK_INDEX)
+    return [path.is_file() for path in files] == [True, False, False]
 
 
 def _reference_at(folder: PathLike) -> Path:
-    return absolute(folder) / _REFERENCE
+    return reference_in(absolute(folder))
 
 
 def refer(folder: PathLike, place: StepOfRun) -> None:
     """Writes the reference of a folder, and removes what torch_dist had saved there before."""
-    path = Path(folder) / _REFERENCE
+    path = Path(folder) / FOLDER_REFERENCE
     with Store(place.run, read_only=True) as store:
         run_id = store.run_id
     saves, stock = (Saved(place.step, ""),), digests_of(path.parent, _STOCK)
@@ -156,7 +159,7 @@ def _prune(parent: Path, saved: int) -> None:
     """Removes the steps to which no complete folder refers. Steps with labels stay, and those that are saved now."""
     if not parent.is_dir():
         return
-    found = find_references(parent, _REFERENCE)
+    found = find_references(parent)
     lost = next((path for path in parent.iterdir() if _has_lost_its_reference(path)), None)
     unknown = next((path for path in found.unknown if _may_be_checkpoint(path)), lost)
     complete = [each for path, each in found.references.items() if (path.parent / CONFIG).is_file()]

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 
 from bitsnap._arguments.options import PathLike
+from bitsnap._arguments.references import StepOfRun
 from bitsnap._engine.ranks import Ranks
 from bitsnap._runs.options import Options
-from bitsnap._runs.references import StepOfRun
 from bitsnap.errors import BusyError
 from bitsnap.megatron._folders import KEY, NewPlace, new_place, refer
 from bitsnap.megatron._pairs import Offer, shares_of

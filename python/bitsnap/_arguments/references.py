@@ -16,20 +16,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from bitsnap._arguments.durable_files import is_temporary, write_durably
+from bitsnap._arguments.durable_files import is_temporary, unlink, write_durably
 from bitsnap._arguments.options import PathLike, local_path, native_path
 from bitsnap._base.text import parse_json
 from bitsnap._bitsnap import is_store
 from bitsnap.errors import CorruptError, NotFoundError, RetentionWarning, UnsupportedError
-from bitsnap.store import Store
 
+# The reference in the folder of a checkpoint, if the checkpoint is a folder.
+FOLDER_REFERENCE = "bitsnap-reference.json"
+# The names under which it is read: the first one that is there counts. The second one was written by earlier versions;
+# it is also that of the record of a run.
+FOLDER_REFERENCES = (FOLDER_REFERENCE, "bitsnap.json")
 _VERSION = 0
 _LARGEST_REFERENCE = 1 << 16
 _BEGINNING = b'{"version": '
 # How every reference begins, also if an editor has saved it again. Files of others begin with a version, too.
 _REFERENCE_BEGINNING = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"version"\s*:\s*\d+\s*,\s*"run"\s*:\s*"')
 _LONGEST_BEGINNING = 256
-_RUN_RECORD = b'{"store":'  # of a store, whose record has the name that references of folders have
+_RUN_RECORD = b'{"store":'  # of a store
 _warned: set[tuple[Path, Path]] = set()
 
 
@@ -67,8 +71,24 @@ def absolute(path: PathLike) -> Path:
     return Path(os.path.abspath(local_path(path)))  # noqa: PTH100  resolve() would follow links
 
 
+def reference_in(folder: Path) -> Path:
+    """The reference of a folder: the one that is read, or, if there is none, where it would be."""
+    paths = [folder / name for name in FOLDER_REFERENCES]
+    return next((path for path in paths if os.path.lexists(path)), paths[0])
+
+
+def names_of(reference: Path) -> tuple[Path, ...]:
+    """The paths at which a reference may be: two if it is that of a folder."""
+    if reference.name not in FOLDER_REFERENCES:
+        return (reference,)
+    return tuple(reference.with_name(name) for name in FOLDER_REFERENCES)
+
+
 def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...], files: Mapping[str, str] | None = None) -> None:
-    """Writes a reference. After a crash, it is the old one or the new one."""
+    """Writes a reference. After a crash, it is the old one or the new one.
+
+    That of a folder takes the place of one with the name of earlier versions.
+    """
     content: dict[str, object] = {
         "version": _VERSION,
         "run": os.path.relpath(absolute(run), absolute(path.parent)),
@@ -81,6 +101,17 @@ def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...], files: M
     if files is not None:
         content["files"] = files
     write_durably(path, json.dumps(content).encode())
+    for other in names_of(path):
+        if other != path and not other.is_dir() and not _is_run_record(other):
+            unlink(other)
+
+
+def _is_run_record(path: Path) -> bool:
+    try:
+        with _opened(path) as file:
+            return file.read(len(_RUN_RECORD)) == _RUN_RECORD
+    except OSError:
+        return False
 
 
 def may_be_reference(path: Path) -> bool:
@@ -116,20 +147,16 @@ _DEEPEST = 4
 _MOST_SEARCHES = 3
 
 
-def find_references(folder: Path, folder_reference: str) -> Found:
-    """The references in a folder and in those below, but not in runs. Links to folders are followed.
-
-    Args:
-        folder_reference: the name of the reference of a checkpoint that is a folder.
-    """
-    found, vanished = _search(folder, folder_reference)
+def find_references(folder: Path) -> Found:
+    """The references in a folder and in those below, but not in runs. Links to folders are followed."""
+    found, vanished = _search(folder)
     for _ in range(_MOST_SEARCHES - 1):
         if vanished is not None:
-            found, vanished = _search(folder, folder_reference)
+            found, vanished = _search(folder)
     return found if vanished is None else Found(found.references, (*found.unknown, vanished))
 
 
-def _search(folder: Path, folder_reference: str) -> tuple[Found, Path | None]:
+def _search(folder: Path) -> tuple[Found, Path | None]:
     found: dict[Path, Reference] = {}
     unknown: list[Path] = []
     vanished: Path | None = None
@@ -155,8 +182,8 @@ def _search(folder: Path, folder_reference: str) -> tuple[Found, Path | None]:
             if _is_folder(entry):
                 if depth < _DEEPEST and not is_store(native_path(path)):
                     folders.append((path, depth + 1))
-            elif entry.is_symlink() or _has_size_of_reference(entry) or entry.name == folder_reference:
-                each = look_at(path, folder_reference, home=folder)
+            elif entry.is_symlink() or _has_size_of_reference(entry) or entry.name in FOLDER_REFERENCES:
+                each = look_at(path, home=folder)
                 found |= each.references
                 unknown += each.unknown
                 if not each.references and not os.path.lexists(path):
@@ -171,7 +198,7 @@ def _has_size_of_reference(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def look_at(path: Path, folder_reference: str, *, home: Path | None = None) -> Found:
+def look_at(path: Path, *, home: Path | None = None) -> Found:
     """What a file is: a reference, one that cannot be read, or neither.
 
     Args:
@@ -185,7 +212,7 @@ def look_at(path: Path, folder_reference: str, *, home: Path | None = None) -> F
             start = file.read(_LONGEST_BEGINNING)
         if _REFERENCE_BEGINNING.match(start):
             return Found({path: reference_of(path)})
-        if path.name == folder_reference:
+        if path.name in FOLDER_REFERENCES:
             return Found({}, () if start.startswith(_RUN_RECORD) else (path,))
         is_lost = home is None and (_BEGINNING.startswith(start.strip(b"\0")) or start.startswith(_BEGINNING))
         return Found({}, (path,) if is_lost else ())
@@ -254,25 +281,16 @@ def reference_of(path: Path) -> Reference:
     return Reference(run, run_id, saves, files)
 
 
+def reference_at(path: PathLike) -> Reference | None:
+    """The reference that is the file, or that the folder has; None if there is none that can be read."""
+    given = absolute(path)
+    try:
+        found = reference_in(given) if given.is_dir() else given
+        return reference_of(found) if may_be_reference(found) else None
+    except (OSError, NotFoundError, CorruptError, UnsupportedError):
+        return None
+
+
 def is_valid(save: Saved) -> bool:
     """Whether what was read has the types of a save."""
     return type(save.step) is int and save.step >= 0 and type(save.word) is str
-
-
-def open_run(path: Path, reference: Reference) -> Store:
-    """The run that a reference leads to, for reading.
-
-    Raises:
-        NotFoundError: there is no run where it says, or another one.
-    """
-    run, run_id = reference.run, reference.run_id
-    if not is_store(native_path(run)):
-        raise NotFoundError(
-            f"{path}: the run is not there: expected a store at {run}. Copy or move a checkpoint together with its run"
-        )
-    store = Store(run, read_only=True)
-    if store.run_id != run_id:
-        found = store.run_id
-        store.close()
-        raise NotFoundError(f"{path} refers to the run {run_id}, but {run} is the run {found}")
-    return store
