@@ -182,8 +182,7 @@ Result<void> check_target(const ConvertOptions& options, Target target) {
   BITSNAP_TRY(check_not_within(options.output, options.input));
   for (std::filesystem::path folder = resolve_path(options.output).parent_path(); folder.has_relative_path();
        folder = folder.parent_path()) {
-    BITSNAP_ASSIGN(const auto run, find_run(folder.string()));
-    if (run) return check_outside(folder.string(), options.output);
+    if (is_store(folder.string())) return check_outside(folder.string(), options.output);
   }
   return {};
 }

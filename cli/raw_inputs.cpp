@@ -77,9 +77,9 @@ Result<void> add_path(const std::string& path, RawInputs& inputs) {
 Result<void> skip_held_elsewhere(RawInputs& inputs) {
   std::vector<RawCheckpoint> checkpoints;
   for (RawCheckpoint& each : inputs.checkpoints) {
-    BITSNAP_ASSIGN(auto held, find_held_elsewhere(each.path));
+    BITSNAP_ASSIGN(auto held, find_reason_to_skip(each.path));
     if (held) {
-      inputs.skipped.push_back({std::move(each.path), each.step, "it " + *std::move(held)});
+      inputs.skipped.push_back({std::move(each.path), each.step, *std::move(held)});
     } else {
       checkpoints.push_back(std::move(each));
     }

@@ -62,16 +62,14 @@ Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std
   return checkpoint;
 }
 
-// The word in the metadata of a checkpoint that says in which save it was made; empty if it has none.
-std::string word_of(const Snapshot& snapshot) {
-  for (const auto& [key, value] : snapshot.metadata()) {
-    if (key != "bitsnap.path") continue;
-    const Json content = Json::parse(value, nullptr, false);
-    if (content.is_object() && content.contains("save") && content["save"].is_string()) {
-      return content["save"].get<std::string>();
-    }
-  }
-  return {};
+// Whether a step was made in the save that a reference names. The word is in the record of a checkpoint of several
+// ranks, and otherwise in the metadata of the snapshot. Damage is for the command to find.
+bool is_of(const Store& store, const ReferencedSave& save) {
+  if (save.word.empty()) return true;
+  const auto info = store.info(save.step);
+  if (info && saved_word(info->metadata) == save.word) return true;
+  const auto snapshot = store.snapshot(save.step);
+  return !snapshot || saved_word((*snapshot)->metadata()) == save.word;
 }
 
 // The run that a reference names is where it says, or, if the reference is a link, where what it links to says.
@@ -101,9 +99,9 @@ Result<RunPath> follow(const Reference& reference) {
   }
   BITSNAP_ASSIGN(const auto steps, store->steps());
   for (const ReferencedSave& save : reference.saves) {
-    if (!std::ranges::binary_search(steps, save.step)) continue;
-    const auto snapshot = store->snapshot(save.step);  // damage is for the command to find
-    if (!snapshot || save.word.empty() || word_of(**snapshot) == save.word) return RunPath{reference.run, save.step};
+    if (std::ranges::binary_search(steps, save.step) && is_of(*store, save)) {
+      return RunPath{reference.run, save.step};
+    }
   }
   return fail(ErrorKind::not_found,
               fmt::format("{}: {}, which has no such checkpoint any more", reference.path, describe(reference)));
@@ -154,6 +152,16 @@ Result<RunPath> parse_run_path(const std::string& text) {
 }
 
 Result<void> check_no_run(const std::string& text) {
+  if (!is_store(text)) {
+    BITSNAP_ASSIGN(const auto reference, read_reference(text));
+    if (reference && !reference->saves.empty()) {
+      return fail(
+          ErrorKind::invalid_argument,
+          fmt::format("{}: {}, and is no checkpoint itself; `bitsnap add RUN {} --step {}` copies the checkpoint "
+                      "to another run, and `bitsnap extract {}` writes it",
+                      text, describe(*reference), text, reference->saves.front().step, text));
+    }
+  }
   const auto run = find_run(text);
   if (!run || !*run) {
     return {};  // opening it explains what else is wrong

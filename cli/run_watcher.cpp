@@ -131,7 +131,7 @@ bool RunWatcher::observe(const RawCheckpoint& checkpoint, Watched& watched) {
     return false;
   }
   if (*tree != watched.tree) {
-    auto held = find_held_elsewhere(checkpoint.path);
+    auto held = find_reason_to_skip(checkpoint.path);
     if (!held) {
       watched.tree.clear();
       warn_once(checkpoint.path, checkpoint.step, held.error());
@@ -160,7 +160,7 @@ Result<void> RunWatcher::visit(const RawCheckpoint& checkpoint, const TrainingMa
   const auto now = Clock::now();
   if (!observe(checkpoint, watched)) return {};
   if (watched.held) {
-    skip_once(checkpoint.path, checkpoint.step, "it " + *watched.held);
+    skip_once(checkpoint.path, checkpoint.step, *watched.held);
     settle(watched, Phase::refused);
     return {};
   }
