@@ -221,13 +221,16 @@ Result<std::optional<std::string>> find_held_elsewhere(const std::string& path) 
   return std::optional<std::string>();
 }
 
+std::string skip_reason(const std::string& held, const std::optional<Reference>& reference) {
+  const bool is_readable = reference && !reference->saves.empty();
+  return fmt::format("it {}{}", held, is_readable ? "; `bitsnap add` copies that checkpoint to another run" : "");
+}
+
 Result<std::optional<std::string>> find_reason_to_skip(const std::string& path) {
   BITSNAP_ASSIGN(const auto found, find_held_elsewhere(path));
   if (!found) return found;
   BITSNAP_ASSIGN(const auto reference, read_reference(path));
-  const bool is_readable = reference && !reference->saves.empty();
-  return std::optional(
-      fmt::format("it {}{}", *found, is_readable ? "; `bitsnap add` copies that checkpoint to another run" : ""));
+  return std::optional(skip_reason(*found, reference));
 }
 
 Result<void> check_holds_itself(const std::string& path, std::string_view command) {

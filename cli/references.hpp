@@ -57,7 +57,10 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 // run. nullopt if it is one. No link to a folder is followed. Fails if something cannot be read.
 [[nodiscard]] Result<std::optional<std::string>> find_held_elsewhere(const std::string& path);
 
-// The same for people, with the command that takes the checkpoint: "it refers to step 5 of the run a/bitsnap; ...".
+// Why `ingest` and `watch` leave out what `held` describes and `reference` leads to, with the command that takes it.
+[[nodiscard]] std::string skip_reason(const std::string& held, const std::optional<Reference>& reference);
+
+// What find_held_elsewhere() finds, as a reason to leave it out: "it refers to step 5 of the run a/bitsnap; ...".
 [[nodiscard]] Result<std::optional<std::string>> find_reason_to_skip(const std::string& path);
 
 // Fails with invalid_argument if find_held_elsewhere() finds something. `command` is what the user called.

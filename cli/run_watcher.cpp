@@ -61,6 +61,9 @@ Result<void> RunWatcher::run() {
   if (!std::filesystem::is_directory(options_.directory, error)) {
     return fail(ErrorKind::not_found, fmt::format("{}: there is no such directory", options_.directory));
   }
+  // Its children may be checkpoints nevertheless.
+  BITSNAP_ASSIGN(const auto reference, read_reference(options_.directory));
+  if (reference) skip_once(options_.directory, std::nullopt, skip_reason(describe(*reference), *reference));
   lower_priority();
   std::optional<Clock::time_point> first_poll;
   while (true) {

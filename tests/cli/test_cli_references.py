@@ -193,6 +193,16 @@ def test_the_save_of_several_ranks_is_followed_and_copied(tmp_path: Path) -> Non
     assert b"no such checkpoint any more" in run("log", reference.parent, status=NOT_FOUND).stderr
 
 
+@EACH_NAME
+def test_watch_says_that_its_directory_is_the_folder_of_a_reference(tmp_path: Path, name: Callable[[int], str]) -> None:
+    folder = training(tmp_path, name)
+    watched = (folder / name(200)).parent
+    done = events("watch", watched, tmp_path / "archive", "--once", "--settle", 0)
+    own = [event["reason"] for event in done if event["input"] == str(watched)]
+    assert len(own) == (name is not FILE)
+    assert all("it refers to step 200 of the run" in reason for reason in own)
+
+
 def test_the_first_name_of_a_reference_counts(tmp_path: Path) -> None:
     folder = training(tmp_path, OLD_FOLDER)
     refer(folder / "checkpoint-200" / "bitsnap-reference.json", folder / "bitsnap", 300)

@@ -60,10 +60,7 @@ def test_a_run_keeps_the_steps_of_both_names_and_forgets_those_of_deleted_folder
 def test_a_folder_deep_below_the_run_is_found_by_both_names(tmp_path: Path) -> None:
     deep = tmp_path / "1/2/3/4/5/6"
     saved(deep / FOLDER_REFERENCE, 1)
-    (tmp_path / "bitsnap").mkdir()
-    shutil.rmtree(tmp_path / "bitsnap")
-    run = deep.parent / "bitsnap"
-    run.rename(tmp_path / "bitsnap")
+    (deep.parent / "bitsnap").rename(tmp_path / "bitsnap")
     with bitsnap.Store(tmp_path / "bitsnap") as store:
         store.save(2, state_of(2), metadata={"bitsnap.path": origin(deep.relative_to(tmp_path), "word", 2)})
         store.save(3, state_of(3))
@@ -88,8 +85,21 @@ def test_a_save_over_a_folder_leaves_one_reference(tmp_path: Path, folder: Path)
 
 def test_a_save_leaves_the_record_of_a_run_beside_its_reference(tmp_path: Path) -> None:
     bitsnap.Store(tmp_path / "a").close()
+    record = (tmp_path / "a" / OLD).read_bytes()
     saved(tmp_path / "a" / FOLDER_REFERENCE, 1)
-    assert is_store(native_path(tmp_path / "a"))
+    assert (tmp_path / "a" / OLD).read_bytes() == record
+
+
+@pytest.mark.parametrize("name", FOLDER_REFERENCES)
+def test_a_damaged_reference_of_either_name_keeps_all_steps(tmp_path: Path, name: str) -> None:
+    for value, path in ((6, "a.ckpt"), (7, "b.ckpt")):
+        saved(tmp_path / path, value)
+    (tmp_path / "a.ckpt").unlink()
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moved" / name).write_bytes(b"")
+    with pytest.warns(bitsnap.RetentionWarning, match=f"{name} cannot be read"):
+        saved(tmp_path / "b.ckpt", 8)
+    assert steps(tmp_path) == [6, 7, 8]
 
 
 def test_the_new_name_counts_if_a_save_was_killed_before_it_removed_the_old_one(tmp_path: Path) -> None:
