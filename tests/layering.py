@@ -26,6 +26,7 @@ LAYERS = [
     "exec",
     "tensor",
     "entropy",
+    "json",
     "codec",
     "container",
     "restore",

@@ -12,8 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/convert/state_parts.hpp"
 #include "interop/dcp/dcp_item.hpp"
 #include "interop/dcp/dcp_metadata.hpp"
@@ -112,8 +112,8 @@ class DcpReader {
     const std::string path = directory_ + item.path;
     const auto file = files_.find(path);
     if (file == files_.end()) {
-      return fail(ErrorKind::not_found, fmt::format("item {}: there is no file {}", container::quote_name(item.name),
-                                                    container::quote_name(path)));
+      return fail(ErrorKind::not_found,
+                  fmt::format("item {}: there is no file {}", quote_name(item.name), quote_name(path)));
     }
     return file->second->bytes.part(item.offset, item.bytes);
   }
@@ -126,17 +126,17 @@ class DcpReader {
     for (std::size_t i = 1; i < sorted.size(); ++i) {
       const DcpItem& before = *sorted[i - 1];
       if (before.path == sorted[i]->path && sorted[i]->offset - before.offset < before.bytes) {
-        return fail(ErrorKind::corrupt, fmt::format("items {} and {} overlap", container::quote_name(before.name),
-                                                    container::quote_name(sorted[i]->name)));
+        return fail(ErrorKind::corrupt,
+                    fmt::format("items {} and {} overlap", quote_name(before.name), quote_name(sorted[i]->name)));
       }
     }
     return {};
   }
 
   static Error explain(const DcpItem& item, Error error) {
-    if (error.kind() != ErrorKind::unsupported) return std::move(error).within(container::quote_name(item.name));
-    return {ErrorKind::unsupported, fmt::format("item {} is compressed, or of another format than torch.save",
-                                                container::quote_name(item.name))};
+    if (error.kind() != ErrorKind::unsupported) return std::move(error).within(quote_name(item.name));
+    return {ErrorKind::unsupported,
+            fmt::format("item {} is compressed, or of another format than torch.save", quote_name(item.name))};
   }
 
   Result<void> read_tensor(const DcpItem& item, const FileBytes& bytes) {
@@ -187,7 +187,7 @@ class DcpReader {
     for (const auto& [name, keys] : paths) {
       const auto found = named.find(name);
       if (found == named.end()) {
-        return fail(ErrorKind::corrupt, fmt::format("no file holds item {}", container::quote_name(name)));
+        return fail(ErrorKind::corrupt, fmt::format("no file holds item {}", quote_name(name)));
       }
       is_nested =
           is_nested && !keys.empty() && keys.size() + 1 < limits_.tree_depth && nested.add(keys, *found->second);
@@ -223,7 +223,7 @@ Result<StateParts> read_dcp_parts(const CheckpointFile& metadata, const std::vec
     return DcpReader(files, metadata.path.substr(0, metadata.path.size() - kMetadataName.size()), limits).run(text);
   };
   Result<StateParts> parts = read();
-  if (!parts) return tl::unexpected(std::move(parts).error().within(container::quote_name(metadata.path)));
+  if (!parts) return tl::unexpected(std::move(parts).error().within(quote_name(metadata.path)));
   const std::size_t slash = metadata.path.rfind('/');
   parts->label = slash == std::string::npos ? "" : metadata.path.substr(0, slash);
   const std::string directory = metadata.path.substr(0, metadata.path.size() - kMetadataName.size());

@@ -12,12 +12,12 @@
 #include <fmt/format.h>
 
 #include "base/bytes.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
-#include "container/json_writer.hpp"
 #include "interop/convert/state_parts.hpp"
 #include "interop/convert/state_writers.hpp"
 #include "interop/safetensors/safetensors_header.hpp"
+#include "json/json_writer.hpp"
 #include "os/file_system.hpp"
 
 namespace bitsnap::interop {
@@ -55,8 +55,8 @@ Result<void> check_types(const State& state) {
     const TensorInfo& info = tensor.info;
     if (info.dtype != DType::opaque || std::ranges::find(kOtherTypes, info.dtype_name) != kOtherTypes.end()) continue;
     if (is_pair_of_f4(info)) continue;
-    return fail(ErrorKind::unsupported, fmt::format("tensor {}: safetensors has no dtype {}",
-                                                    container::quote_name(info.name), info.dtype_name));
+    return fail(ErrorKind::unsupported,
+                fmt::format("tensor {}: safetensors has no dtype {}", quote_name(info.name), info.dtype_name));
   }
   return {};
 }
@@ -136,7 +136,7 @@ Result<std::uint64_t> write_safetensors_folder(const State& state, std::uint64_t
     return fail(ErrorKind::unsupported, "several safetensors files cannot hold values besides tensors; one file can");
   }
   const std::vector<std::vector<std::size_t>> files = divide(state, max_file_bytes);
-  container::JsonWriter index;
+  json::JsonWriter index;
   std::uint64_t total = 0;
   for (const TensorSource& tensor : state.tensors) total += tensor.info.size_bytes;
   index.begin_object();

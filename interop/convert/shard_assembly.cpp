@@ -12,8 +12,8 @@
 #include <fmt/ranges.h>
 
 #include "base/checked.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 
 namespace bitsnap::interop {
 namespace {
@@ -117,8 +117,8 @@ class Assembly {
 };
 
 Error not_covered(const TensorInfo& info, std::string_view what) {
-  return {ErrorKind::invalid_argument, fmt::format("tensor {} of shape [{}]: {}", container::quote_name(info.name),
-                                                   fmt::join(info.shape, ", "), what)};
+  return {ErrorKind::invalid_argument,
+          fmt::format("tensor {} of shape [{}]: {}", quote_name(info.name), fmt::join(info.shape, ", "), what)};
 }
 
 Result<void> check_part(const TensorInfo& info, const PartSource& part) {
@@ -164,7 +164,7 @@ Result<TensorSource> assemble(TensorInfo info, std::vector<PartSource> parts) {
   const std::uint64_t element_bytes = *elements == 0 ? 1 : info.size_bytes / *elements;
   if (element_bytes * *elements != info.size_bytes) {
     return fail(ErrorKind::unsupported, fmt::format("tensor {}: its elements of type {} are no whole bytes",
-                                                    container::quote_name(info.name), info.dtype_name));
+                                                    quote_name(info.name), info.dtype_name));
   }
   TensorSource source;
   if (parts.size() == 1) {

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "base/bytes.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/npy/npy.hpp"
 #include "interop/npy/npz.hpp"
 #include "interop/safetensors/safetensors_header.hpp"
@@ -163,7 +163,7 @@ Result<StateParts> read_state_parts(const CheckpointFile& file, const DecodeLimi
   };
   Result<StateParts> parts = read();
   if (!parts && !file.path.empty()) {
-    return tl::unexpected(std::move(parts).error().within(container::quote_name(file.path)));
+    return tl::unexpected(std::move(parts).error().within(quote_name(file.path)));
   }
   if (!parts) return parts;
   parts->label = file.path;

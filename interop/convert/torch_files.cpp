@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "base/bytes.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/convert/state_writers.hpp"
 #include "interop/dcp/dcp_metadata_writer.hpp"
 #include "interop/pickle/pickle_writer.hpp"
@@ -136,7 +136,7 @@ class DcpItems {
     }
     if (!names_.try_emplace(name_, items_.size()).second) {
       return fail(ErrorKind::unsupported,
-                  fmt::format("two values of the state would be items {} of DCP", container::quote_name(name_)));
+                  fmt::format("two values of the state would be items {} of DCP", quote_name(name_)));
     }
     items_.push_back({path_, name_, &value});
     return {};
@@ -185,7 +185,7 @@ Result<std::uint64_t> write_dcp_folder(const State& state, TensorStream& tensors
       next.shape = info.shape;
     }
     auto bytes = archives.write(*item.value, [&file](ConstByteSpan piece) { return file->append(piece); });
-    if (!bytes) return tl::unexpected(std::move(bytes).error().within(container::quote_name(item.name)));
+    if (!bytes) return tl::unexpected(std::move(bytes).error().within(quote_name(item.name)));
     next.item.bytes = *bytes;
   }
   BITSNAP_TRY(file->close());

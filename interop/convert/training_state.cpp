@@ -18,14 +18,14 @@
 #include <bitsnap/convert.hpp>
 
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_reader.hpp"
-#include "container/json_text.hpp"
 #include "interop/container/unique_names.hpp"
 #include "interop/convert/state_parts.hpp"
 #include "interop/folder/folder_description.hpp"
 #include "interop/folder/folder_source.hpp"
 #include "interop/safetensors/safetensors_header.hpp"
+#include "json/json_reader.hpp"
 
 namespace bitsnap {
 namespace {
@@ -87,8 +87,8 @@ Result<std::vector<CheckpointFile>> files_of(std::span<const FolderEntry> entrie
     if (entry.kind != EntryKind::symbolic_link || !is_tensor_file(entry.path)) continue;
     const std::optional<std::string> target = resolve_link(entry);
     if (target && std::ranges::find(files, *target, &CheckpointFile::path) != files.end()) continue;
-    return fail(ErrorKind::unsupported, fmt::format("{}: is a symbolic link out of the folder, which is not followed",
-                                                    container::quote_name(entry.path)));
+    return fail(ErrorKind::unsupported,
+                fmt::format("{}: is a symbolic link out of the folder, which is not followed", quote_name(entry.path)));
   }
   return files;
 }
@@ -120,7 +120,7 @@ Result<std::vector<CheckpointFile>> files_of(const std::shared_ptr<const Folder>
 Result<void> check_index(const CheckpointFile& index, const std::vector<CheckpointFile>& files) {
   BITSNAP_ASSIGN(const std::string text, index.bytes.read_text(0, std::min(index.bytes.size(), kMostIndexBytes)));
   std::set<std::string> named;
-  container::JsonReader in(text);
+  json::JsonReader in(text);
   const auto read_file = [&](std::string_view) {
     return in.read_string().map([&](std::string&& file) { named.insert(std::move(file)); });
   };
@@ -130,8 +130,8 @@ Result<void> check_index(const CheckpointFile& index, const std::vector<Checkpoi
   for (const std::string& name : named) {
     const std::string path = directory_of(index.path) + name;
     if (std::ranges::find(files, path, &CheckpointFile::path) != files.end()) continue;
-    return fail(ErrorKind::not_found, fmt::format("{} names the file {}, which is not there",
-                                                  container::quote_name(index.path), container::quote_name(path)));
+    return fail(ErrorKind::not_found,
+                fmt::format("{} names the file {}, which is not there", quote_name(index.path), quote_name(path)));
   }
   return {};
 }
@@ -143,7 +143,7 @@ Result<std::vector<std::string>> check_others(const std::vector<CheckpointFile>&
     if (file.path.ends_with(".index.json")) BITSNAP_TRY(check_index(file, files));
     if (!file.container.empty()) continue;
     if (!file.note.empty()) {
-      return fail(ErrorKind::corrupt, fmt::format("{}: {}", container::quote_name(file.path), file.note));
+      return fail(ErrorKind::corrupt, fmt::format("{}: {}", quote_name(file.path), file.note));
     }
     if (is_tensor_file(file.path)) left_out.push_back(file.path + " (of a format that is not read)");
   }
@@ -229,7 +229,7 @@ Result<std::vector<TensorSource>> join_boxes(std::vector<StateParts>& ranks) {
       if (tensor.info.dtype_name != whole.dtype_name || tensor.info.shard->global_shape != whole.shape) {
         return fail(ErrorKind::corrupt,
                     fmt::format("tensor {}: its ranks disagree: {} of shape [{}], and {} of shape [{}]",
-                                container::quote_name(whole.name), whole.dtype_name, fmt::join(whole.shape, ", "),
+                                quote_name(whole.name), whole.dtype_name, fmt::join(whole.shape, ", "),
                                 tensor.info.dtype_name, fmt::join(tensor.info.shard->global_shape, ", ")));
       }
       found->second.second.push_back({{tensor.info.shard->offset, tensor.info.shape}, std::move(tensor.read)});

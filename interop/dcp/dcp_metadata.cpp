@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/pickle/pickle_reader.hpp"
 #include "interop/torch_tensors/tensor_calls.hpp"
 #include "interop/torch_tensors/tensor_names.hpp"
@@ -80,8 +80,8 @@ Result<void> DcpMetadataReader::read_box(NodeId index, NodeId global_shape, DcpI
   BITSNAP_ASSIGN(auto offset, read_extents(graph_, attribute(index, "offset"), limits_));
   if (!shape || !offset) return {};
   if (shape->size() != offset->size()) {
-    return fail(ErrorKind::corrupt, fmt::format("item {} has {} offsets in {} dimensions",
-                                                container::quote_name(item.name), offset->size(), shape->size()));
+    return fail(ErrorKind::corrupt, fmt::format("item {} has {} offsets in {} dimensions", quote_name(item.name),
+                                                offset->size(), shape->size()));
   }
   BITSNAP_TRY(charge(16 * shape->size()));
   item.box = ShardBox{.global_shape = std::move(*shape), .offset = std::move(*offset)};

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/torch_tensors/tensor_names.hpp"
 #include "interop/torch_tensors/tensor_walk.hpp"
 #include "interop/torch_zip/torch_zip.hpp"
@@ -27,17 +27,16 @@ Result<std::vector<const DcpItem*>> sort_items(std::span<const DcpItem> items, s
   std::vector<const DcpItem*> sorted;
   for (const DcpItem& item : items) {
     if (item.offset > file_bytes || item.bytes > file_bytes - item.offset) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("item {} has {} bytes at {}, but the file has {} bytes", container::quote_name(item.name),
-                              item.bytes, item.offset, file_bytes));
+      return fail(ErrorKind::corrupt, fmt::format("item {} has {} bytes at {}, but the file has {} bytes",
+                                                  quote_name(item.name), item.bytes, item.offset, file_bytes));
     }
     if (item.bytes > 0) sorted.push_back(&item);
   }
   std::ranges::sort(sorted, {}, &DcpItem::offset);
   for (std::size_t i = 1; i < sorted.size(); ++i) {
     if (sorted[i - 1]->offset + sorted[i - 1]->bytes > sorted[i]->offset) {
-      return fail(ErrorKind::corrupt, fmt::format("items {} and {} overlap", container::quote_name(sorted[i - 1]->name),
-                                                  container::quote_name(sorted[i]->name)));
+      return fail(ErrorKind::corrupt,
+                  fmt::format("items {} and {} overlap", quote_name(sorted[i - 1]->name), quote_name(sorted[i]->name)));
     }
   }
   return sorted;
@@ -102,7 +101,7 @@ Result<void> DistcpReader::read_item(const DcpItem& item, const std::string& nam
   Result<Contents> contents = read_torch_zip(part, limits_);
   if (contents) return add(item, name, std::move(*contents));
   if (is_fault_of_bytes(contents.error().kind())) return {};
-  return tl::unexpected(std::move(contents).error().within(container::quote_name(item.name)));
+  return tl::unexpected(std::move(contents).error().within(quote_name(item.name)));
 }
 
 Result<Contents> DistcpReader::run(std::span<const DcpItem> items) {

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "base/bytes.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/dcp/dcp_metadata.hpp"
 #include "interop/dcp/distcp.hpp"
 #include "interop/npy/npy.hpp"
@@ -58,8 +58,7 @@ Result<void> check_places(const Contents& contents, std::uint64_t bytes) {
   for (const FoundTensor& tensor : contents.tensors) {
     const std::uint64_t size = tensor.info.size_bytes;
     if (size == 0 || tensor.offset < end || tensor.offset > bytes || size > bytes - tensor.offset) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("tensor {}: its place is wrong", container::quote_name(tensor.info.name)));
+      return fail(ErrorKind::corrupt, fmt::format("tensor {}: its place is wrong", quote_name(tensor.info.name)));
     }
     end = tensor.offset + size;
   }

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/folder/folder_impl.hpp"
 #include "interop/folder/folder_writer.hpp"
 
@@ -105,10 +105,10 @@ Result<std::size_t> Folder::Impl::file_of(std::size_t entry) const {
       return static_cast<std::size_t>(file - entries.begin());
     }
   }
-  return fail(ErrorKind::invalid_argument,
-              entry < entries.size() ? fmt::format("{} is a {}, not a file", container::quote_name(entries[entry].path),
-                                                   entry_kind_name(entries[entry].kind))
-                                     : fmt::format("there is no entry {}", entry));
+  return fail(ErrorKind::invalid_argument, entry < entries.size()
+                                               ? fmt::format("{} is a {}, not a file", quote_name(entries[entry].path),
+                                                             entry_kind_name(entries[entry].kind))
+                                               : fmt::format("there is no entry {}", entry));
 }
 
 Result<void> Folder::read(std::size_t entry, std::uint64_t offset, std::span<std::byte> out) const {
@@ -117,8 +117,8 @@ Result<void> Folder::read(std::size_t entry, std::uint64_t offset, std::span<std
     const std::uint64_t size = impl_->entries[file].size_bytes;
     if (offset > size || out.size() > size - offset) {
       return fail(ErrorKind::invalid_argument,
-                  fmt::format("{} has {} bytes, not bytes {} to {}", container::quote_name(impl_->entries[entry].path),
-                              size, offset, offset + out.size()));
+                  fmt::format("{} has {} bytes, not bytes {} to {}", quote_name(impl_->entries[entry].path), size,
+                              offset, offset + out.size()));
     }
     BITSNAP_TRY(impl_->read_saved(file, offset, out));
     BITSNAP_ASSIGN(const Impl::Patches patches, impl_->patches_of(file));

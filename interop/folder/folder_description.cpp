@@ -9,8 +9,9 @@
 #include <fmt/format.h>
 
 #include "base/checked.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
+#include "base/utf8.hpp"
 #include "os/plain_name.hpp"
 
 namespace bitsnap::interop {
@@ -23,7 +24,7 @@ constexpr std::array kEntryKinds{EntryKind::file, EntryKind::directory, EntryKin
 // Writing.
 
 Value text_value(const std::string& text) {
-  return container::is_utf8(text) ? Value(Value::Variant(text)) : Value(Value::Variant(ValueBytes{text}));
+  return is_utf8(text) ? Value(Value::Variant(text)) : Value(Value::Variant(ValueBytes{text}));
 }
 
 Value number_value(std::uint64_t number) {
@@ -162,8 +163,7 @@ Result<EntryKind> kind_named(std::string_view name) {
   for (const EntryKind kind : kEntryKinds) {
     if (entry_kind_name(kind) == name) return kind;
   }
-  return wrong(
-      fmt::format("the kind must be file, directory, symlink or hardlink, got {}", container::quote_name(name)));
+  return wrong(fmt::format("the kind must be file, directory, symlink or hardlink, got {}", quote_name(name)));
 }
 
 // Where the bytes of files may come from: each tensor once, in the order of the files.
@@ -216,7 +216,7 @@ Result<FileView> read_view(const Value& value, const FileParts& parts, std::span
   const auto end = elements ? checked_multiply(*elements, view.tensor.element_bytes) : std::nullopt;
   const bool is_within = is_empty || (view.tensor.element_bytes > 0 && end && *end <= bytes - view.offset);
   if (view.offset > bytes || !is_within) {
-    return wrong(fmt::format("the view {} goes beyond its piece", container::quote_name(view.tensor.name)));
+    return wrong(fmt::format("the view {} goes beyond its piece", quote_name(view.tensor.name)));
   }
   return view;
 }
@@ -289,13 +289,12 @@ Result<void> check_layout(const std::vector<DescribedEntry>& entries) {
   for (std::size_t i = 1; i < entries.size(); ++i) {
     const FolderEntry& entry = entries[i].entry;
     const std::string_view path = entry.path;
-    if (!os::is_plain_path(path))
-      return wrong(fmt::format("{} is no path below the folder", container::quote_name(path)));
-    if (path <= entries[i - 1].entry.path) return wrong(fmt::format("{} is out of order", container::quote_name(path)));
+    if (!os::is_plain_path(path)) return wrong(fmt::format("{} is no path below the folder", quote_name(path)));
+    if (path <= entries[i - 1].entry.path) return wrong(fmt::format("{} is out of order", quote_name(path)));
     const std::size_t slash = path.rfind('/');
     const auto above = kinds.find(slash == std::string_view::npos ? "" : path.substr(0, slash));
     if (above == kinds.end() || above->second != EntryKind::directory) {
-      return wrong(fmt::format("{} lies in no directory of the folder", container::quote_name(path)));
+      return wrong(fmt::format("{} lies in no directory of the folder", quote_name(path)));
     }
     kinds.emplace(path, entry.kind);
   }
@@ -306,7 +305,7 @@ Result<void> check_layout(const std::vector<DescribedEntry>& entries) {
     if (entry.kind != EntryKind::hard_link) continue;
     const auto target = kinds.find(entry.target);
     if (target == kinds.end() || target->second != EntryKind::file) {
-      return wrong(fmt::format("the hard link {} leads to no file", container::quote_name(entry.path)));
+      return wrong(fmt::format("the hard link {} leads to no file", quote_name(entry.path)));
     }
   }
   return {};

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 
 namespace bitsnap {
 

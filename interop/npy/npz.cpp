@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/try.hpp"
-#include "container/json_text.hpp"
+#include "base/utf8.hpp"
 #include "interop/npy/npy.hpp"
 #include "interop/zip/zip_directory.hpp"
 
@@ -19,7 +19,7 @@ constexpr std::string_view kNpySuffix = ".npy";
 
 // A snapshot holds tensors with names of UTF-8 only.
 bool is_tensor_name(std::string_view name, const DecodeLimits& limits) {
-  return !name.empty() && name.size() <= limits.name_bytes && container::is_utf8(name);
+  return !name.empty() && name.size() <= limits.name_bytes && is_utf8(name);
 }
 
 void add_array(Contents& to, Contents&& array, std::string_view name, std::uint64_t offset) {

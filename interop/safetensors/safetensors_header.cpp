@@ -10,15 +10,16 @@
 #include <fmt/format.h>
 
 #include "base/checked.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_fields.hpp"
-#include "container/json_text.hpp"
+#include "base/utf8.hpp"
+#include "json/json_fields.hpp"
 
 namespace bitsnap::interop {
 namespace {
 
-using container::JsonReader;
-using container::JsonWriter;
+using json::JsonReader;
+using json::JsonWriter;
 
 // The one key of a header that is no tensor's name.
 constexpr std::string_view kMetadataKey = "__metadata__";
@@ -33,23 +34,23 @@ struct Entry {
 };
 
 constexpr auto json_fields(std::type_identity<Entry>) {
-  auto shape = container::json_field<&Entry::shape>("shape");
+  auto shape = json::json_field<&Entry::shape>("shape");
   shape.read = [](JsonReader& in, Entry& to) {
-    return read_json_list(in, to.shape, container::read_json<std::uint64_t>,
+    return read_json_list(in, to.shape, json::read_json<std::uint64_t>,
                           {.item = "dimension", .items = "dimensions", .most = to.limits->dimensions});
   };
-  auto offsets = container::json_field<&Entry::offsets>("data_offsets");
+  auto offsets = json::json_field<&Entry::offsets>("data_offsets");
   offsets.read = [](JsonReader& in, Entry& to) {
-    return read_json_list(in, to.offsets, container::read_json<std::uint64_t>,
+    return read_json_list(in, to.offsets, json::read_json<std::uint64_t>,
                           {.item = "offset", .items = "ascending numbers", .most = 2});
   };
-  return std::array{container::json_field<&Entry::dtype>("dtype"), shape,
+  return std::array{json::json_field<&Entry::dtype>("dtype"), shape,
                     offsets.must("two ascending numbers", [](const Entry& entry) {
                       return entry.offsets.size() == 2 && entry.offsets[0] <= entry.offsets[1];
                     })};
 }
 
-std::string place_of(std::string_view tensor) { return fmt::format("tensor {}", container::quote_name(tensor)); }
+std::string place_of(std::string_view tensor) { return fmt::format("tensor {}", quote_name(tensor)); }
 
 tl::unexpected<Error> corrupt(std::string_view tensor, std::string_view what) {
   return fail(ErrorKind::corrupt, fmt::format("{}: {}", place_of(tensor), what));
@@ -60,7 +61,7 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 Result<void> read_metadata(JsonReader& in, Metadata& metadata) {
   return in.read_object([&](std::string_view key) -> Result<void> {
     Result<std::string> text = in.read_string();
-    if (!text) return tl::unexpected(container::within_json_key(std::move(text).error(), key));
+    if (!text) return tl::unexpected(json::within_json_key(std::move(text).error(), key));
     metadata.emplace_back(key, std::move(*text));
     return {};
   });
@@ -85,7 +86,7 @@ Result<std::vector<Entry>> read_entries(JsonReader& in, Metadata& metadata, cons
     Entry& entry = entries.emplace_back();
     entry.limits = &limits;
     Result<void> read =
-        container::read_json_fields<Entry>(in, entry, container::json_fields_of<Entry>(), container::reject_as_corrupt);
+        json::read_json_fields<Entry>(in, entry, json::json_fields_of<Entry>(), json::reject_as_corrupt);
     entry.name = name;
     if (!read) return tl::unexpected(std::move(read).error().within(place_of(entry.name)));
     return read;
@@ -117,7 +118,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
                                                    const DecodeLimits& limits) {
   SafetensorsHeader header;
   const auto read = [&](JsonReader& in) { return read_entries(in, header.metadata, limits); };
-  Result<std::vector<Entry>> entries = container::read_whole_json(json, read);
+  Result<std::vector<Entry>> entries = json::read_whole_json(json, read);
   if (!entries) return tl::unexpected(std::move(entries).error().within("safetensors header"));
   // Tensors without data begin where others do; they keep the order of the header.
   for (std::size_t i = 0; i < entries->size(); ++i) (*entries)[i].position = i;
@@ -188,7 +189,7 @@ Result<std::string> make_safetensors_header(const SafetensorsHeader& header) {
   }
   out.end_object();
   std::string text = out.take_text();
-  if (!container::is_utf8(text)) {
+  if (!is_utf8(text)) {
     return fail(ErrorKind::invalid_argument, "tensor names and metadata must be valid UTF-8 in a safetensors file");
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');

@@ -13,8 +13,8 @@
 
 #include "base/bytes.hpp"
 #include "base/checked.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/pickle/pickle_reader.hpp"
 #include "interop/torch_tensors/storage_split.hpp"
 #include "interop/torch_tensors/tensor_walk.hpp"
@@ -106,8 +106,7 @@ Result<std::vector<StorageRange>> find_legacy_storages(const FileBytes& bytes, c
     const TorchStorage& storage = objects.storages[found->second];
     const std::optional<std::uint64_t> element_bytes = stored_element_bytes(storage.type);
     if (!element_bytes) {
-      return fail(ErrorKind::unsupported,
-                  fmt::format("the type of storage {} is unknown", container::quote_name(storage.key)));
+      return fail(ErrorKind::unsupported, fmt::format("the type of storage {} is unknown", quote_name(storage.key)));
     }
     std::array<std::byte, 8> count{};
     BITSNAP_TRY(bytes.read_at(at, count));
@@ -115,20 +114,19 @@ Result<std::vector<StorageRange>> find_legacy_storages(const FileBytes& bytes, c
     const auto size = checked_multiply(elements, *element_bytes);
     if (elements != storage.elements || !size) {
       return fail(ErrorKind::corrupt, fmt::format("storage {} has {} elements, the pickle says {}",
-                                                  container::quote_name(storage.key), elements, storage.elements));
+                                                  quote_name(storage.key), elements, storage.elements));
     }
     at += count.size();
     if (*size > bytes.size() - at) {
-      return fail(ErrorKind::truncated, fmt::format("storage {} has {} bytes, {} remain",
-                                                    container::quote_name(storage.key), *size, bytes.size() - at));
+      return fail(ErrorKind::truncated,
+                  fmt::format("storage {} has {} bytes, {} remain", quote_name(storage.key), *size, bytes.size() - at));
     }
     ranges[found->second] = {.offset = at, .bytes = *size};
     at += *size;
     storages.erase(found);
   }
   if (!storages.empty()) {
-    return fail(ErrorKind::corrupt,
-                fmt::format("storage {} has no data", container::quote_name(storages.begin()->first)));
+    return fail(ErrorKind::corrupt, fmt::format("storage {} has no data", quote_name(storages.begin()->first)));
   }
   return ranges;
 }

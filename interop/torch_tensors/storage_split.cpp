@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "base/checked.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 
 namespace bitsnap::interop {
 namespace {
@@ -98,8 +98,8 @@ Result<std::optional<UsedBytes>> StorageSplit::used_bytes(std::size_t index, con
   const auto end = span ? checked_add(tensor.offset, *span) : std::nullopt;
   const auto end_byte = end ? checked_multiply(*end, std::uint64_t{tensor.type.bytes}) : std::nullopt;
   if (!end_byte || *end_byte > range.bytes) {
-    return fail(ErrorKind::corrupt, fmt::format("tensor {} exceeds its storage of {} bytes",
-                                                container::quote_name(tensor.name), range.bytes));
+    return fail(ErrorKind::corrupt,
+                fmt::format("tensor {} exceeds its storage of {} bytes", quote_name(tensor.name), range.bytes));
   }
   return UsedBytes{.tensor = index,
                    .begin = tensor.offset * tensor.type.bytes,
@@ -212,9 +212,8 @@ Result<Contents> StorageSplit::run(std::span<const StorageRange> ranges) {
     const TorchStorage& storage = objects_.storages[i];
     const auto bytes = checked_multiply(storage.elements, std::uint64_t{std::max<std::uint8_t>(storage.type.bytes, 1)});
     if (!bytes || *bytes > ranges[i].bytes) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("storage {} has {} elements, but {} bytes", container::quote_name(storage.key),
-                              storage.elements, ranges[i].bytes));
+      return fail(ErrorKind::corrupt, fmt::format("storage {} has {} elements, but {} bytes", quote_name(storage.key),
+                                                  storage.elements, ranges[i].bytes));
     }
   }
   std::vector<std::vector<UsedBytes>> used(ranges.size());

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/torch_tensors/torch_type.hpp"
 
 namespace bitsnap::interop {
@@ -125,10 +125,10 @@ class ValuePickler {
     const auto* name =
         tuple == nullptr || tuple->items.empty() ? nullptr : std::get_if<std::string>(&tuple->items[0].get());
     if (name != nullptr && value.type == "registered") {
-      return refuse(fmt::format("a value with the registered tag {}", container::quote_name(*name)));
+      return refuse(fmt::format("a value with the registered tag {}", quote_name(*name)));
     }
     if (name != nullptr && value.type == "pickle") {
-      return refuse(fmt::format("a pickled value of the type {}", container::quote_name(*name)));
+      return refuse(fmt::format("a pickled value of the type {}", quote_name(*name)));
     }
     return refuse(fmt::format("a value of the type {}", value.type));
   }
@@ -183,9 +183,8 @@ class ValuePickler {
   }
 
   [[nodiscard]] Result<void> refuse(std::string_view what) const {
-    return fail(ErrorKind::unsupported,
-                fmt::format("{} is {}, which torch.load refuses with weights_only=True",
-                            container::quote_name(fmt::format("{}", fmt::join(place_, "."))), what));
+    return fail(ErrorKind::unsupported, fmt::format("{} is {}, which torch.load refuses with weights_only=True",
+                                                    quote_name(fmt::format("{}", fmt::join(place_, "."))), what));
   }
 
   PickleWriter& out_;
@@ -234,7 +233,7 @@ Result<void> push_tensor(PickleWriter& out, const TensorInfo& given, std::string
   const std::string_view torch_name = torch_dtype_name(info.dtype_name);
   if (torch_name.empty()) {
     return fail(ErrorKind::unsupported,
-                fmt::format("tensor {}: torch has no dtype {}", container::quote_name(info.name), info.dtype_name));
+                fmt::format("tensor {}: torch has no dtype {}", quote_name(info.name), info.dtype_name));
   }
   // Newer dtypes have no class of storages of their own.
   const std::string_view storage_class = torch_storage_class(torch_name);

@@ -13,8 +13,9 @@
 
 #include "base/bytes.hpp"
 #include "base/checked.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
+#include "base/utf8.hpp"
 #include "interop/torch_tensors/tensor_calls.hpp"
 
 namespace bitsnap::interop {
@@ -170,7 +171,7 @@ TreeReader::MaybeValue TreeReader::read_node(NodeId id) {
     case PickleKind::real: return read_real(node);
     case PickleKind::string:
       // Protocol 0 keeps escapes in a string; nothing that torch writes has them.
-      if (!container::is_utf8(node.text)) return leave_out();
+      if (!is_utf8(node.text)) return leave_out();
       return Value(std::string(node.text));
     case PickleKind::bytes: return Value(ValueBytes{std::string(node.text)});
     case PickleKind::list:
@@ -386,12 +387,12 @@ std::optional<std::uint64_t> end_of(const TorchTensor& tensor) {
 Result<TorchStateTensor> place_tensor(const TorchTensor& tensor, const StorageRange& range) {
   if (tensor.type.bytes == 0) {
     return fail(ErrorKind::unsupported, fmt::format("tensor {}: its elements have the type {}, which has no size",
-                                                    container::quote_name(tensor.name), tensor.type.name));
+                                                    quote_name(tensor.name), tensor.type.name));
   }
   const auto end = end_of(tensor);
   const auto bytes = end ? checked_multiply(*end, std::uint64_t{tensor.type.bytes}) : std::nullopt;
   if (!bytes || *bytes > range.bytes) {
-    return fail(ErrorKind::corrupt, fmt::format("tensor {} exceeds its storage", container::quote_name(tensor.name)));
+    return fail(ErrorKind::corrupt, fmt::format("tensor {} exceeds its storage", quote_name(tensor.name)));
   }
   return TorchStateTensor{.name = tensor.name,
                           .type = tensor.type,

@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/pickle/pickle_reader.hpp"
 #include "interop/torch_tensors/storage_split.hpp"
 #include "interop/torch_tensors/tensor_walk.hpp"
@@ -42,11 +42,11 @@ Result<TorchEntries> name_entries(const std::vector<ZipEntry>& entries) {
 
 Result<std::string> read_entry(const FileBytes& bytes, const ZipEntry& entry, std::uint64_t most) {
   if (!entry.is_stored) {
-    return fail(ErrorKind::unsupported, fmt::format("entry {} is compressed", container::quote_name(entry.name)));
+    return fail(ErrorKind::unsupported, fmt::format("entry {} is compressed", quote_name(entry.name)));
   }
   if (entry.bytes > most) {
-    return fail(ErrorKind::resource_exhausted, fmt::format("entry {} has {} bytes, the limit is {} bytes",
-                                                           container::quote_name(entry.name), entry.bytes, most));
+    return fail(ErrorKind::resource_exhausted,
+                fmt::format("entry {} has {} bytes, the limit is {} bytes", quote_name(entry.name), entry.bytes, most));
   }
   return bytes.read_text(entry.offset, entry.bytes);
 }
@@ -57,7 +57,7 @@ Result<bool> is_big_endian_archive(const FileBytes& bytes, const TorchEntries& e
   if (found == entries.end()) return false;
   BITSNAP_ASSIGN(const std::string order, read_entry(bytes, *found->second, 16));
   if (order != "little" && order != "big") {
-    return fail(ErrorKind::corrupt, fmt::format("byte order {} is unknown", container::quote_name(order)));
+    return fail(ErrorKind::corrupt, fmt::format("byte order {} is unknown", quote_name(order)));
   }
   return order == "big";
 }
@@ -73,12 +73,10 @@ Result<std::vector<StorageRange>> find_storages(TorchObjects& objects, const Tor
   for (const TorchStorage& storage : objects.storages) {
     const auto found = unnamed.find(storage.key);
     if (found == unnamed.end()) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("there is no entry for storage {}", container::quote_name(storage.key)));
+      return fail(ErrorKind::corrupt, fmt::format("there is no entry for storage {}", quote_name(storage.key)));
     }
     if (!found->second->is_stored) {
-      return fail(ErrorKind::unsupported,
-                  fmt::format("entry {} is compressed", container::quote_name(found->second->name)));
+      return fail(ErrorKind::unsupported, fmt::format("entry {} is compressed", quote_name(found->second->name)));
     }
     ranges.push_back({.offset = found->second->offset, .bytes = found->second->bytes});
     unnamed.erase(found);

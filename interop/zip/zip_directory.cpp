@@ -11,8 +11,8 @@
 
 #include "base/bytes.hpp"
 #include "base/checked.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/zip/zip_end_record.hpp"
 #include "interop/zip/zip_layout.hpp"
 
@@ -33,7 +33,7 @@ struct ZipListing {
 };
 
 tl::unexpected<Error> bad_zip_entry(std::string_view name, std::string_view what) {
-  return fail(ErrorKind::corrupt, fmt::format("ZIP entry {}: {}", container::quote_name(name), what));
+  return fail(ErrorKind::corrupt, fmt::format("ZIP entry {}: {}", quote_name(name), what));
 }
 
 // The zip64 extra field; empty if there is none. Fields that no reader understands are skipped.

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "interop/zip/crc32.hpp"
 
 namespace bitsnap::interop {
@@ -59,8 +59,8 @@ Result<void> ZipWriter::write(ConstByteSpan bytes) {
 Result<void> ZipWriter::begin(std::string name, std::uint64_t bytes) {
   BITSNAP_TRY(end());
   if (name.size() > std::numeric_limits<std::uint16_t>::max()) {
-    return fail(ErrorKind::invalid_argument, fmt::format("entry {}: its name is too long for a ZIP archive",
-                                                         container::quote_name(name.substr(0, 64))));
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("entry {}: its name is too long for a ZIP archive", quote_name(name.substr(0, 64))));
   }
   const bool is_large = bytes >= large_;
   const std::uint64_t large_bytes = is_large ? kFieldHeaderBytes + 2 * sizeof(std::uint64_t) : 0;

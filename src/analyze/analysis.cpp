@@ -18,8 +18,8 @@
 #include "analyze/quantizer_points.hpp"
 #include "analyze/sample_runs.hpp"
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "quantize/clusters.hpp"
 #include "restore/run_control.hpp"
 #include "tensor/moment_pairs.hpp"
@@ -189,8 +189,7 @@ class StateAnalysis {
       if (!adam) continue;
       auto sweep = sweep_of_updates(*adam);
       if (!sweep)
-        return tl::unexpected(
-            std::move(sweep).error().within("tensor " + container::quote_name(state_.tensors[i].name)));
+        return tl::unexpected(std::move(sweep).error().within("tensor " + quote_name(state_.tensors[i].name)));
       if (!sweep->empty())
         updates_.emplace(i, UpdateMeasurements{*adam, *pairs[i], bases_[*pairs[i]], std::move(*sweep)});
     }

@@ -1,4 +1,4 @@
-// Tests of printable().
+// Tests of printable(), quoted names and UTF-8.
 #include <bitsnap/text.hpp>
 
 #include <gtest/gtest.h>
@@ -8,6 +8,9 @@
 #include <utility>
 
 #include <bitsnap/error.hpp>
+
+#include "base/quote_name.hpp"
+#include "base/utf8.hpp"
 
 namespace bitsnap {
 namespace {
@@ -51,6 +54,37 @@ TEST(Printable, KeepsWhatTheCallerWants) { EXPECT_EQ(printable("a\nb\r\n", "\n")
 TEST(Printable, IsEveryMessageOfAnError) {
   const Error error = Error(ErrorKind::io, "open a\x1b[2J\xE2\x80\xAE: no\xFF").within("run\n\xE2\x81\xA6");
   EXPECT_EQ(error.message(), "run\\x0a\\u2066: open a\\x1b[2J\\u202e: no\\xff");
+}
+
+TEST(QuoteName, EscapesAndCutsBetweenCharacters) {
+  EXPECT_EQ(quote_name("layers.0.weight"), "'layers.0.weight'");
+  EXPECT_EQ(quote_name("a\x1b\xFF"), "'a\\x1b\\xff'");
+  EXPECT_EQ(quote_tensor(""), "tensor ''");
+  const std::string accent = "\xC3\xA9";
+  std::string name;
+  for (int i = 0; i < 100; ++i) name += accent;
+  EXPECT_EQ(quote_name(name), "'" + name.substr(0, 60 * accent.size()) + "...'");
+  EXPECT_EQ(quote_name(name.substr(0, 60 * accent.size())), "'" + name.substr(0, 60 * accent.size()) + "'");
+}
+
+TEST(Utf8, IsCheckedAtEveryPlaceOfAWord) {
+  for (std::size_t at = 0; at < 20; ++at) {
+    const std::string before(at, 'a');
+    for (const std::string_view valid : {"\"", "\\", "\x7F", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"}) {
+      EXPECT_TRUE(is_utf8(before + std::string(valid))) << valid << " at " << at;
+      EXPECT_TRUE(is_utf8(before + std::string(valid) + "0123456789")) << valid << " at " << at;
+    }
+    for (const std::string_view invalid : {"\x80", "\xFF", "\xC3", "\xC0\x9B", "\xED\xA0\x80", "\xF4\x90\x80\x80"}) {
+      EXPECT_FALSE(is_utf8(before + std::string(invalid))) << at;
+      EXPECT_FALSE(is_utf8(before + std::string(invalid) + "0123456789")) << at;
+      EXPECT_FALSE(is_utf8("\xC3\xA9" + before + std::string(invalid) + "0123456789")) << at;
+    }
+  }
+  EXPECT_TRUE(is_utf8(""));
+}
+
+TEST(Utf8, IsMadeFromAnyBytes) {
+  EXPECT_EQ(replace_invalid_utf8("a\xFF\xC3\xA9\xE2\x82"), "a\xEF\xBF\xBD\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
 }  // namespace

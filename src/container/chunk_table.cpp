@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "base/checked.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 
 namespace bitsnap::container {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <bitsnap/limits.hpp>
 
-#include "container/json_fields.hpp"
+#include "json/json_fields.hpp"
 
 namespace bitsnap::container {
 
@@ -31,15 +31,15 @@ struct TensorEntry {
 
 // A list of dimensions, of which there are at most limits->dimensions.
 template <auto kMember>
-[[nodiscard]] constexpr JsonField<TensorEntry> dimensions_field(std::string_view key, JsonNeed need) {
-  JsonField<TensorEntry> field = json_field<kMember>(key, need);
-  field.read = [](JsonReader& in, TensorEntry& to) -> Result<void> {
+[[nodiscard]] constexpr json::JsonField<TensorEntry> dimensions_field(std::string_view key, json::JsonNeed need) {
+  json::JsonField<TensorEntry> field = json::json_field<kMember>(key, need);
+  field.read = [](json::JsonReader& in, TensorEntry& to) -> Result<void> {
     std::vector<std::uint64_t> numbers;
-    BITSNAP_TRY(read_json_list(in, numbers, read_json<std::uint64_t>,
-                               {.item = "dimension",
-                                .items = "dimensions",
-                                .most = to.limits->dimensions,
-                                .too_many = ErrorKind::resource_exhausted}));
+    BITSNAP_TRY(json::read_json_list(in, numbers, json::read_json<std::uint64_t>,
+                                     {.item = "dimension",
+                                      .items = "dimensions",
+                                      .most = to.limits->dimensions,
+                                      .too_many = ErrorKind::resource_exhausted}));
     to.*kMember = std::move(numbers);
     return {};
   };
@@ -48,16 +48,16 @@ template <auto kMember>
 
 constexpr auto json_fields(std::type_identity<TensorEntry>) {
   using Entry = TensorEntry;
-  return std::array{json_field<&Entry::name>("name"),
-                    json_field<&Entry::dtype>("dtype"),
-                    dimensions_field<&Entry::shape>("shape", JsonNeed::required),
-                    json_field<&Entry::role>("role"),
-                    json_field<&Entry::alias>("alias", JsonNeed::optional),
-                    json_field<&Entry::pool>("pool", JsonNeed::optional),
-                    json_field<&Entry::bytes>("bytes", JsonNeed::optional),
-                    dimensions_field<&Entry::global_shape>("global_shape", JsonNeed::optional),
-                    dimensions_field<&Entry::offset>("offset", JsonNeed::optional),
-                    json_field<&Entry::global_name>("global_name", JsonNeed::optional)};
+  return std::array{json::json_field<&Entry::name>("name"),
+                    json::json_field<&Entry::dtype>("dtype"),
+                    dimensions_field<&Entry::shape>("shape", json::JsonNeed::required),
+                    json::json_field<&Entry::role>("role"),
+                    json::json_field<&Entry::alias>("alias", json::JsonNeed::optional),
+                    json::json_field<&Entry::pool>("pool", json::JsonNeed::optional),
+                    json::json_field<&Entry::bytes>("bytes", json::JsonNeed::optional),
+                    dimensions_field<&Entry::global_shape>("global_shape", json::JsonNeed::optional),
+                    dimensions_field<&Entry::offset>("offset", json::JsonNeed::optional),
+                    json::json_field<&Entry::global_name>("global_name", json::JsonNeed::optional)};
 }
 
 }  // namespace bitsnap::container

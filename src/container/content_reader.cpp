@@ -14,13 +14,16 @@
 
 #include "base/checked.hpp"
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "container/content_json.hpp"
 #include "container/directory.hpp"
-#include "container/json_text.hpp"
 
 namespace bitsnap::container {
 namespace {
+
+using json::JsonNeed;
+using json::JsonReader;
 
 // The numbers of a list that serialize_content() wrote, after its opening bracket.
 struct PlainNumbers {
@@ -45,7 +48,7 @@ class ContentReader {
   explicit ContentReader(const DecodeLimits& limits) : limits_(limits) {}
 
   Result<Content> read(JsonReader& in) {
-    using Field = JsonField<ContentReader>;
+    using Field = json::JsonField<ContentReader>;
     static constexpr std::array kFields = {
         Field{.key = "tensors", .read = [](JsonReader& from, ContentReader& to) { return to.read_tensors(from); }},
         Field{.key = "pool",
@@ -59,7 +62,7 @@ class ContentReader {
               BITSNAP_ASSIGN(to.content_.tree, from.read_text());
               return {};
             }}};
-    BITSNAP_TRY(read_json_fields<ContentReader>(in, *this, kFields, reject_as_unsupported));
+    BITSNAP_TRY(json::read_json_fields<ContentReader>(in, *this, kFields, json::reject_as_unsupported));
     BITSNAP_TRY(check_names());
     BITSNAP_TRY(check_pool());
     return std::move(content_);
@@ -80,8 +83,8 @@ class ContentReader {
       if (read_plain(in)) return {};
       TensorEntry entry;
       entry.limits = &limits_;
-      Result<void> read = read_json_fields<TensorEntry>(in, entry, json_fields_of<TensorEntry>(), reject_as_unsupported,
-                                                        "a tensor's entry");
+      Result<void> read = json::read_json_fields<TensorEntry>(in, entry, json::json_fields_of<TensorEntry>(),
+                                                              json::reject_as_unsupported, "a tensor's entry");
       if (read) read = add_tensor(entry);
       if (read) return read;
       std::string place = fmt::format("tensor {}", content_.tensors.size());
@@ -161,7 +164,7 @@ class ContentReader {
   Result<void> read_metadata(JsonReader& in) {
     return in.read_object([&](std::string_view key) -> Result<void> {
       Result<std::string> text = in.read_string();
-      if (!text) return tl::unexpected(within_json_key(std::move(text).error(), key));
+      if (!text) return tl::unexpected(json::within_json_key(std::move(text).error(), key));
       if (content_.metadata.size() == limits_.metadata_entries) {
         return fail(ErrorKind::resource_exhausted,
                     fmt::format("more metadata than the limit of {} entries", limits_.metadata_entries));
@@ -293,7 +296,7 @@ class ContentReader {
 Result<Content> parse_content(std::string_view json, const DecodeLimits& limits) {
   return no_throw("content", [&]() -> Result<Content> {
     ContentReader reader(limits);
-    Result<Content> content = read_whole_json(json, [&](JsonReader& in) { return reader.read(in); });
+    Result<Content> content = json::read_whole_json(json, [&](JsonReader& in) { return reader.read(in); });
     if (content) return content;
     return tl::unexpected(std::move(content).error().within("content"));
   });

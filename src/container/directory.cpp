@@ -14,12 +14,16 @@
 
 #include "base/checked.hpp"
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
-#include "container/json_writer.hpp"
+#include "base/utf8.hpp"
+#include "json/json_text.hpp"
+#include "json/json_writer.hpp"
 
 namespace bitsnap::container {
 namespace {
+
+using json::JsonWriter;
 
 Result<void> check_utf8(std::string_view text) {
   if (is_utf8(text)) return {};
@@ -98,7 +102,7 @@ Result<std::string> serialize_content(const Content& content) {
 
 Result<std::string> serialize_tensors(const Content& content) {
   return no_throw("content", [&]() -> Result<std::string> {
-    JsonWriter out(JsonEscapes::without_b_and_f);
+    JsonWriter out(json::JsonEscapes::without_b_and_f);
     out.begin_array();
     for (std::size_t i = 0; i < content.tensors.size(); ++i) {
       BITSNAP_TRY(write_tensor(out, content.tensors[i], content.pool_offsets[i]));
@@ -110,7 +114,7 @@ Result<std::string> serialize_tensors(const Content& content) {
 
 Result<std::string> serialize_content(const Content& content, std::string_view tensors) {
   return no_throw("content", [&]() -> Result<std::string> {
-    JsonWriter out(JsonEscapes::without_b_and_f);
+    JsonWriter out(json::JsonEscapes::without_b_and_f);
     out.begin_object();
     out.key("tensors");
     out.json(tensors);

@@ -12,13 +12,20 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "base/utf8.hpp"
 #include "container/directory.hpp"
-#include "container/json_fields.hpp"
 #include "container/layout.hpp"
 #include "container/quantizer_json.hpp"
+#include "json/json_fields.hpp"
 
 namespace bitsnap::container {
 namespace {
+
+using json::json_field;
+using json::JsonDefault;
+using json::JsonNeed;
+using json::JsonReader;
+using json::JsonWriter;
 
 // An encoding with what bounds it while it is read.
 struct EncodingDraft : Encoding {
@@ -39,14 +46,15 @@ struct RemarkFormat : JsonDefault {
 
 struct InputsFormat : JsonDefault {
   static Result<void> read(JsonReader& in, std::vector<StreamInput>& to) {
-    return read_json_list(in, to, read_json<StreamInput>, {.item = "input", .items = "inputs", .most = kNoInput});
+    return json::read_json_list(in, to, json::read_json<StreamInput>,
+                                {.item = "input", .items = "inputs", .most = kNoInput});
   }
 };
 
 struct ParametersFormat : JsonDefault {
   static Result<void> read(JsonReader& in, std::vector<std::uint32_t>& to) {
-    return read_json_list(in, to, read_json<std::uint32_t>,
-                          {.item = "entry", .items = "parameter sets", .most = kNoParameters});
+    return json::read_json_list(in, to, json::read_json<std::uint32_t>,
+                                {.item = "entry", .items = "parameter sets", .most = kNoParameters});
   }
 };
 
@@ -62,9 +70,9 @@ struct QuantizerFormat {
 namespace bitsnap {
 
 static constexpr auto json_fields(std::type_identity<BaseReference>) {
-  using container::json_field;
+  using json::json_field;
   return std::array{json_field<&BaseReference::id>("id"),
-                    json_field<&BaseReference::name, container::RemarkFormat>("name", container::JsonNeed::defaulted)};
+                    json_field<&BaseReference::name, container::RemarkFormat>("name", json::JsonNeed::defaulted)};
 }
 
 }  // namespace bitsnap
@@ -89,14 +97,14 @@ static constexpr auto json_fields(std::type_identity<EncodingDraft>) {
   using Draft = EncodingDraft;
   auto bases = json_field<&Encoding::bases, JsonDefault, Draft>("bases", JsonNeed::optional);
   bases.read = [](JsonReader& in, Draft& to) {
-    return read_json_list(
-        in, to.bases, read_json<BaseReference>,
+    return json::read_json_list(
+        in, to.bases, json::read_json<BaseReference>,
         {.item = "base", .items = "bases", .most = to.limits->bases, .too_many = ErrorKind::resource_exhausted});
   };
   auto streams = json_field<&Encoding::streams, JsonDefault, Draft>("streams", JsonNeed::defaulted);
   streams.read = [](JsonReader& in, Draft& to) {
-    return read_json_list(in, to.streams, read_json<StreamEncoding>,
-                          {.item = "stream", .items = "streams", .most = to.stream_count});
+    return json::read_json_list(in, to.streams, json::read_json<StreamEncoding>,
+                                {.item = "stream", .items = "streams", .most = to.stream_count});
   };
   return std::array{json_field<&Encoding::writer, RemarkFormat, Draft>("writer", JsonNeed::defaulted),
                     json_field<&Encoding::policy, RemarkFormat, Draft>("policy", JsonNeed::defaulted),
@@ -145,7 +153,7 @@ Result<Encoding> read_encoding(JsonReader& in, std::size_t stream_count, const D
   EncodingDraft draft;
   draft.stream_count = stream_count;
   draft.limits = &limits;
-  BITSNAP_TRY(read_json(in, draft));
+  BITSNAP_TRY(json::read_json(in, draft));
   if (draft.streams.size() != stream_count) {
     return fail(ErrorKind::corrupt, fmt::format("'streams' has {} entries, the content has {} streams",
                                                 draft.streams.size(), stream_count));
@@ -164,7 +172,8 @@ Result<Encoding> read_encoding(JsonReader& in, std::size_t stream_count, const D
 
 Result<Encoding> parse_encoding(std::string_view json, std::size_t stream_count, const DecodeLimits& limits) {
   return no_throw("encoding", [&]() -> Result<Encoding> {
-    auto encoding = read_whole_json(json, [&](JsonReader& in) { return read_encoding(in, stream_count, limits); });
+    auto encoding =
+        json::read_whole_json(json, [&](JsonReader& in) { return read_encoding(in, stream_count, limits); });
     if (encoding) return encoding;
     return tl::unexpected(std::move(encoding).error().within("encoding"));
   });
@@ -173,7 +182,7 @@ Result<Encoding> parse_encoding(std::string_view json, std::size_t stream_count,
 std::string serialize_encoding(const Encoding& encoding) {
   EncodingDraft draft;
   static_cast<Encoding&>(draft) = encoding;
-  return serialize_json(draft, JsonEscapes::without_b_and_f);
+  return json::serialize_json(draft, json::JsonEscapes::without_b_and_f);
 }
 
 }  // namespace bitsnap::container

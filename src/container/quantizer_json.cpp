@@ -10,25 +10,24 @@
 
 #include <fmt/format.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_fields.hpp"
-#include "container/json_text.hpp"
+#include "json/json_fields.hpp"
 #include "tensor/quantization_amounts.hpp"
 
 namespace bitsnap {
 namespace {
 
-using container::json_field;
-using container::JsonNeed;
-using container::JsonReader;
-using container::JsonWriter;
+using json::json_field;
+using json::JsonNeed;
+using json::JsonReader;
+using json::JsonWriter;
 
 struct NameFormat {
   static Result<void> read(JsonReader& in, Quantization& to) {
     BITSNAP_ASSIGN(const std::string name, in.read_string());
     const auto quantization = quantization_from_name(name);
-    if (!quantization)
-      return fail(ErrorKind::corrupt, fmt::format("unknown quantizer {}", container::quote_name(name)));
+    if (!quantization) return fail(ErrorKind::corrupt, fmt::format("unknown quantizer {}", quote_name(name)));
     to = *quantization;
     return {};
   }
@@ -38,9 +37,9 @@ struct NameFormat {
 // A double that is not negative.
 struct AmountFormat {
   static Result<void> read(JsonReader& in, double& to) {
-    BITSNAP_ASSIGN(const container::JsonNumber number, in.read_number("a number of at least 0"));
-    const bool is_real = number.kind == container::JsonNumber::Kind::real;
-    const bool is_integer = number.kind == container::JsonNumber::Kind::integer && !number.negative;
+    BITSNAP_ASSIGN(const json::JsonNumber number, in.read_number("a number of at least 0"));
+    const bool is_real = number.kind == json::JsonNumber::Kind::real;
+    const bool is_integer = number.kind == json::JsonNumber::Kind::integer && !number.negative;
     if (!is_integer && !(is_real && number.real >= 0)) {
       return fail(ErrorKind::corrupt, "expected a number of at least 0 and, without a fraction, of at most 64 bits");
     }
@@ -60,12 +59,12 @@ struct AmountFormat {
 struct PartFormat {
   template <typename Part>
   static Result<void> read(JsonReader& in, Part& to) {
-    BITSNAP_ASSIGN(const container::JsonType type, in.peek());
-    return type == container::JsonType::object ? container::read_json(in, to) : in.skip_value();
+    BITSNAP_ASSIGN(const json::JsonType type, in.peek());
+    return type == json::JsonType::object ? json::read_json(in, to) : in.skip_value();
   }
   template <typename Part>
   static void write(JsonWriter& out, const Part& from) {
-    container::write_json(out, from);
+    json::write_json(out, from);
   }
 };
 
@@ -122,11 +121,11 @@ static constexpr auto json_fields(std::type_identity<LossReport>) {
 
 namespace bitsnap::container {
 
-void write_quantizer(JsonWriter& out, const LossReport& report) { write_json(out, report); }
+void write_quantizer(JsonWriter& out, const LossReport& report) { json::write_json(out, report); }
 
 Result<void> read_quantizer(JsonReader& in, LossReport& report) {
   report = {};
-  BITSNAP_TRY(read_json(in, report));
+  BITSNAP_TRY(json::read_json(in, report));
   if (!tensor::is_amount_of(report.quantization, report.amount)) {
     return fail(ErrorKind::corrupt,
                 fmt::format("{} is not a valid amount for {}", report.amount, quantization_name(report.quantization)));

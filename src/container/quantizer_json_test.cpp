@@ -53,7 +53,7 @@ TEST(QuantizerJson, ReadsWhatItWrote) {
 TEST(QuantizerJson, WritesInfinityAsTheLargestDouble) {
   LossReport report;
   report.reached.sum_square = std::numeric_limits<double>::infinity();
-  JsonWriter json;
+  json::JsonWriter json;
   write_quantizer(json, report);
   EXPECT_EQ(parse(json.text())->streams[0].quantizer->reached.sum_square, std::numeric_limits<double>::max());
 }

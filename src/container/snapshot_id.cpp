@@ -3,7 +3,7 @@
 
 #include <bitsnap/snapshot.hpp>
 
-#include "container/json_text.hpp"
+#include "json/json_text.hpp"
 
 namespace bitsnap {
 
@@ -11,8 +11,8 @@ std::string SnapshotId::to_hex() const { return fmt::format("{:016x}{:016x}", hi
 
 std::optional<SnapshotId> SnapshotId::from_hex(std::string_view text) {
   if (text.size() != 32) return std::nullopt;
-  const std::optional<std::uint64_t> high = container::parse_hex(text.substr(0, 16));
-  const std::optional<std::uint64_t> low = container::parse_hex(text.substr(16));
+  const std::optional<std::uint64_t> high = json::parse_hex(text.substr(0, 16));
+  const std::optional<std::uint64_t> low = json::parse_hex(text.substr(16));
   if (!high || !low) return std::nullopt;
   return SnapshotId{*low, *high};
 }

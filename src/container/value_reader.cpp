@@ -12,13 +12,18 @@
 #include <fmt/format.h>
 
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_reader.hpp"
-#include "container/json_text.hpp"
 #include "container/value_text.hpp"
+#include "json/json_reader.hpp"
+#include "json/json_text.hpp"
 
 namespace bitsnap::container {
 namespace {
+
+using json::JsonNumber;
+using json::JsonReader;
+using json::JsonType;
 
 // Converting a decimal integer takes more than linear time.
 constexpr std::size_t kDigitsPerNode = 8;
@@ -35,7 +40,7 @@ Result<Value> parse_int_text(std::string text) {
 }
 
 Result<Value> parse_f64_text(std::string_view text) {
-  const std::optional<std::uint64_t> bits = parse_hex(text);
+  const std::optional<std::uint64_t> bits = json::parse_hex(text);
   if (!bits) {
     return fail(ErrorKind::corrupt, fmt::format("{} is not 16 lower-case hexadecimal digits", quote_name(text)));
   }
@@ -47,7 +52,7 @@ Result<Value> parse_f64_text(std::string_view text) {
 }
 
 Result<Value> parse_bytes_text(std::string_view text) {
-  std::optional<std::string> bytes = parse_base64(text);
+  std::optional<std::string> bytes = json::parse_base64(text);
   if (!bytes) return fail(ErrorKind::corrupt, "bytes are not padded base64");
   return Value(ValueBytes{std::move(*bytes)});
 }
@@ -290,7 +295,7 @@ class TreeReader {
 
 Result<Value> parse_referring(std::string_view json, std::size_t tensor_count, const DecodeLimits& limits,
                               std::vector<ValueTensor>& references) {
-  BITSNAP_ASSIGN(Value value, read_whole_json(json, [&](JsonReader& in) -> Result<Value> {
+  BITSNAP_ASSIGN(Value value, json::read_whole_json(json, [&](JsonReader& in) -> Result<Value> {
                    TreeReader reader(in, limits, references);
                    Result<Value> read = reader.read(1);
                    if (read) return read;

@@ -17,10 +17,12 @@
 #include "base/bytes.hpp"
 #include "base/hash.hpp"
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
-#include "container/json_writer.hpp"
+#include "base/utf8.hpp"
 #include "container/value_reader.hpp"
+#include "json/json_text.hpp"
+#include "json/json_writer.hpp"
 
 namespace bitsnap::container {
 
@@ -184,7 +186,7 @@ class ValueWriter {
   }
 
   Result<void> write_value(const ValueBytes& value, std::size_t, bool) {
-    return put_text("bytes", to_base64(value.bytes));
+    return put_text("bytes", json::to_base64(value.bytes));
   }
 
   Result<void> write_value(const ValueList& value, std::size_t depth, bool is_key) {
@@ -270,7 +272,7 @@ class ValueWriter {
   }
 
   const DecodeLimits& limits_;
-  JsonWriter out_{JsonEscapes::without_b_and_f};
+  json::JsonWriter out_{json::JsonEscapes::without_b_and_f};
   std::uint64_t nodes_ = 0;
 };
 

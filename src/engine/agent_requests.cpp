@@ -10,10 +10,10 @@
 #include <bitsnap/version.hpp>
 
 #include "base/try.hpp"
-#include "container/json_fields.hpp"
-#include "container/json_text.hpp"
+#include "base/utf8.hpp"
 #include "engine/agent.hpp"
 #include "exec/background.hpp"
+#include "json/json_fields.hpp"
 #include "os/clock.hpp"
 #include "os/file_identity.hpp"
 #include "os/memory.hpp"
@@ -299,10 +299,10 @@ StepList Agent::step_list(std::uint32_t rank) const {
 }
 
 std::string Agent::report() const {
-  container::JsonWriter out;
+  json::JsonWriter out;
   const auto put = [&out](std::string_view key, const auto& value) {
     out.key(key);
-    container::write_json(out, value);
+    json::write_json(out, value);
   };
   const auto memory = os::process_memory();
   out.begin_object();
@@ -352,7 +352,7 @@ std::string Agent::report() const {
   }
   out.end_array();
   out.end_object();
-  return container::replace_invalid_utf8(out.text());
+  return replace_invalid_utf8(out.text());
 }
 
 }  // namespace bitsnap::engine

@@ -12,8 +12,8 @@
 namespace bitsnap {
 
 static constexpr auto json_fields(std::type_identity<Retention>) {
-  using container::json_field;
-  using container::JsonNeed;
+  using json::json_field;
+  using json::JsonNeed;
   return std::array{json_field<&Retention::keep_last>("keep_last", JsonNeed::optional),
                     json_field<&Retention::keep_every>("keep_every", JsonNeed::optional)};
 }
@@ -73,13 +73,13 @@ Result<void> WriteSettingsFormat::read(JsonReader& in, WriteSettings& to) {
   const auto read_other = [&](JsonReader& from, std::string_view key) {
     return store::read_setting(from, key, to.coding, store::SettingsScope::all);
   };
-  return container::read_json_fields<Retention>(in, to.retention, container::json_fields_of<Retention>(), read_other);
+  return json::read_json_fields<Retention>(in, to.retention, json::json_fields_of<Retention>(), read_other);
 }
 
 void WriteSettingsFormat::write(JsonWriter& out, const WriteSettings& from) {
   out.begin_object();
   store::write_settings(out, from.coding, store::SettingsScope::all);
-  container::write_json_members(out, from.retention, container::json_fields_of<Retention>());
+  json::write_json_members(out, from.retention, json::json_fields_of<Retention>());
   out.end_object();
 }
 

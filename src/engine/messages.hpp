@@ -15,20 +15,20 @@
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/store.hpp>
 
-#include "container/json_fields.hpp"
 #include "engine/packet.hpp"
+#include "json/json_fields.hpp"
 #include "os/file_identity.hpp"
 
 namespace bitsnap::os {
 
 template <auto kMember>
 struct IdentityFormat {
-  static Result<void> read(container::JsonReader& in, FileIdentity& to) { return read_json(in, to.*kMember); }
-  static void write(container::JsonWriter& out, const FileIdentity& from) { write_json(out, from.*kMember); }
+  static Result<void> read(json::JsonReader& in, FileIdentity& to) { return read_json(in, to.*kMember); }
+  static void write(json::JsonWriter& out, const FileIdentity& from) { write_json(out, from.*kMember); }
 };
 
 constexpr auto json_fields(std::type_identity<FoundFile>) {
-  using container::json_field;
+  using json::json_field;
   return std::array{json_field<&FoundFile::path>("path").must(
                         "an absolute path", [](const FoundFile& file) { return file.path.starts_with('/'); }),
                     json_field<&FoundFile::identity, IdentityFormat<&FileIdentity::device>>("device"),
@@ -39,11 +39,11 @@ constexpr auto json_fields(std::type_identity<FoundFile>) {
 
 namespace bitsnap::engine {
 
-using container::json_field;
-using container::JsonName;
-using container::JsonNeed;
-using container::JsonReader;
-using container::JsonWriter;
+using json::json_field;
+using json::JsonName;
+using json::JsonNeed;
+using json::JsonReader;
+using json::JsonWriter;
 
 inline constexpr std::size_t kMaxJobBytes = 64;
 inline constexpr std::uint32_t kMaxSlots = 2;
@@ -65,13 +65,13 @@ inline constexpr std::uint64_t kLongestWaitMs = std::uint64_t{365} * 86'400'000;
 // A body as text. `Message` is a struct of this file with a table.
 template <typename Message>
 [[nodiscard]] std::string serialize_body(const Message& message) {
-  return container::serialize_json(message);
+  return json::serialize_json(message);
 }
 // corrupt, naming the key, if a key is missing or has a value that the document does not allow. Unknown keys are
 // ignored.
 template <typename Message>
 [[nodiscard]] Result<Message> parse_body(std::string_view body) {
-  return container::parse_json<Message>(body, kMaxBodyNesting);
+  return json::parse_json<Message>(body, kMaxBodyNesting);
 }
 
 // The body of `refused`.

@@ -9,8 +9,8 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
-#include "container/json_reader.hpp"
-#include "container/json_text.hpp"
+#include "base/utf8.hpp"
+#include "json/json_reader.hpp"
 
 namespace bitsnap::engine {
 namespace {
@@ -43,10 +43,10 @@ const KindRow* find_kind(MessageKind kind) noexcept {
 
 // Whether the text is a JSON object, whatever it contains.
 Result<void> check_object(std::string_view text) {
-  const auto skip = [](container::JsonReader& in) {
+  const auto skip = [](json::JsonReader& in) {
     return in.read_object([&](std::string_view) { return in.skip_value(); });
   };
-  return container::read_whole_json(text, skip, kMaxBodyNesting);
+  return json::read_whole_json(text, skip, kMaxBodyNesting);
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ std::size_t most_descriptors(MessageKind kind) noexcept {
 
 Result<std::vector<std::byte>> serialize_packet(const Packet& packet) {
   return no_throw("message", [&]() -> Result<std::vector<std::byte>> {
-    const std::string body = container::replace_invalid_utf8(packet.body);
+    const std::string body = replace_invalid_utf8(packet.body);
     if (body.size() > kMaxPacketBytes - kPacketHeaderBytes) {
       return fail(ErrorKind::resource_exhausted,
                   fmt::format("message '{}' has a body of {} bytes, the limit is {}", message_kind_name(packet.kind),

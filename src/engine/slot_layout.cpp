@@ -18,11 +18,13 @@
 
 #include "base/checked.hpp"
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
+#include "base/utf8.hpp"
 #include "container/directory.hpp"
-#include "container/json_fields.hpp"
-#include "container/json_text.hpp"
 #include "container/value_reader.hpp"
+#include "json/json_fields.hpp"
+#include "json/json_text.hpp"
 #include "save/state_layout.hpp"
 
 namespace bitsnap::engine {
@@ -36,8 +38,8 @@ struct Details {
 };
 
 static constexpr auto json_fields(std::type_identity<Details>) {
-  using container::json_field;
-  using container::JsonNeed;
+  using json::json_field;
+  using json::JsonNeed;
   return std::array{json_field<&Details::masters>("masters", JsonNeed::optional),
                     json_field<&Details::adam>("adam", JsonNeed::optional),
                     json_field<&Details::safetensors_header>("safetensors_header", JsonNeed::optional)};
@@ -72,11 +74,11 @@ std::string serialize_details(const State& state) {
     }
   }
   details.safetensors_header = state.safetensors_header;
-  return container::serialize_json(details);
+  return json::serialize_json(details);
 }
 
 Result<void> parse_details(std::string_view text, State& state) {
-  auto parsed = container::parse_json<Details>(text, kSlotNesting);
+  auto parsed = json::parse_json<Details>(text, kSlotNesting);
   if (!parsed) return tl::unexpected(std::move(parsed).error().within("slot: details"));
   Details& details = *parsed;
   const auto tensor = [&](std::uint64_t number) -> Result<TensorSource*> {
@@ -92,7 +94,7 @@ Result<void> parse_details(std::string_view text, State& state) {
     std::array<double, 3> numbers{};
     std::size_t count = 0;
     for (const std::string* const digits : {&beta1, &beta2, &epsilon}) {
-      const std::optional<std::uint64_t> bits = container::parse_hex(*digits);
+      const std::optional<std::uint64_t> bits = json::parse_hex(*digits);
       if (!bits) return corrupt("details have a number that is not 16 hexadecimal digits");
       numbers[count++] = std::bit_cast<double>(*bits);
     }
@@ -173,7 +175,7 @@ Result<void> copy_piece(const State& state, const SlotPlan& plan, const Piece& p
   }
   Result<void> read = source.read(piece.offset, out);
   if (read) return {};
-  return tl::unexpected(std::move(read).error().within("tensor " + container::quote_name(source.info.name)));
+  return tl::unexpected(std::move(read).error().within("tensor " + quote_name(source.info.name)));
 }
 
 Result<void> copy_device_tensors(const State& state, const SlotPlan& plan, ByteSpan slot) {
@@ -205,7 +207,7 @@ Result<SlotPlan> SlotPlanner::plan(const State& state) {
   return no_throw("staging", [&]() -> Result<SlotPlan> {
     if (!has_tensors_of(state)) BITSNAP_TRY(check_tensors(state));
     BITSNAP_TRY(check_device_tensors(state));
-    if (state.safetensors_header && !container::is_utf8(*state.safetensors_header)) {
+    if (state.safetensors_header && !is_utf8(*state.safetensors_header)) {
       return fail(ErrorKind::invalid_argument, "the safetensors header must be valid UTF-8");
     }
     content_.tree.reset();

@@ -10,8 +10,9 @@
 
 #include "base/hash.hpp"
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
+#include "base/utf8.hpp"
 #include "os/clock.hpp"
 #include "os/file_identity.hpp"
 #include "os/file_system.hpp"
@@ -49,8 +50,8 @@ Result<void> check_options(const EngineOptions& options) {
   const auto wrong = [](std::string message) { return fail(ErrorKind::invalid_argument, std::move(message)); };
   if (options.path.empty()) return wrong("the path of the store must not be empty");
   // Messages are UTF-8, so any other path would arrive changed.
-  if (!container::is_utf8(options.path)) {
-    return wrong(fmt::format("the path of the store must be valid UTF-8, got {}", container::quote_name(options.path)));
+  if (!is_utf8(options.path)) {
+    return wrong(fmt::format("the path of the store must be valid UTF-8, got {}", quote_name(options.path)));
   }
   BITSNAP_TRY(engine::check_job_name(options.job));
   if (options.world_size == 0 || options.world_size > store::kMaxShards) {

@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "codec/registry_encode.hpp"
-#include "container/json_text.hpp"
 #include "container/layout.hpp"
 #include "plan/cost_model.hpp"
 
@@ -41,7 +41,7 @@ std::optional<Enum> value_in(std::span<const std::string_view> names, std::strin
 tl::unexpected<Error> refuse(const SettingField& field, std::string_view expected, const SettingValue& value) {
   std::string found;
   if (const auto* number = std::get_if<std::uint64_t>(&value)) found = fmt::format("{}", *number);
-  if (const auto* text = std::get_if<std::string>(&value)) found = container::quote_name(*text);
+  if (const auto* text = std::get_if<std::string>(&value)) found = quote_name(*text);
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) found = fmt::format("{}", *list);
   return tl::unexpected(
       Error(ErrorKind::invalid_argument, fmt::format("{} must be {}, got {}", field.name, expected, found))
@@ -193,8 +193,8 @@ Result<void> set_setting(CodingSettings& settings, std::string_view name, const 
   if (const SettingField* const field = find_setting(name)) return field->set(*field, settings, value);
   std::vector<std::string_view> known;
   for (const SettingField& field : kFields) known.push_back(field.name);
-  return fail(ErrorKind::invalid_argument, fmt::format("unknown setting {}; expected one of {}",
-                                                       container::quote_name(name), fmt::join(known, ", ")));
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("unknown setting {}; expected one of {}", quote_name(name), fmt::join(known, ", ")));
 }
 
 const CodingSettings& default_settings() {

@@ -15,7 +15,6 @@
 #include "base/try.hpp"
 #include "codec/registry.hpp"
 #include "container/chunk_table.hpp"
-#include "container/json_text.hpp"
 #include "restore/snapshot_impl.hpp"
 
 namespace bitsnap {

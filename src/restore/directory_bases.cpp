@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "container/file_reader.hpp"
-#include "container/json_text.hpp"
 #include "restore/snapshot_impl.hpp"
 
 namespace bitsnap::restore {
@@ -186,8 +186,7 @@ void DirectoryBases::add_unlisted(Place& place, std::string_view name) const {
 
 Error DirectoryBases::not_found(const Search& search) const {
   std::string message = fmt::format("base {}", search.wanted.id.to_hex());
-  if (!search.wanted.name.empty())
-    message += fmt::format(", written as {},", container::quote_name(search.wanted.name));
+  if (!search.wanted.name.empty()) message += fmt::format(", written as {},", quote_name(search.wanted.name));
   message += " was not found";
   if (search.other) message += fmt::format("; {}", *search.other);
   message += "; looked in";

@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "restore/box_copy.hpp"
 #include "restore/run_control.hpp"
 #include "restore/snapshot_impl.hpp"
@@ -152,7 +152,7 @@ Result<std::uint64_t> check_box(const Snapshot& snapshot, const Snapshot::BoxReq
   BITSNAP_TRY(check_tensor(snapshot, request.tensor));
   const TensorInfo& info = snapshot.tensors()[request.tensor];
   const auto wrong = [&](ErrorKind kind, const std::string& what) {
-    return fail(kind, fmt::format("{}: tensor {}: {}", snapshot.name(), container::quote_name(info.name), what));
+    return fail(kind, fmt::format("{}: tensor {}: {}", snapshot.name(), quote_name(info.name), what));
   };
   const tensor::Box box{request.offset, request.extent};
   if (!tensor::lies_in(box, info.shape)) {
@@ -221,8 +221,8 @@ Result<void> Snapshot::read_bytes(std::size_t tensor, std::uint64_t offset, std:
     const TensorInfo& info = tensors()[tensor];
     if (offset > info.size_bytes || out.size() > info.size_bytes - offset) {
       return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}: tensor {}: {} bytes at offset {} exceed its {} bytes", name(),
-                              container::quote_name(info.name), out.size(), offset, info.size_bytes));
+                  fmt::format("{}: tensor {}: {} bytes at offset {} exceed its {} bytes", name(), quote_name(info.name),
+                              out.size(), offset, info.size_bytes));
     }
     if (out.empty()) return {};
     const auto [stream, begin] = impl_->tensor_place(tensor);
@@ -239,8 +239,8 @@ Result<void> Snapshot::read(std::span<const ReadRequest> requests, const RunOpti
       const TensorInfo& info = tensors()[request.tensor];
       if (request.out.size() != info.size_bytes) {
         return fail(ErrorKind::invalid_argument,
-                    fmt::format("{}: tensor {} has {} bytes, the buffer for it has {}", name(),
-                                container::quote_name(info.name), info.size_bytes, request.out.size()));
+                    fmt::format("{}: tensor {} has {} bytes, the buffer for it has {}", name(), quote_name(info.name),
+                                info.size_bytes, request.out.size()));
       }
       append_pieces(*impl_, request.tensor, request.out.data(), pieces);
       total += info.size_bytes;

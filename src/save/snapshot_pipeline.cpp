@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 #include <bitsnap/version.hpp>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "codec/registry.hpp"
 #include "container/chunk_table.hpp"
 #include "container/file_writer.hpp"
-#include "container/json_text.hpp"
 #include "quantize/update_errors.hpp"
 #include "save/chunk_encoder.hpp"
 #include "save/chunk_order.hpp"
@@ -104,7 +104,7 @@ class Pipeline {
 
   [[nodiscard]] std::string describe(std::size_t stream) const {
     const auto& tensor = index_.streams.streams[stream].tensor;
-    return tensor ? container::quote_tensor(index_.content.tensors[*tensor].name) : "the pool of small tensors";
+    return tensor ? quote_tensor(index_.content.tensors[*tensor].name) : "the pool of small tensors";
   }
 
   Result<EncodedChunk> make_chunk(std::size_t number, ChunkEncoder& encoder) {

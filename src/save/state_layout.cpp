@@ -10,8 +10,9 @@
 #include <fmt/format.h>
 
 #include "base/checked.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
+#include "base/utf8.hpp"
 
 namespace bitsnap::save {
 namespace {
@@ -35,7 +36,7 @@ Result<void> check_shard(const TensorInfo& info) {
     }
   }
   const DecodeLimits limits;
-  if (box.global_name.size() > limits.name_bytes || !container::is_utf8(box.global_name)) {
+  if (box.global_name.size() > limits.name_bytes || !is_utf8(box.global_name)) {
     return wrong("the global name must be valid UTF-8 of at most {} bytes", limits.name_bytes);
   }
   if (box.global_name == info.name) return wrong("the global name is the tensor's own name, and must be left empty");
@@ -48,7 +49,7 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
   if (info.name.size() > limits.name_bytes) {
     return wrong("the name must have at most {} bytes, got {}", limits.name_bytes, info.name.size());
   }
-  if (!container::is_utf8(info.name) || !container::is_utf8(info.dtype_name)) {
+  if (!is_utf8(info.name) || !is_utf8(info.dtype_name)) {
     return wrong("the name and the dtype's name must be valid UTF-8");
   }
   if (info.shape.size() > limits.dimensions) {
@@ -62,7 +63,7 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
     return wrong("dtype and shape need {} bytes, got {}", expected, info.size_bytes);
   }
   if (dtype_from_name(info.dtype_name) != info.dtype) {
-    return wrong("the dtype's name must be {}, got {}", dtype_name(info.dtype), container::quote_name(info.dtype_name));
+    return wrong("the dtype's name must be {}, got {}", dtype_name(info.dtype), quote_name(info.dtype_name));
   }
   if (info.shard) BITSNAP_TRY(check_shard(info));
   if (info.alias_of) {
@@ -93,22 +94,21 @@ Result<GivenMaster> check_master(const State& state, std::size_t weight, const c
   const TensorInfo& info = state.tensors[weight].info;
   const MasterSlice& given = *state.tensors[weight].master;
   if (info.dtype != DType::bf16 && info.dtype != DType::f16) {
-    return wrong("a tensor with a master ({}) must be BF16 or F16, got {}", container::quote_name(given.tensor),
-                 info.dtype_name);
+    return wrong("a tensor with a master ({}) must be BF16 or F16, got {}", quote_name(given.tensor), info.dtype_name);
   }
   const std::optional<std::size_t> found = content.names.find(content.tensors, given.tensor);
   if (!found) {
-    return wrong("its master {} is not in the state", container::quote_name(given.tensor));
+    return wrong("its master {} is not in the state", quote_name(given.tensor));
   }
   const TensorInfo& master = state.tensors[*found].info;
   if (master.dtype != DType::f32) {
-    return wrong("its master {} must be F32, got {}", container::quote_name(given.tensor), master.dtype_name);
+    return wrong("its master {} must be F32, got {}", quote_name(given.tensor), master.dtype_name);
   }
   const std::uint64_t elements = info.element_count();
   const std::uint64_t there = master.element_count();
   if (given.element > there || elements > there - given.element) {
     return wrong("{} elements from element {} exceed its master {} of {} elements", elements, given.element,
-                 container::quote_name(given.tensor), there);
+                 quote_name(given.tensor), there);
   }
   return GivenMaster{weight, *found, given.element};
 }
@@ -135,7 +135,7 @@ Result<container::Content> lay_out_tensors(const State& state) {
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
     const TensorInfo& info = state.tensors[i].info;
     if (auto checked = check_tensor(state.tensors[i], state, i); !checked) {
-      return tl::unexpected(std::move(checked).error().within(container::quote_tensor(info.name)));
+      return tl::unexpected(std::move(checked).error().within(quote_tensor(info.name)));
     }
     if (info.size_bytes > 0 && info.size_bytes < kPoolTensorBytes && !info.alias_of) {
       content.pool_offsets[i] = content.pool_bytes;
@@ -145,7 +145,7 @@ Result<container::Content> lay_out_tensors(const State& state) {
   }
   content.names = container::NameIndex(content.tensors);
   if (const auto repeated = content.names.find_duplicate(content.tensors)) {
-    return wrong("{}: duplicate name", container::quote_tensor(content.tensors[*repeated].name));
+    return wrong("{}: duplicate name", quote_tensor(content.tensors[*repeated].name));
   }
   return content;
 }
@@ -158,7 +158,7 @@ Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& stat
     if (!state.tensors[i].master) continue;
     auto checked = check_master(state, i, content);
     if (!checked) {
-      return tl::unexpected(std::move(checked).error().within(container::quote_tensor(state.tensors[i].info.name)));
+      return tl::unexpected(std::move(checked).error().within(quote_tensor(state.tensors[i].info.name)));
     }
     const std::size_t holder = holder_of(content, i);
     const std::size_t master = holder_of(content, checked->master);
@@ -166,9 +166,8 @@ Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& stat
     if (!is_new &&
         (holder_of(content, before->second.master) != master || before->second.element != checked->element)) {
       const auto describe = [&](const GivenMaster& one) {
-        return fmt::format("{} has the master {} from element {}",
-                           container::quote_tensor(state.tensors[one.weight].info.name),
-                           container::quote_name(state.tensors[one.master].info.name), one.element);
+        return fmt::format("{} has the master {} from element {}", quote_tensor(state.tensors[one.weight].info.name),
+                           quote_name(state.tensors[one.master].info.name), one.element);
       };
       return wrong("{}, but {}; tensors that share their bytes must have the same master", describe(before->second),
                    describe(*checked));
@@ -221,7 +220,7 @@ Result<void> StreamReader::read_tensor(std::size_t tensor, std::uint64_t offset,
   auto result = source.read(offset, out);
   // The caller names the stream in the error, but does not know which tensor of the pool failed.
   if (!result && content_.pool_offsets[tensor]) {
-    return tl::unexpected(std::move(result).error().within(container::quote_tensor(source.info.name)));
+    return tl::unexpected(std::move(result).error().within(quote_tensor(source.info.name)));
   }
   return result;
 }

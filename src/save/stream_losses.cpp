@@ -10,9 +10,9 @@
 
 #include <fmt/format.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "container/chunk_table.hpp"
-#include "container/json_text.hpp"
 #include "quantize/clusters.hpp"
 #include "quantize/loss_rules.hpp"
 #include "quantize/round_mantissa.hpp"
@@ -32,7 +32,7 @@ Result<void> check_adam_of_all(const State& state, const SaveOptions& options) {
   for (const TensorSource& tensor : state.tensors) {
     if (!tensor.adam) continue;
     if (auto checked = quantize::check_adam(*tensor.adam); !checked) {
-      return tl::unexpected(std::move(checked).error().within(container::quote_tensor(tensor.info.name)));
+      return tl::unexpected(std::move(checked).error().within(quote_tensor(tensor.info.name)));
     }
   }
   return {};
@@ -181,7 +181,7 @@ class LossPlanner {
   Result<void> plan_update_step(std::size_t stream, const LossRule& rule) {
     StreamLoss& loss = losses_[stream];
     LossReport& report = loss.report;
-    const std::string place = container::quote_tensor(content_.tensors[tensor_of(stream)].name);
+    const std::string place = quote_tensor(content_.tensors[tensor_of(stream)].name);
     if (!report.adam) {
       return tl::unexpected(Error(ErrorKind::invalid_argument,
                                   fmt::format("{}: update_step needs Adam's betas, epsilon and step count; the rule "

@@ -6,15 +6,15 @@
 #include <bitsnap/writer.hpp>
 
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 
 namespace bitsnap {
 
 Result<TensorSource> TensorSource::of(std::string name, DType dtype, std::vector<std::uint64_t> shape,
                                       std::span<const std::byte> data) {
   return no_throw("tensor source", [&]() -> Result<TensorSource> {
-    const auto place = [&] { return container::quote_tensor(name); };
+    const auto place = [&] { return quote_tensor(name); };
     auto expected = shape_size_bytes(dtype, shape);
     if (!expected) return tl::unexpected(std::move(expected).error().within(place()));
     if (dtype != DType::opaque && *expected != data.size()) {

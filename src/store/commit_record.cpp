@@ -10,20 +10,20 @@
 #include <fmt/format.h>
 
 #include "base/checked.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_fields.hpp"
-#include "container/json_text.hpp"
+#include "json/json_fields.hpp"
 #include "store/sealed_json.hpp"
 #include "store/settings_json.hpp"
 
 namespace bitsnap::store {
 
-using container::json_field;
-using container::JsonDefault;
-using container::JsonField;
-using container::JsonNeed;
-using container::JsonReader;
-using container::JsonWriter;
+using json::json_field;
+using json::JsonDefault;
+using json::JsonField;
+using json::JsonNeed;
+using json::JsonReader;
+using json::JsonWriter;
 
 namespace {
 
@@ -161,7 +161,7 @@ Result<void> check_files(const CommitRecord& record) {
   std::ranges::sort(names);
   const auto repeated = std::ranges::adjacent_find(names);
   if (repeated == names.end()) return {};
-  return fail(ErrorKind::corrupt, fmt::format("two shards name the file {}", container::quote_name(*repeated)));
+  return fail(ErrorKind::corrupt, fmt::format("two shards name the file {}", quote_name(*repeated)));
 }
 
 Result<void> read_commit(JsonReader& in, CommitRecord& record, std::uint64_t step) {
@@ -193,11 +193,11 @@ Result<void> read_run(JsonReader& in, RunRecord& record) {
   const auto read_other = [&](JsonReader& from, std::string_view key) {
     return read_setting(from, key, settings, SettingsScope::remembered);
   };
-  BITSNAP_TRY(container::read_json_fields<RunRecord>(in, record, container::json_fields_of<RunRecord>(), read_other));
-  if (settings.store_speed == 0U) return container::bad_json_key("store_speed", "10^6 to 10^12");
-  if (!settings.policy) return tl::unexpected(container::missing_json_key("policy"));
-  if (!settings.base) return tl::unexpected(container::missing_json_key("base"));
-  if (!settings.max_depth) return tl::unexpected(container::missing_json_key("max_depth"));
+  BITSNAP_TRY(json::read_json_fields<RunRecord>(in, record, json::json_fields_of<RunRecord>(), read_other));
+  if (settings.store_speed == 0U) return json::bad_json_key("store_speed", "10^6 to 10^12");
+  if (!settings.policy) return tl::unexpected(json::missing_json_key("policy"));
+  if (!settings.base) return tl::unexpected(json::missing_json_key("base"));
+  if (!settings.max_depth) return tl::unexpected(json::missing_json_key("max_depth"));
   return {};
 }
 
@@ -213,7 +213,7 @@ Result<CommitRecord> read_commit_record(os::FileSystem& file_system, const RunLa
 }
 
 std::string serialize_commit_record(const CommitRecord& record) {
-  return seal_json(kCommitKey, container::serialize_json(record));
+  return seal_json(kCommitKey, json::serialize_json(record));
 }
 
 namespace {
@@ -232,15 +232,14 @@ Result<void> check_written(const CommitHeader& header, std::span<const ShardFile
 
 Result<bool> write_commit_record(os::FileSystem& file_system, const RunLayout& layout, const CommitRecord& record) {
   BITSNAP_TRY(check_written(record, record.shards, Allowed::earlier));
-  return write_sealed_json(file_system, layout.commit(record.step), kCommitKey, container::serialize_json(record),
-                           false);
+  return write_sealed_json(file_system, layout.commit(record.step), kCommitKey, json::serialize_json(record), false);
 }
 
 Result<bool> replace_commit_record(os::FileSystem& file_system, const RunLayout& layout, const CommitRecord& record,
                                    bool retired) {
   const std::string path = layout.step_file(record.step, record_file_name(retired));
   BITSNAP_TRY(check_written(record, record.shards, Allowed::other));
-  return write_sealed_json(file_system, path, kCommitKey, container::serialize_json(record), true);
+  return write_sealed_json(file_system, path, kCommitKey, json::serialize_json(record), true);
 }
 
 Result<ShardRecord> read_shard_record(os::FileSystem& file_system, const std::string& path) {
@@ -251,7 +250,7 @@ Result<ShardRecord> read_shard_record(os::FileSystem& file_system, const std::st
 
 Result<bool> write_shard_record(os::FileSystem& file_system, const std::string& path, const ShardRecord& record) {
   BITSNAP_TRY(check_written(record, {&record.file, 1}, Allowed::earlier));
-  return write_sealed_json(file_system, path, kShardKey, container::serialize_json(record), true);
+  return write_sealed_json(file_system, path, kShardKey, json::serialize_json(record), true);
 }
 
 Result<RunRecord> read_run_record(os::FileSystem& file_system, const std::string& path) {
@@ -264,7 +263,7 @@ Result<bool> write_run_record(os::FileSystem& file_system, const std::string& pa
                               bool overwrite) {
   JsonWriter out;
   out.begin_object();
-  container::write_json_members(out, record, container::json_fields_of<RunRecord>());
+  json::write_json_members(out, record, json::json_fields_of<RunRecord>());
   write_settings(out, record.settings, SettingsScope::remembered);
   out.end_object();
   return write_sealed_json(file_system, path, kRunKey, out.text(), overwrite);

@@ -8,16 +8,17 @@
 
 #include <fmt/format.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_fields.hpp"
-#include "container/json_text.hpp"
+#include "base/utf8.hpp"
+#include "json/json_fields.hpp"
 #include "store/sealed_json.hpp"
 
 namespace bitsnap::store {
 
-using container::json_field;
-using container::JsonNeed;
-using container::JsonReader;
+using json::json_field;
+using json::JsonNeed;
+using json::JsonReader;
 
 static constexpr auto json_fields(std::type_identity<LabelEntry::Pending>) {
   return std::array{json_field<&LabelEntry::Pending::id>("id"),
@@ -45,15 +46,15 @@ struct LabelFormat {
 
 struct LabelList {
   static Result<void> read(JsonReader& in, LabelRecord& to) {
-    const container::JsonListRules rules{.item = "label", .items = "labels", .most = kMaxLabels};
-    BITSNAP_TRY(container::read_json_list(in, to.labels, container::read_json<LabelEntry>, rules));
+    const json::JsonListRules rules{.item = "label", .items = "labels", .most = kMaxLabels};
+    BITSNAP_TRY(json::read_json_list(in, to.labels, json::read_json<LabelEntry>, rules));
     const auto is_above = [](const LabelEntry& a, const LabelEntry& b) { return a.label >= b.label; };
     const auto wrong = std::ranges::adjacent_find(to.labels, is_above);
     if (wrong == to.labels.end()) return {};
     return fail(ErrorKind::corrupt,
-                fmt::format("label {} is repeated or not in order", container::quote_name(std::next(wrong)->label)));
+                fmt::format("label {} is repeated or not in order", quote_name(std::next(wrong)->label)));
   }
-  static void write(container::JsonWriter& out, const LabelRecord& from) { container::write_json(out, from.labels); }
+  static void write(json::JsonWriter& out, const LabelRecord& from) { json::write_json(out, from.labels); }
 };
 
 constexpr auto json_fields(std::type_identity<LabelFormat>) {
@@ -99,7 +100,7 @@ bool LabelRecord::mentions(std::uint64_t step) const noexcept {
 
 // Also excludes U+0080 to U+009F, whose first byte in UTF-8 is 0xC2.
 bool is_label(std::string_view label) noexcept {
-  if (label.empty() || label.size() > kMaxLabelBytes || !container::is_utf8(label)) return false;
+  if (label.empty() || label.size() > kMaxLabelBytes || !is_utf8(label)) return false;
   for (std::size_t i = 0; i < label.size(); ++i) {
     const auto byte = static_cast<unsigned char>(label[i]);
     if (byte < 0x20 || byte == 0x7F) return false;
@@ -111,8 +112,7 @@ bool is_label(std::string_view label) noexcept {
 Result<void> check_labels(const std::vector<std::string>& labels) {
   for (const std::string& label : labels) {
     if (is_label(label)) continue;
-    const std::string found =
-        label.size() > kMaxLabelBytes ? fmt::format("{} bytes", label.size()) : container::quote_name(label);
+    const std::string found = label.size() > kMaxLabelBytes ? fmt::format("{} bytes", label.size()) : quote_name(label);
     return tl::unexpected(
         Error(ErrorKind::invalid_argument,
               fmt::format("a label must have 1 to {} bytes of UTF-8 without control characters, got {}", kMaxLabelBytes,
@@ -136,7 +136,7 @@ Result<void> check_new_labels(const std::vector<std::string>& labels) {
 
 Result<LabelRecord> read_label_record(os::FileSystem& file_system, const RunLayout& layout) {
   LabelFormat labels;
-  const auto read = [&](JsonReader& in) { return container::read_json(in, labels); };
+  const auto read = [&](JsonReader& in) { return json::read_json(in, labels); };
   Result<void> done = read_sealed_json(file_system, layout.labels(), kLabelsKey, read);
   if (!done && done.error().kind() != ErrorKind::not_found) return tl::unexpected(std::move(done).error());
   return std::move(labels.record);
@@ -148,7 +148,7 @@ Result<bool> write_label_record(os::FileSystem& file_system, const RunLayout& la
                                                          kMaxLabels, record.labels.size()));
   }
   return write_sealed_json(file_system, layout.labels(), kLabelsKey,
-                           container::serialize_json(LabelFormat{.record = record}), true);
+                           json::serialize_json(LabelFormat{.record = record}), true);
 }
 
 std::string similar_labels(const std::vector<std::string>& labels, std::string_view label) {
@@ -163,11 +163,7 @@ std::string similar_labels(const std::vector<std::string>& labels, std::string_v
   similar.resize(std::min(similar.size(), kSimilarLabels));
   std::string text;
   for (std::size_t i = 0; i < similar.size(); ++i) {
-    text += fmt::format("{}{}",
-                        i == 0                    ? ""
-                        : i + 1 == similar.size() ? " and "
-                                                  : ", ",
-                        container::quote_name(similar[i].second));
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == similar.size() ? " and " : ", ", quote_name(similar[i].second));
   }
   if (text.empty()) return "";
   return fmt::format("; {} {}", similar.size() == 1 ? "a similar label is" : "similar labels are", text);

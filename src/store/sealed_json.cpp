@@ -10,7 +10,7 @@
 #include "base/bytes.hpp"
 #include "base/hash.hpp"
 #include "base/try.hpp"
-#include "container/json_fields.hpp"
+#include "json/json_fields.hpp"
 #include "os/atomic_file.hpp"
 
 namespace bitsnap::store {
@@ -21,7 +21,7 @@ struct BodyFormat {
 };
 
 static constexpr auto json_fields(std::type_identity<BodyFormat>) {
-  return std::array{container::json_field<&BodyFormat::format>("format")};
+  return std::array{json::json_field<&BodyFormat::format>("format")};
 }
 
 namespace {
@@ -59,7 +59,7 @@ Result<std::string_view> unseal_json(std::string_view key, std::string_view text
   if (!body.starts_with('{') || !body.ends_with('}')) {
     return fail(ErrorKind::corrupt, "the record's body is not a JSON object");
   }
-  BITSNAP_ASSIGN(const BodyFormat version, container::parse_json<BodyFormat>(body, kJsonNesting));
+  BITSNAP_ASSIGN(const BodyFormat version, json::parse_json<BodyFormat>(body, kJsonNesting));
   if (version.format != kStoreFormat) {
     return fail(ErrorKind::unsupported,
                 fmt::format("the record has format version {}, this version of bitsnap supports {}", version.format,
@@ -73,7 +73,7 @@ Result<void> read_sealed_json(os::FileSystem& file_system, const std::string& pa
   BITSNAP_ASSIGN(const std::vector<std::byte> bytes, os::read_file(file_system, path, kMaxRecordBytes));
   const auto read_text = [&]() -> Result<void> {
     BITSNAP_ASSIGN(const std::string_view body, unseal_json(key, as_text(bytes)));
-    return container::read_whole_json(body, read, kJsonNesting);
+    return json::read_whole_json(body, read, kJsonNesting);
   };
   Result<void> done = read_text();
   if (!done) return tl::unexpected(std::move(done).error().within(path));

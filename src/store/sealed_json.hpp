@@ -9,7 +9,7 @@
 #include <bitsnap/error.hpp>
 
 #include "base/function_ref.hpp"
-#include "container/json_reader.hpp"
+#include "json/json_reader.hpp"
 #include "os/file_system.hpp"
 
 namespace bitsnap::store {
@@ -24,7 +24,7 @@ inline constexpr std::uint32_t kStoreFormat = 0;
 [[nodiscard]] Result<std::string_view> unseal_json(std::string_view key, std::string_view text);
 
 // Reads a record file: `read` gets the body and reads it as one value. Errors name the file.
-using ReadBody = FunctionRef<Result<void>(container::JsonReader& in)>;
+using ReadBody = FunctionRef<Result<void>(json::JsonReader& in)>;
 [[nodiscard]] Result<void> read_sealed_json(os::FileSystem& file_system, const std::string& path, std::string_view key,
                                             ReadBody read);
 

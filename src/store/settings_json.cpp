@@ -7,23 +7,23 @@
 #include <vector>
 
 #include "base/try.hpp"
-#include "container/json_fields.hpp"
+#include "json/json_fields.hpp"
 
 namespace bitsnap::store {
 namespace {
 
-Result<SettingValue> read_value(container::JsonReader& in, SettingKind kind) {
+Result<SettingValue> read_value(json::JsonReader& in, SettingKind kind) {
   switch (kind) {
     case SettingKind::number: return in.read_unsigned();
     case SettingKind::name: return in.read_string();
     case SettingKind::rules: break;
   }
   std::vector<std::string> rules;
-  BITSNAP_TRY(in.read_array([&] { return container::read_json(in, rules.emplace_back()); }, "a list of rules"));
+  BITSNAP_TRY(in.read_array([&] { return json::read_json(in, rules.emplace_back()); }, "a list of rules"));
   return rules;
 }
 
-Result<void> read_known(container::JsonReader& in, const SettingField& field, CodingSettings& settings) {
+Result<void> read_known(json::JsonReader& in, const SettingField& field, CodingSettings& settings) {
   BITSNAP_ASSIGN(const SettingValue value, read_value(in, field.kind));
   Result<void> set = field.set(field, settings, value);
   if (set) return set;
@@ -34,11 +34,11 @@ Result<void> read_known(container::JsonReader& in, const SettingField& field, Co
 
 }  // namespace
 
-void write_setting_value(container::JsonWriter& out, const SettingValue& value) {
-  std::visit([&](const auto& member) { container::write_json(out, member); }, value);
+void write_setting_value(json::JsonWriter& out, const SettingValue& value) {
+  std::visit([&](const auto& member) { json::write_json(out, member); }, value);
 }
 
-void write_settings(container::JsonWriter& out, const CodingSettings& settings, SettingsScope scope) {
+void write_settings(json::JsonWriter& out, const CodingSettings& settings, SettingsScope scope) {
   for (const SettingField& field : setting_fields()) {
     if (scope == SettingsScope::remembered && !field.is_remembered) continue;
     const std::optional<SettingValue> value = field.get(settings);
@@ -48,12 +48,11 @@ void write_settings(container::JsonWriter& out, const CodingSettings& settings, 
   }
 }
 
-Result<void> read_setting(container::JsonReader& in, std::string_view key, CodingSettings& settings,
-                          SettingsScope scope) {
+Result<void> read_setting(json::JsonReader& in, std::string_view key, CodingSettings& settings, SettingsScope scope) {
   const SettingField* const field = find_setting(key);
   if (field == nullptr || (scope == SettingsScope::remembered && !field->is_remembered)) return in.skip_value();
   Result<void> read = read_known(in, *field, settings);
-  if (!read) return tl::unexpected(container::within_json_key(std::move(read).error(), key));
+  if (!read) return tl::unexpected(json::within_json_key(std::move(read).error(), key));
   return read;
 }
 

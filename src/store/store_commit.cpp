@@ -7,9 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
+#include "base/utf8.hpp"
 #include "container/file_reader.hpp"
-#include "container/json_text.hpp"
 #include "os/clock.hpp"
 #include "store/catalog.hpp"
 #include "store/store_impl.hpp"
@@ -173,12 +174,10 @@ Result<void> Store::Impl::check_metadata(const std::vector<std::pair<std::string
   std::set<std::string_view> keys;
   for (const auto& [key, value] : metadata) {
     if (!keys.insert(key).second) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("metadata: key {} appears twice", container::quote_name(key)));
+      return fail(ErrorKind::invalid_argument, fmt::format("metadata: key {} appears twice", quote_name(key)));
     }
-    if (!container::is_utf8(key) || !container::is_utf8(value)) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("metadata: {} is not valid UTF-8", container::quote_name(key)));
+    if (!is_utf8(key) || !is_utf8(value)) {
+      return fail(ErrorKind::invalid_argument, fmt::format("metadata: {} is not valid UTF-8", quote_name(key)));
     }
     bytes += key.size() + value.size();
   }

@@ -9,8 +9,8 @@
 
 #include "base/hash.hpp"
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "exec/executor.hpp"
 #include "os/atomic_file.hpp"
 #include "os/plain_name.hpp"
@@ -36,7 +36,7 @@ Result<CheckpointFile> read_file(const Snapshot& snapshot, std::size_t number) {
   const TensorInfo& tensor = snapshot.tensors()[number];
   if (!is_file_name(tensor.name) || tensor.dtype != DType::u8 || tensor.shape.size() != 1) {
     return fail(ErrorKind::corrupt, fmt::format("{}: tensor {} must be a file: bytes with a file name", snapshot.name(),
-                                                container::quote_name(tensor.name)));
+                                                quote_name(tensor.name)));
   }
   CheckpointFile file{tensor.name, std::vector<std::byte>(static_cast<std::size_t>(tensor.size_bytes))};
   BITSNAP_TRY(snapshot.read_bytes(number, 0, file.bytes));
@@ -57,10 +57,10 @@ Result<void> Store::Impl::check_files(const std::vector<CheckpointFile>& files) 
       return tl::unexpected(invalid_files(
           fmt::format("the name of a file must have 1 to {} bytes of UTF-8 without '/', '\\' and control characters, "
                       "and must not be '.' or '..', got {}",
-                      store::kMaxLabelBytes, container::quote_name(file.name))));
+                      store::kMaxLabelBytes, quote_name(file.name))));
     }
     if (!names.insert(file.name).second) {
-      return tl::unexpected(invalid_files(fmt::format("the file {} appears twice", container::quote_name(file.name))));
+      return tl::unexpected(invalid_files(fmt::format("the file {} appears twice", quote_name(file.name))));
     }
     bytes += file.bytes.size();
   }

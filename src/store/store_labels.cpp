@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -78,7 +78,7 @@ Result<std::uint64_t> Store::Impl::find(const std::string& label) const {
   std::vector<std::string> names;
   for (const StepLabel& other : all) names.push_back(other.label);
   return fail(ErrorKind::not_found,
-              fmt::format("{}: no checkpoint has the label {}{}", layout_.root(), container::quote_name(label),
+              fmt::format("{}: no checkpoint has the label {}{}", layout_.root(), quote_name(label),
                           all.empty() ? "; the store has no labels" : store::similar_labels(names, label)));
 }
 

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
 #include "store/store_impl.hpp"
 #include "store/summed_progress.hpp"
 #include "store/tensor_index.hpp"
@@ -38,8 +38,7 @@ class BoxPlanner {
   Result<void> add(const TensorBox& wanted) {
     const auto found = by_name_.find(wanted.name);
     if (found == by_name_.end()) {
-      return fail(ErrorKind::not_found,
-                  fmt::format("{}: there is no tensor {}", place_, container::quote_name(wanted.name)));
+      return fail(ErrorKind::not_found, fmt::format("{}: there is no tensor {}", place_, quote_name(wanted.name)));
     }
     const GlobalTensor& tensor = *found->second;
     if (wanted.dtype_name != tensor.dtype_name) {
@@ -108,7 +107,7 @@ class BoxPlanner {
   }
 
   [[nodiscard]] Error error(ErrorKind kind, const GlobalTensor& tensor, const std::string& what) const {
-    return {kind, fmt::format("{}: tensor {} of shape [{}]: {}", place_, container::quote_name(tensor.name),
+    return {kind, fmt::format("{}: tensor {} of shape [{}]: {}", place_, quote_name(tensor.name),
                               fmt::join(tensor.shape, ", "), what)};
   }
 

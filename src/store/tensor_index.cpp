@@ -17,26 +17,26 @@
 #include "base/hash.hpp"
 #include "base/try.hpp"
 #include "container/file_reader.hpp"
-#include "container/json_fields.hpp"
 #include "exec/executor.hpp"
+#include "json/json_fields.hpp"
 #include "os/atomic_file.hpp"
 #include "store/sealed_json.hpp"
 #include "tensor/box.hpp"
 
 namespace bitsnap::store {
 
-using container::json_field;
-using container::JsonField;
-using container::JsonNeed;
-using container::JsonReader;
-using container::JsonWriter;
+using json::json_field;
+using json::JsonField;
+using json::JsonNeed;
+using json::JsonReader;
+using json::JsonWriter;
 
 namespace {
 
 constexpr std::string_view kTensorsKey = "tensors";
 constexpr std::size_t kMaxDimensions = 64;
 
-struct RoleFormat : container::JsonDefault {
+struct RoleFormat : json::JsonDefault {
   static Result<void> read(JsonReader& in, Role& to) {
     BITSNAP_ASSIGN(const std::string name, in.read_string());
     const std::optional<Role> role = role_from_name(name);
@@ -54,7 +54,7 @@ struct PartsFormat {
     return in.read_array([&]() -> Result<void> {
       if (!read_plain(in, numbers)) {
         numbers.clear();
-        BITSNAP_TRY(read_json_list(in, numbers, container::read_json<std::uint64_t>, {.most = 2 + 2 * kMaxDimensions}));
+        BITSNAP_TRY(read_json_list(in, numbers, json::read_json<std::uint64_t>, {.most = 2 + 2 * kMaxDimensions}));
       }
       if (numbers.size() < 2 || numbers.size() % 2 != 0 || numbers[0] >= kMaxShards) {
         return fail(ErrorKind::corrupt, "expected a shard, a tensor, an offset and an extent");
@@ -103,11 +103,10 @@ namespace bitsnap {
 static constexpr auto json_fields(std::type_identity<GlobalTensor>) {
   using store::PartsFormat;
   using store::RoleFormat;
-  return std::array{container::json_field<&GlobalTensor::name>("name"),
-                    container::json_field<&GlobalTensor::dtype_name>("dtype"),
-                    container::json_field<&GlobalTensor::shape>("shape"),
-                    container::json_field<&GlobalTensor::role, RoleFormat>("role"),
-                    container::json_field<&GlobalTensor::parts, PartsFormat>("parts")};
+  return std::array{json::json_field<&GlobalTensor::name>("name"), json::json_field<&GlobalTensor::dtype_name>("dtype"),
+                    json::json_field<&GlobalTensor::shape>("shape"),
+                    json::json_field<&GlobalTensor::role, RoleFormat>("role"),
+                    json::json_field<&GlobalTensor::parts, PartsFormat>("parts")};
 }
 
 }  // namespace bitsnap
@@ -340,7 +339,7 @@ std::optional<std::vector<GlobalTensor>> read_tensor_index(os::FileSystem& file_
                                                            const CommitRecord& record) {
   TensorsRecord read;
   const auto read_body = [&](JsonReader& in) -> Result<void> {
-    BITSNAP_TRY(container::read_json(in, read));
+    BITSNAP_TRY(json::read_json(in, read));
     for (GlobalTensor& tensor : read.tensors) BITSNAP_TRY(check_tensor(tensor, record.shards.size()));
     return {};
   };
@@ -352,7 +351,7 @@ std::optional<std::vector<GlobalTensor>> read_tensor_index(os::FileSystem& file_
 Result<void> write_tensor_index(os::FileSystem& file_system, const RunLayout& layout, const CommitRecord& record,
                                 std::span<const GlobalTensor> tensors) {
   const TensorsRecord written{ids_of(record), {tensors.begin(), tensors.end()}};
-  const std::string text = seal_json(kTensorsKey, container::serialize_json(written));
+  const std::string text = seal_json(kTensorsKey, json::serialize_json(written));
   BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(file_system, tensor_index_path(layout, record), true,
                                                              os::kDefaultFileMode, os::Durability::cached));
   BITSNAP_TRY(file.file().append(as_byte_span(text)));

@@ -18,7 +18,7 @@
 
 #include "base/function_ref.hpp"
 
-namespace bitsnap::container {
+namespace bitsnap::json {
 
 // Three for each of the 128 levels of a typed tree, and some for what encloses the tree.
 inline constexpr std::size_t kMaxJsonDepth = 512;
@@ -119,4 +119,4 @@ template <typename Read>
   return value;
 }
 
-}  // namespace bitsnap::container
+}  // namespace bitsnap::json

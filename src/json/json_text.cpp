@@ -1,20 +1,16 @@
-// Strings, numbers, hexadecimal and base64 as the JSON of an index has them.
-#include "container/json_text.hpp"
+// Strings, numbers, hexadecimal and base64.
+#include "json/json_text.hpp"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
 
-#include <bitsnap/text.hpp>
-
-namespace bitsnap::container {
+namespace bitsnap::json {
 namespace {
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
-constexpr std::size_t kLongestQuotedBytes = 120;
 
 constexpr std::uint8_t byte_of(char c) noexcept { return static_cast<std::uint8_t>(c); }
 
@@ -52,26 +48,6 @@ std::size_t plain_characters(std::string_view text) noexcept {
   const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
   while (at < text.size() && is_plain(text[at])) ++at;
   return at;
-}
-
-bool is_utf8(std::string_view text) noexcept {
-  for (std::size_t at = plain_characters(text); at < text.size(); at += plain_characters(text.substr(at))) {
-    const std::size_t size = utf8_sequence(text, at);
-    if (size == 0) return false;
-    at += size;
-  }
-  return true;
-}
-
-std::string replace_invalid_utf8(std::string_view text) {
-  std::string valid;
-  valid.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t size = utf8_sequence(text, at);
-    valid.append(size == 0 ? kReplacementCharacter : text.substr(at, size));
-    at += std::max<std::size_t>(size, 1);
-  }
-  return valid;
 }
 
 void append_json_string(std::string& to, std::string_view text, JsonEscapes escapes) {
@@ -149,21 +125,4 @@ std::optional<std::string> parse_base64(std::string_view text) {
   return bytes;
 }
 
-std::string quote_name(std::string_view name) {
-  std::string text = "'";
-  for (std::size_t at = 0; at < name.size();) {
-    if (text.size() > kLongestQuotedBytes) {
-      text.append("...");
-      break;
-    }
-    const std::string_view character = name.substr(at, std::max<std::size_t>(utf8_sequence(name, at), 1));
-    text.append(printable(character));
-    at += character.size();
-  }
-  text.push_back('\'');
-  return text;
-}
-
-std::string quote_tensor(std::string_view name) { return "tensor " + quote_name(name); }
-
-}  // namespace bitsnap::container
+}  // namespace bitsnap::json

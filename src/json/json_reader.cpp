@@ -1,5 +1,5 @@
 // The lexer and the reader of JSON values.
-#include "container/json_reader.hpp"
+#include "json/json_reader.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,10 +14,11 @@
 
 #include <bitsnap/text.hpp>
 
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "container/json_text.hpp"
+#include "json/json_text.hpp"
 
-namespace bitsnap::container {
+namespace bitsnap::json {
 namespace {
 
 constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
@@ -434,4 +435,4 @@ tl::unexpected<Error> JsonReader::malformed() const {
   return fail(ErrorKind::corrupt, fmt::format("JSON: malformed at byte {}", at_ + 1));
 }
 
-}  // namespace bitsnap::container
+}  // namespace bitsnap::json

@@ -1,10 +1,12 @@
 // The parts of reading by field tables that depend on no type.
-#include "container/json_fields.hpp"
+#include "json/json_fields.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace bitsnap::container {
+#include "base/quote_name.hpp"
+
+namespace bitsnap::json {
 
 Result<void> skip_unknown_key(JsonReader& in, std::string_view) { return in.skip_value(); }
 
@@ -46,14 +48,8 @@ Error within_json_item(Error error, const JsonListRules& rules, std::size_t inde
   return std::move(error).within(fmt::format("{} {}", rules.item, index));
 }
 
-Result<void> read_json_id(JsonReader& in, SnapshotId& to) {
-  BITSNAP_ASSIGN(const std::string text, in.read_string("an id"));
-  const std::optional<SnapshotId> id = SnapshotId::from_hex(text);
-  if (!id) {
-    return fail(ErrorKind::corrupt, fmt::format("{} is not 32 lower-case hexadecimal digits", quote_name(text)));
-  }
-  to = *id;
-  return {};
+Error bad_json_id(std::string_view text) {
+  return Error(ErrorKind::corrupt, fmt::format("{} is not 32 lower-case hexadecimal digits", quote_name(text)));
 }
 
-}  // namespace bitsnap::container
+}  // namespace bitsnap::json

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
-#include "container/json_text.hpp"
+#include "json/json_text.hpp"
 
-namespace bitsnap::container {
+namespace bitsnap::json {
 
 class JsonWriter {
  public:
@@ -60,4 +60,4 @@ class JsonWriter {
   JsonEscapes escapes_;
 };
 
-}  // namespace bitsnap::container
+}  // namespace bitsnap::json

@@ -1,5 +1,5 @@
 // Tests of reading and writing structs by tables of fields.
-#include "container/json_fields.hpp"
+#include "json/json_fields.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,12 +10,22 @@
 #include <tuple>
 #include <vector>
 
-namespace bitsnap::container {
+namespace bitsnap::json {
 namespace {
 
 struct Part {
   std::uint32_t number = 0;
   friend bool operator==(const Part&, const Part&) = default;
+};
+
+struct Id {
+  std::string digits;
+  [[nodiscard]] std::string to_hex() const { return digits; }
+  [[nodiscard]] static std::optional<Id> from_hex(std::string_view text) {
+    if (text.size() != 32) return std::nullopt;
+    return Id{std::string(text)};
+  }
+  friend bool operator==(const Id&, const Id&) = default;
 };
 
 struct Whole {
@@ -26,7 +36,7 @@ struct Whole {
   bool flag = true;
   std::optional<std::uint64_t> step;
   std::vector<Part> parts;
-  SnapshotId id;
+  Id id;
   friend bool operator==(const Whole&, const Whole&) = default;
 };
 
@@ -46,6 +56,7 @@ constexpr auto json_fields(std::type_identity<Whole>) {
   };
 }
 
+constexpr const char* kId = "000000000000000a000000000000000b";
 constexpr std::string_view kLeast = R"({"count":1,"shift":-2,"flag":true,"id":"000000000000000a000000000000000b"})";
 
 TEST(JsonFields, RoundTrip) {
@@ -56,13 +67,13 @@ TEST(JsonFields, RoundTrip) {
               .flag = false,
               .step = 0,
               .parts = {{1}, {2}},
-              .id = {11, 10}};
+              .id = {kId}};
   const std::string text = serialize_json(whole);
   EXPECT_EQ(text,
             R"({"count":18446744073709551615,"shift":-9223372036854775808,"small":255,"name":"a\"b","flag":false,)"
             R"("step":0,"parts":[{"number":1},{"number":2}],"id":"000000000000000a000000000000000b"})");
   EXPECT_EQ(parse_json<Whole>(text).value(), whole);
-  whole = {.count = 1, .shift = -2, .small = 0, .name = {}, .flag = true, .step = {}, .parts = {}, .id = {11, 10}};
+  whole = {.count = 1, .shift = -2, .small = 0, .name = {}, .flag = true, .step = {}, .parts = {}, .id = {kId}};
   EXPECT_EQ(serialize_json(whole), kLeast);
   EXPECT_EQ(parse_json<Whole>(kLeast).value(), whole);
   EXPECT_EQ(parse_json<Whole>(R"({"new":[{}],"id":"000000000000000a000000000000000b","shift":-2,"count":1})").value(),
@@ -81,6 +92,10 @@ TEST(JsonFields, NameTheKeyOfAnError) {
   EXPECT_EQ(error_with(R"("name":null)"), "key 'name': expected a string, found null");
   EXPECT_EQ(error_with(R"("name":"long")"), "key 'name': expected a short name");
   EXPECT_EQ(error_with(R"("parts":[{"number":0},{}])"), "key 'parts': entry 1: key 'number' is missing");
+  EXPECT_EQ(parse_json<Whole>(R"({"count":1,"shift":-2,"id":"0a"})").error().message(),
+            "key 'id': '0a' is not 32 lower-case hexadecimal digits");
+  EXPECT_EQ(parse_json<Whole>(R"({"count":1,"shift":-2,"id":10})").error().message(),
+            "key 'id': expected an id, found an integer");
   EXPECT_EQ(error_with(R"("count":1)"), "JSON: key 'count' appears twice in an object");
   EXPECT_EQ(parse_json<Whole>("{}").error().message(), "key 'count' is missing");
   EXPECT_EQ(parse_json<Whole>("[]").error().message(), "expected an object, found an array");
@@ -151,4 +166,4 @@ TEST(JsonFields, RejectUnknownKeysOnlyIfRequested) {
 }
 
 }  // namespace
-}  // namespace bitsnap::container
+}  // namespace bitsnap::json

@@ -7,14 +7,15 @@
 //                       json_field<&Staged::attempt>("attempt", JsonNeed::optional).must("a name", is_valid_attempt)};
 //   }
 //
-// read_json() and write_json() find the table by the struct's type. A member may be a bool, an integer, a string, a
-// SnapshotId, a struct with a table, a std::tuple of those (an array with exactly these items), or a std::optional or
+// read_json() and write_json() find the table by the struct's type. A member may be a bool, an integer, a string, an
+// id (JsonId), a struct with a table, a std::tuple of those (an array with exactly these items), or a std::optional or
 // std::vector of those; any other type needs a format of its own (JsonDefault shows what one has). Errors are corrupt
 // and name the key: "key 'ticket': expected an unsigned integer, found a string".
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -27,13 +28,12 @@
 #include <vector>
 
 #include <bitsnap/error.hpp>
-#include <bitsnap/snapshot.hpp>
 
 #include "base/try.hpp"
-#include "container/json_reader.hpp"
-#include "container/json_writer.hpp"
+#include "json/json_reader.hpp"
+#include "json/json_writer.hpp"
 
-namespace bitsnap::container {
+namespace bitsnap::json {
 
 enum class JsonNeed : std::uint8_t {
   required,   // always written; an object without it is corrupt
@@ -134,6 +134,14 @@ template <typename Struct>
   return kFields;
 }
 
+// 128 bits that are written as 32 hexadecimal digits.
+template <typename T>
+concept JsonId = requires(const T& id, std::string_view text) {
+  { id.to_hex() } -> std::same_as<std::string>;
+  { T::from_hex(text) } -> std::same_as<std::optional<T>>;
+};
+[[nodiscard]] Error bad_json_id(std::string_view text);
+
 template <typename T>
 inline constexpr bool kIsJsonList = false;
 template <typename T>
@@ -150,7 +158,6 @@ inline constexpr bool kIsJsonTuple<std::tuple<Items...>> = true;
 
 template <typename T>
 [[nodiscard]] Result<void> read_json(JsonReader& in, T& to);
-[[nodiscard]] Result<void> read_json_id(JsonReader& in, SnapshotId& to);
 
 struct JsonListRules {
   std::string_view item = "entry";  // for messages: "stream 3: ...", "more than 255 inputs"
@@ -204,8 +211,11 @@ Result<void> read_json(JsonReader& in, T& to) {
   } else if constexpr (std::is_unsigned_v<T>) {
     BITSNAP_ASSIGN(const std::uint64_t number, in.read_unsigned(std::numeric_limits<T>::max()));
     to = static_cast<T>(number);
-  } else if constexpr (std::is_same_v<T, SnapshotId>) {
-    return read_json_id(in, to);
+  } else if constexpr (JsonId<T>) {
+    BITSNAP_ASSIGN(const std::string text, in.read_string("an id"));
+    const std::optional<T> id = T::from_hex(text);
+    if (!id) return tl::unexpected(bad_json_id(text));
+    to = *id;
   } else if constexpr (kIsJsonOptional<T>) {
     return read_json(in, to.emplace());
   } else if constexpr (kIsJsonList<T>) {
@@ -229,7 +239,7 @@ void write_json(JsonWriter& out, const T& from) {
     out.number(from);
   } else if constexpr (std::is_unsigned_v<T>) {
     out.number(std::uint64_t{from});
-  } else if constexpr (std::is_same_v<T, SnapshotId>) {
+  } else if constexpr (JsonId<T>) {
     out.string(from.to_hex());
   } else if constexpr (kIsJsonOptional<T>) {
     if (!from) return out.null();
@@ -332,4 +342,4 @@ template <typename Struct>
   return out.take_text();
 }
 
-}  // namespace bitsnap::container
+}  // namespace bitsnap::json

@@ -7,13 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace bitsnap::container {
-
-// Whether the text is UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
-[[nodiscard]] bool is_utf8(std::string_view text) noexcept;
-
-// The text with U+FFFD in place of each byte that is not UTF-8.
-[[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
+namespace bitsnap::json {
 
 // How many characters at the beginning of the text are printable ASCII other than '"' and '\\', as most in JSON
 // strings.
@@ -39,10 +33,4 @@ void append_double(std::string& to, double number);
 // nullopt unless the text is padded base64 with its unused bits zero.
 [[nodiscard]] std::optional<std::string> parse_base64(std::string_view text);
 
-// Quotes a name from a file for messages: printable, in single quotes, cut after about 120 bytes.
-[[nodiscard]] std::string quote_name(std::string_view name);
-
-// "tensor 'x'", for messages.
-[[nodiscard]] std::string quote_tensor(std::string_view name);
-
-}  // namespace bitsnap::container
+}  // namespace bitsnap::json
