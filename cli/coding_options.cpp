@@ -14,7 +14,6 @@
 #include <bitsnap/safetensors.hpp>
 
 #include "cli/number_option.hpp"
-#include "cli/run_path.hpp"
 #include "cli/text_format.hpp"
 
 namespace bitsnap::cli {

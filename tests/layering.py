@@ -2,9 +2,10 @@
 
 A layer includes only itself and the layers below it; code that reads snapshots never includes code that writes them;
 the command and the Python extension include only public headers (and the macros of base/try.hpp), and bitsnap.hpp
-includes all of these; only src/os calls the operating system; kernels include no standard library; the name of each
-source file is unique outside the Python package; files and functions have at most MAX_LINES and MAX_FUNCTION_LINES
-lines; comments name no source file that is not there. The rules of the Python package are in python_rooms.py.
+includes all of these; a room of the command includes only itself and the rooms below it; only src/os calls the
+operating system; kernels include no standard library; the name of each source file is unique outside the Python
+package; files and functions have at most MAX_LINES and MAX_FUNCTION_LINES lines; comments name no source file that is
+not there. The rules of the Python package are in python_rooms.py.
 
     python tests/layering.py [ROOT]     prints every violation and exits with 1 if there is one
 """
@@ -40,6 +41,8 @@ LAYERS = [
 ]
 # Layers that reading snapshots needs; their encoding files are not among those.
 READING = LAYERS[: LAYERS.index("restore") + 1]
+# The rooms of the command, which are folders of cli/, from the bottom up. cli/ itself is below all of them.
+ROOMS = ["input", "output", "analysis", "watch", "commands"]
 OUTSIDE = ["cli", "python", "tests", "fuzz", "bench", "gpu"]
 MAX_LINES = 500
 MAX_FUNCTION_LINES = 80
@@ -79,6 +82,24 @@ def home_of(path: Path) -> str:
     return path.parts[1] if path.parts[0] == "src" else path.parts[0]
 
 
+def room_floor(path: Path) -> int | None:
+    """How high the room of a file below cli/ is, 0 for cli/ itself; None if there is no such room."""
+    folders = path.parts[1:-1]
+    if not folders:
+        return 0
+    return ROOMS.index(folders[0]) + 1 if folders[0] in ROOMS else None
+
+
+def check_room(root: Path, path: Path, name: str) -> str | None:
+    """Returns why the file `path` of the command may not include `name`, another of its files; None if it may."""
+    if not name.startswith("cli/") or not (root / name).is_file():
+        return 'must be written as "cli/room/header.hpp", of a header that is there'
+    own, other = room_floor(path), room_floor(Path(name))
+    if own is not None and other is not None and other > own:
+        return f"{path.parent.as_posix()} is below {Path(name).parent.as_posix()}"
+    return None
+
+
 def check_include(root: Path, path: Path, bracket: str, name: str) -> str | None:
     """Returns why the file `path`, relative to the root, may not have this #include; None if it may."""
     home = home_of(path)
@@ -103,7 +124,10 @@ def check_include(root: Path, path: Path, bracket: str, name: str) -> str | None
     if home == "include":
         return "public headers include public headers only"
     if home in {"cli", "python"}:
-        if first == home or name == ERROR_MACROS or (root / path.parent / name).is_file():
+        near = (root / path.parent / name).is_file()
+        if home == "cli" and (first == "cli" or near):
+            return check_room(root, path, name)
+        if first == home or name == ERROR_MACROS or near:
             return None
         return f"{home} includes the public headers only"
     if home not in LAYERS:
@@ -172,6 +196,9 @@ def violations(root: Path) -> list[str]:
         home = home_of(path)
         if path.parts[0] == "src" and home not in LAYERS:
             found.append(f"{path}: there is no layer {home}")
+            continue
+        if home == "cli" and room_floor(path) is None:
+            found.append(f"{path}: the command has no room {path.parts[1]}")
             continue
         text = file.read_text(encoding="utf-8")
         lines = text.splitlines()

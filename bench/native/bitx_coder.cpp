@@ -7,7 +7,7 @@
 #include "base/bytes.hpp"
 #include "base/try.hpp"
 #include "bench/native/native_coders.hpp"
-#include "cli/baseline_coders.hpp"
+#include "cli/analysis/baseline_coders.hpp"
 #include "entropy/planes.hpp"
 
 namespace bitsnap::bench {

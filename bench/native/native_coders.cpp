@@ -7,7 +7,7 @@
 
 #include <bitsnap/codec.hpp>
 
-#include "cli/baseline_coders.hpp"
+#include "cli/analysis/baseline_coders.hpp"
 
 namespace bitsnap::bench {
 namespace {

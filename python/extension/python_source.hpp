@@ -32,9 +32,9 @@ using TensorData = nanobind::typed<nanobind::list, nanobind::any>;
 // `data` has for each tensor memory of the caller, little-endian: an address if it is contiguous, otherwise (address,
 // shape, strides in bytes, bytes of an element). Or it is a callable that returns (owner, address) of contiguous
 // memory: a thread of the library calls it when the first bytes of the tensor are needed, and releases the owner after
-// the last. A callable with an attribute `copy_all` is a tensor of a device (bitsnap._tensors.device_copies.DeviceTensor): an
-// engine copies all of them with one call of that. `tree` is nullptr for a state without one. The state must not
-// outlive the memory and `context`.
+// the last. A callable with an attribute `copy_all` is a tensor of a device
+// (bitsnap._tensors.device_copies.DeviceTensor): an engine copies all of them with one call of that. `tree` is nullptr
+// for a state without one. The state must not outlive the memory and `context`.
 [[nodiscard]] State state_from_python(const TensorTable& tensors, const TensorData& data, const ValueTree* tree,
                                       std::vector<std::pair<std::string, std::string>> metadata, RunContext& context);
 

@@ -1,7 +1,7 @@
 // The typed tree between Python and the library. Needs the GIL.
 //
-// Accepts exact types only (str, not its subclasses). bitsnap/_states/tree.py converts subclasses, and names the place of
-// values that cannot be stored.
+// Accepts exact types only (str, not its subclasses). bitsnap/_states/tree.py converts subclasses, and names the place
+// of values that cannot be stored.
 #pragma once
 
 #include <cstddef>

@@ -40,8 +40,8 @@ CHECKS = {"src/os/plain_name.cpp", "python/bitsnap/_arguments/plain_names.py"}
 # These follow ".." in a link or a path of the user, within a list of entries or to name a file.
 OTHERS = {
     "interop/convert/training_state.cpp",
-    "cli/compress_command.cpp",
-    "cli/run_path.cpp",
+    "cli/commands/compress_command.cpp",
+    "cli/input/run_path.cpp",
     "src/os/file_system_posix.cpp",
     "src/os/cgroup.cpp",
 }

@@ -1,0 +1,263 @@
+// `bitsnap convert`: writes what a training saved in another format.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <bitsnap/convert.hpp>
+#include <bitsnap/store.hpp>
+#include <bitsnap/text.hpp>
+#include <bitsnap/value.hpp>
+#include <bitsnap/writer.hpp>
+
+#include "cli/command.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/input/run_path.hpp"
+#include "cli/input/training_input.hpp"
+#include "cli/number_option.hpp"
+#include "cli/output/progress_bar.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+enum class Target : std::uint8_t { safetensors, torch, dcp, snapshot, run };
+
+constexpr std::array<std::pair<std::string_view, Target>, 5> kTargets = {{{"safetensors", Target::safetensors},
+                                                                          {"torch", Target::torch},
+                                                                          {"dcp", Target::dcp},
+                                                                          {"bsnap", Target::snapshot},
+                                                                          {"run", Target::run}}};
+
+constexpr std::array<std::pair<std::string_view, Target>, 6> kExtensions = {{{".safetensors", Target::safetensors},
+                                                                             {".pt", Target::torch},
+                                                                             {".pth", Target::torch},
+                                                                             {".bin", Target::torch},
+                                                                             {".ckpt", Target::torch},
+                                                                             {".bsnap", Target::snapshot}}};
+
+struct ConvertOptions {
+  std::string input;
+  std::string output;
+  std::optional<std::string> format;
+  std::uint64_t max_file_bytes = 0;
+  std::vector<std::string> bases;
+  std::optional<std::uint64_t> shard;
+  bool tensors_only = false;
+  bool force = false;
+};
+
+struct ConvertReport {
+  std::uint64_t tensors = 0;
+  std::uint64_t tensor_bytes = 0;
+  std::uint64_t output_bytes = 0;
+  double seconds = 0;
+};
+
+std::string_view name_of(Target target) {
+  return std::ranges::find(kTargets, target, &std::pair<std::string_view, Target>::second)->first;
+}
+
+Result<Target> find_target(const ConvertOptions& options) {
+  if (options.format) {
+    return std::ranges::find(kTargets, *options.format, &std::pair<std::string_view, Target>::first)->second;
+  }
+  const std::string extension = std::filesystem::path(options.output).extension().string();
+  const auto* const found = std::ranges::find(kExtensions, extension, &std::pair<std::string_view, Target>::first);
+  if (found != kExtensions.end()) return found->second;
+  BITSNAP_ASSIGN(const RunPath run, parse_run_path(options.output));
+  if (run.step) return Target::run;
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: its name does not tell the format; --to does", options.output));
+}
+
+// Names the numbers, texts and other plain values of a tree by their places.
+void name_values(const Value& value, const std::string& place, std::vector<std::string>& names) {
+  const auto name_all = [&](const ValueList& items) {
+    for (std::size_t i = 0; i < items.size(); ++i) name_values(items[i], fmt::format("{}[{}]", place, i), names);
+  };
+  const Value::Variant& held = value.get();
+  if (std::holds_alternative<ValueTensor>(held)) return;
+  if (const auto* list = std::get_if<ValueList>(&held)) return name_all(*list);
+  if (const auto* tuple = std::get_if<ValueTuple>(&held)) return name_all(tuple->items);
+  if (const auto* dict = std::get_if<ValueDict>(&held)) {
+    for (const auto& [key, each] : dict->entries) {
+      const auto* text = std::get_if<std::string>(&key.get());
+      const std::string name = text != nullptr ? *text : serialize_value(key).value_or("key");
+      name_values(each, place.empty() ? name : fmt::format("{}.{}", place, name), names);
+    }
+    return;
+  }
+  const auto* typed = std::get_if<ValueTyped>(&held);
+  if (typed != nullptr && typed->type == "collections.OrderedDict") {
+    // Its metadata are the versions of torch's modules.
+    const auto* with_metadata = std::get_if<ValueTuple>(&typed->content.front().get());
+    if (with_metadata == nullptr) return name_values(typed->content.front(), place, names);
+    if (!with_metadata->items.empty()) name_values(with_metadata->items.front(), place, names);
+    return;
+  }
+  names.push_back(place.empty() ? "the value itself" : fmt::format("value {}", place));
+}
+
+// Fails if something would be lost, unless that is what the user wants.
+Result<void> check_complete(const ConvertOptions& options, Target target, TrainingState& training,
+                            const CommonOptions& common) {
+  std::vector<std::string> lost = std::move(training.left_out);
+  if (target == Target::torch || target == Target::dcp) {
+    for (const auto& [key, value] : training.state.metadata) {
+      if (key != "format") lost.push_back(fmt::format("metadata '{}'", key));
+    }
+  }
+  if (options.tensors_only) {
+    if (training.state.tree) name_values(*training.state.tree, "", lost);
+    // The header of a safetensors file holds the values, too.
+    if (training.state.tree) training.state.safetensors_header.reset();
+    training.state.tree.reset();
+    if (common.quiet) return {};
+    constexpr std::size_t kMostNamed = 20;
+    for (std::size_t i = 0; i < std::min(lost.size(), kMostNamed); ++i) {
+      print_warning(fmt::format("{}: left out: {}", options.input, printable(lost[i])), "unsupported");
+    }
+    if (lost.size() > kMostNamed) {
+      print_warning(fmt::format("{}: left out: {} more", options.input, format_count(lost.size() - kMostNamed)),
+                    "unsupported");
+    }
+    return {};
+  }
+  if (lost.empty()) return {};
+  const std::size_t others = lost.size() - 1;
+  return fail(
+      ErrorKind::unsupported,
+      fmt::format("{}: this would be lost: {}{}; --tensors-only leaves out everything but plain tensors", options.input,
+                  lost.front(), others == 0 ? "" : fmt::format(", and {} more", format_count(others))));
+}
+
+Result<std::uint64_t> save_to_run(const State& state, const ConvertOptions& options, const RunOptions& run) {
+  BITSNAP_ASSIGN(const RunPath path, parse_run_path(options.output));
+  if (!path.step) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: the step is missing: {}@STEP", path.run, path.run));
+  }
+  BITSNAP_ASSIGN(const auto store, open_to_write(path.run, {}, std::chrono::milliseconds(0)));
+  return store->save(*path.step, state, run).map(&CheckpointInfo::stored_bytes);
+}
+
+Result<std::uint64_t> write(const State& state, Target target, const ConvertOptions& options, const RunOptions& run) {
+  const auto export_as = [&](StateFormat format) {
+    return export_state(state, format, options.output, {options.force, options.max_file_bytes, run})
+        .map(&ExportSummary::bytes);
+  };
+  switch (target) {
+    case Target::safetensors: return export_as(StateFormat::safetensors);
+    case Target::torch: return export_as(StateFormat::torch);
+    case Target::dcp: return export_as(StateFormat::dcp);
+    case Target::run: return save_to_run(state, options, run);
+    case Target::snapshot: break;
+  }
+  SaveOptions save;
+  save.overwrite = options.force;
+  save.threads = run.threads;
+  save.progress = run.progress;
+  return save_snapshot(options.output, state, save).map(&SaveSummary::stored_bytes);
+}
+
+Result<void> check_target(const ConvertOptions& options, Target target) {
+  std::error_code error;
+  const bool is_directory = std::filesystem::is_directory(options.output, error);
+  if (is_directory && (target == Target::dcp || options.max_file_bytes > 0)) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: exists already", options.output));
+  }
+  std::vector<std::string> inputs = options.bases;
+  inputs.push_back(options.input);
+  BITSNAP_TRY(check_output(options.output, inputs, options.force));
+  BITSNAP_TRY(check_not_within(options.output, options.input));
+  for (std::filesystem::path folder = resolve_path(options.output).parent_path(); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    if (is_store(folder.string())) return check_outside(folder.string(), options.output);
+  }
+  return {};
+}
+
+Result<int> convert(const ConvertOptions& options, const CommonOptions& common) {
+  BITSNAP_ASSIGN(const Target target, find_target(options));
+  if (options.max_file_bytes > 0 && target != Target::safetensors) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("--max-file-size divides safetensors files only, and the output is {}", name_of(target)));
+  }
+  if (target != Target::run) BITSNAP_TRY(check_target(options, target));
+  BITSNAP_ASSIGN(TrainingInput input, open_training(options.input, options.bases, options.shard));
+  if (target != Target::run && options.force) {
+    for (const auto& snapshot : input.snapshots) BITSNAP_TRY(snapshot->check_not_needed(options.output));
+  }
+  TrainingState& training = input.training;
+  BITSNAP_TRY(check_complete(options, target, training, common));
+  if (training.state.tensors.empty() && !training.state.tree) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: holds no plain tensors", options.input));
+  }
+  ConvertReport report;
+  report.tensors = training.state.tensors.size();
+  for (const TensorSource& tensor : training.state.tensors) report.tensor_bytes += tensor.info.size_bytes;
+  const auto start = std::chrono::steady_clock::now();
+  {
+    ProgressBar bar(file_name(options.input), !common.quiet);
+    BITSNAP_ASSIGN(report.output_bytes, write(training.state, target, options, {common.threads, bar.callback()}));
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (common.json) {
+    print_json({{"input", options.input},
+                {"output", options.output},
+                {"format", name_of(target)},
+                {"tensors", report.tensors},
+                {"tensor_bytes", report.tensor_bytes},
+                {"output_bytes", report.output_bytes},
+                {"seconds", report.seconds}});
+  } else if (!common.quiet) {
+    print_note(fmt::format("{} : {} of {} -> {}  ({})  {}\n", printable(options.input),
+                           format_plural(report.tensors, "tensor"), format_size(report.tensor_bytes),
+                           format_size(report.output_bytes), format_speed(report.tensor_bytes, report.seconds),
+                           printable(options.output)));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command add_convert(CLI::App& program, const CommonOptions& common) {
+  auto options = std::make_shared<ConvertOptions>();
+  CLI::App* app = program.add_subcommand("convert", "Write a checkpoint in another format, its tensors bit for bit");
+  app->group(kBothGroup);
+  app->add_option("IN", options->input,
+                  "A safetensors, torch, DCP or numpy file, a folder of them, a snapshot, or a\ncheckpoint as RUN@STEP")
+      ->required()
+      ->type_name("");
+  app->add_option("OUT", options->output, "Where to write: a file, a folder, or RUN@STEP")->required()->type_name("");
+  std::vector<std::string> formats;
+  for (const auto& [name, target] : kTargets) formats.emplace_back(name);
+  app->add_option("--to", options->format, "The format of OUT, if its name does not tell it")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember(formats));
+  app->add_option("--max-file-size", options->max_file_bytes,
+                  "Divide the tensors among safetensors files of this size, such as 5GB, and write their index")
+      ->type_name("SIZE")
+      ->transform(CLI::AsSizeValue(true));
+  app->add_flag("--tensors-only", options->tensors_only, "Leave out everything but plain tensors");
+  add_base_option(*app, options->bases,
+                  "A snapshot, or a folder of them, that IN may depend on, besides those in its own folder");
+  add_number_option(*app, "--shard", options->shard, 0, "Only this shard of a checkpoint, counted from 0");
+  app->add_flag("-f,--force", options->force, "Overwrite an output that is a file");
+  app->footer(
+      "OUT is a torch file if it ends in .pt, .pth, .bin or .ckpt; torch.load reads it with weights_only=True.\n"
+      "The shards of all ranks are put together, unless --shard chooses one. Nothing in IN is executed.");
+  return {app, [options, &common] { return convert(*options, common); }};
+}
+
+}  // namespace bitsnap::cli

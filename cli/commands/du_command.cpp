@@ -1,0 +1,226 @@
+// `bitsnap du`: bytes of a run by role and by step, and the bytes that pruning would free.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <bitsnap/store.hpp>
+
+#include "cli/command.hpp"
+#include "cli/input/run_path.hpp"
+#include "cli/output/progress_bar.hpp"
+#include "cli/output/stored_sizes.hpp"
+#include "cli/output/table.hpp"
+#include "cli/retention_options.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+constexpr std::size_t kMostSteps = 50;  // shown without -v
+
+struct DuOptions {
+  std::string run;
+  Retention retention;
+};
+
+struct CheckpointSizes : Sizes {
+  std::uint64_t step = 0;
+  std::optional<Error> damage;  // set if the checkpoint cannot be opened; all sizes are 0 then
+};
+
+struct DuReport {
+  std::vector<CheckpointSizes> checkpoints;
+  std::vector<PruneReport::Needed> needed;  // pruned, but kept because others need them
+  std::uint64_t needed_bytes = 0;
+  Sizes total;  // including `needed`
+  std::optional<PruneReport> pruning;
+};
+
+// What is left of the sizes of a shard whose file was counted with an equal shard.
+void drop_stored_bytes(Sizes& sizes) {
+  for (auto& [role, of_role] : sizes.roles) of_role.stored_bytes = 0;
+  sizes.pool.stored_bytes = sizes.overhead_bytes = sizes.total.stored_bytes = 0;
+}
+
+Result<Sizes> measure_checkpoint(const Store& store, const CheckpointInfo& info) {
+  if (info.damage && info.shards == 0) return tl::unexpected(*info.damage);
+  std::vector<std::pair<SnapshotId, Sizes>> shards;
+  std::uint64_t stored_bytes = 0;
+  for (std::uint32_t shard = 0; shard < info.shards; ++shard) {
+    BITSNAP_ASSIGN(auto snapshot, store.snapshot(info.step, shard, true));
+    BITSNAP_ASSIGN(auto measured, measure_sizes(*snapshot));
+    stored_bytes += measured.total.stored_bytes;
+    shards.emplace_back(snapshot->id(), std::move(measured));
+  }
+  Sizes sizes;
+  std::set<SnapshotId> counted;
+  for (auto& [id, measured] : shards) {
+    const bool is_shared = info.stored_bytes < stored_bytes && !counted.insert(id).second;
+    if (is_shared) drop_stored_bytes(measured);
+    sizes += measured;
+  }
+  // The commit record, which belongs to no shard.
+  sizes.overhead_bytes += info.stored_bytes - std::min(info.stored_bytes, sizes.total.stored_bytes);
+  sizes.total.stored_bytes = info.stored_bytes;
+  return sizes;
+}
+
+// One entry per checkpoint, by step. Damaged checkpoints are entries, too; fails only at an interrupt.
+Result<std::vector<CheckpointSizes>> measure_run(const Store& store, ProgressBar& bar) {
+  BITSNAP_ASSIGN(auto checkpoints, store.list());
+  std::vector<CheckpointSizes> sizes;
+  for (const CheckpointInfo& info : checkpoints) {
+    if (!bar.update(sizes.size(), checkpoints.size())) return fail(ErrorKind::cancelled, "interrupted");
+    auto measured = measure_checkpoint(store, info);
+    sizes.push_back({measured ? *measured : Sizes{}, info.step,
+                     measured ? std::nullopt : std::optional(std::move(measured).error())});
+  }
+  return sizes;
+}
+
+void add_sizes(Json& document, const Sizes& sizes) {
+  document["raw_bytes"] = sizes.total.raw_bytes;
+  document["stored_bytes"] = sizes.total.stored_bytes;
+  document["ratio"] = ratio_json(sizes.total.raw_bytes, sizes.total.stored_bytes);
+  document["roles"] = roles_json(sizes.roles);
+  document["pool"] = sizes.pool;
+  document["index_bytes"] = sizes.overhead_bytes;
+}
+
+Json report_json(const DuOptions& options, const DuReport& report) {
+  Json document = {{"run", options.run}, {"checkpoints", report.checkpoints.size()}};
+  add_sizes(document, report.total);
+  document["steps"] = Json::array();
+  for (const CheckpointSizes& checkpoint : report.checkpoints) {
+    Json& step = document["steps"].emplace_back(Json{{"step", checkpoint.step}});
+    if (checkpoint.damage) {
+      step["damage"] = checkpoint.damage;
+    } else {
+      add_sizes(step, checkpoint);
+    }
+  }
+  document["needed"] = report.needed;
+  document["prune"] = report.pruning;
+  return document;
+}
+
+// Only the roles of the run. A narrow terminal loses the last columns, whose sums stand in the table above.
+std::string render_steps(const DuReport& report, std::optional<std::size_t> width) {
+  std::vector<Column> columns = {{"step", Align::right}, {"stored", Align::right}};
+  std::vector<Role> roles;
+  unsigned spare = 1;
+  for (const Role role : kRoleOrder) {
+    if (report.total.roles.contains(role)) {
+      roles.push_back(role);
+      columns.push_back({std::string(role_name(role)), Align::right, Narrow::never, spare++});
+    }
+  }
+  const bool with_pool = report.total.pool.raw_bytes > 0;
+  if (with_pool) {
+    columns.push_back({"(pool)", Align::right, Narrow::never, spare++});
+  }
+  columns.push_back({"(index)", Align::right, Narrow::never, spare});
+  const std::size_t count = columns.size();
+  Table table(std::move(columns));
+  for (const CheckpointSizes& checkpoint : report.checkpoints) {
+    std::vector<std::string> row = {fmt::format("{}", checkpoint.step)};
+    if (checkpoint.damage) {
+      row.emplace_back("damaged");
+      row.resize(count, "-");
+      table.add_row(std::move(row));
+      continue;
+    }
+    row.push_back(format_size(checkpoint.total.stored_bytes));
+    for (const Role role : roles) {
+      const auto found = checkpoint.roles.find(role);
+      row.push_back(found == checkpoint.roles.end() ? "-" : format_size(found->second.stored_bytes));
+    }
+    if (with_pool) {
+      row.push_back(format_size(checkpoint.pool.stored_bytes));
+    }
+    row.push_back(format_size(checkpoint.overhead_bytes));
+    table.add_row(std::move(row));
+  }
+  return table.render(width);
+}
+
+std::string render(const DuReport& report, const CommonOptions& common) {
+  std::string out = render_roles(report.total, common.table_width(), report.needed_bytes);
+  const std::size_t steps = report.checkpoints.size();
+  if (steps > kMostSteps && !common.verbose) {
+    out += fmt::format("\n{}; -v shows each\n", format_plural(steps, "checkpoint"));
+  } else if (steps > 0) {
+    out += '\n' + render_steps(report, common.table_width());
+  }
+  out += render_needed(report.needed);
+  for (const CheckpointSizes& checkpoint : report.checkpoints) {
+    if (checkpoint.damage) {
+      out += fmt::format("step {} [{}]: {}\n", checkpoint.step, error_kind_name(checkpoint.damage->kind()),
+                         printable(checkpoint.damage->message()));
+    }
+  }
+  if (report.pruning) {
+    out += '\n' + (common.verbose || steps <= kMostSteps ? render_pruning(*report.pruning)
+                                                         : render_pruning_sum(*report.pruning));
+  }
+  return out;
+}
+
+Result<PruneReport> foresee_pruning(Store& store, const Retention& retention) {
+  PruneOptions options;
+  options.dry_run = true;
+  return store.prune(retention, options);
+}
+
+void find_needed(Store& store, DuReport& report) {
+  if (auto usage = store.usage()) {  // fails if a damage, which is shown, hides who needs what
+    report.needed = std::move(usage->needed);
+    report.needed_bytes = usage->needed_bytes;
+  }
+  report.total.total.stored_bytes += report.needed_bytes;
+}
+
+Result<int> du(const DuOptions& options, const CommonOptions& common) {
+  BITSNAP_ASSIGN(auto store, open_to_read(options.run));
+  DuReport report;
+  {
+    ProgressBar bar(run_name(options.run), !common.quiet, ProgressBar::Unit::share);
+    BITSNAP_ASSIGN(report.checkpoints, measure_run(*store, bar));
+  }
+  for (const CheckpointSizes& checkpoint : report.checkpoints) report.total += checkpoint;
+  find_needed(*store, report);
+  if (is_given(options.retention)) {
+    BITSNAP_ASSIGN(report.pruning, foresee_pruning(*store, options.retention));
+  }
+  if (common.json) {
+    print_json(report_json(options, report));
+  } else {
+    print_result(render(report, common));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command add_du(CLI::App& program, const CommonOptions& common) {
+  auto options = std::make_shared<DuOptions>();
+  CLI::App* app = program.add_subcommand("du", "Show the bytes of a run by role and by step");
+  app->group(kRunsGroup);
+  app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
+  add_keep_options(*app, options->retention);
+  add_keep_steps_option(*app, options->retention);
+  app->footer(
+      fmt::format("With a --keep option, also prints what `prune` would free with it.\n"
+                  "For more than {} checkpoints only sums are shown; -v and --json show each.",
+                  kMostSteps));
+  return {app, [options, &common] { return du(*options, common); }};
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,193 @@
+// `bitsnap log`: lists the checkpoints of a run from their commit records. Opens no snapshot.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <bitsnap/store.hpp>
+
+#include "cli/command.hpp"
+#include "cli/input/run_path.hpp"
+#include "cli/output/table.hpp"
+#include "cli/retention_options.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap {
+
+static void to_json(cli::Json& json, const CheckpointInfo& checkpoint) {
+  json = {{"step", checkpoint.step}};
+  if (checkpoint.damage) json["damage"] = checkpoint.damage;
+  if (checkpoint.shards == 0) return;
+  json["time_unix_ms"] = checkpoint.time_unix_ms;
+  json["time"] = cli::format_utc_time(checkpoint.time_unix_ms);
+  json["raw_bytes"] = checkpoint.raw_bytes;
+  json["stored_bytes"] = checkpoint.stored_bytes;
+  json["ratio"] = cli::ratio_json(checkpoint.raw_bytes, checkpoint.stored_bytes);
+  json["base"] = checkpoint.base;
+  json["links"] = checkpoint.links;
+  json["depth"] = checkpoint.depth;
+  json["shards"] = checkpoint.shards;
+  json["labels"] = checkpoint.labels;
+  json["needed"] = checkpoint.needed;
+}
+
+}  // namespace bitsnap
+
+namespace bitsnap::cli {
+
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::string render_labels(const CheckpointInfo& info) {
+  std::string text;
+  for (const std::string& label : info.labels) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", printable(label));
+  }
+  return text;
+}
+
+Row checkpoint_row(const CheckpointInfo& info) {
+  if (info.damage && info.shards == 0) {
+    return {fmt::format("{}", info.step), "damaged", "-", "-", "-", "-", "-", "-", render_labels(info)};
+  }
+  return {fmt::format("{}", info.step),
+          info.damage ? "damaged" : format_local_time(info.time_unix_ms),
+          format_size(info.raw_bytes),
+          format_size(info.stored_bytes),
+          format_ratio(info.raw_bytes, info.stored_bytes),
+          info.base ? fmt::format("{}", *info.base) : "-",
+          fmt::format("{}", info.depth),
+          fmt::format("{}", info.shards),
+          render_labels(info)};
+}
+
+Row total_row(const RunUsage& usage) {
+  return {"total",
+          format_plural(usage.checkpoints, "checkpoint"),
+          format_size(usage.raw_bytes),
+          format_size(usage.held_bytes()),
+          format_ratio(usage.raw_bytes, usage.held_bytes()),
+          "",
+          "",
+          "",
+          ""};
+}
+
+// What the checkpoints take besides their own files.
+Row needed_row(const RunUsage& usage) {
+  return {
+      "", format_count(usage.needed.size()) + " pruned, needed", "", format_size(usage.needed_bytes), "", "", "", "",
+      ""};
+}
+
+std::string render(const RunPath& path, const std::vector<CheckpointInfo>& checkpoints, const RunUsage& usage,
+                   std::optional<std::size_t> width) {
+  if (checkpoints.empty()) {
+    return fmt::format("{}: no checkpoint yet\n", printable(path.run));
+  }
+  const bool with_shards =
+      std::any_of(checkpoints.begin(), checkpoints.end(), [](const CheckpointInfo& info) { return info.shards > 1; });
+  const bool with_labels = std::any_of(checkpoints.begin(), checkpoints.end(),
+                                       [](const CheckpointInfo& info) { return !info.labels.empty(); });
+  constexpr auto kUncut = Narrow::never;
+  std::vector<Column> columns = {{"step", Align::right},
+                                 {"time", Align::left, kUncut, 1},
+                                 {"raw", Align::right, kUncut, 5},
+                                 {"stored", Align::right},
+                                 {"ratio", Align::right, kUncut, 2},
+                                 {"base", Align::right, kUncut, 3},
+                                 {"depth", Align::right, kUncut, 6}};
+  if (with_shards) {
+    columns.push_back({"shards", Align::right, kUncut, 4});
+  }
+  if (with_labels) {
+    columns.push_back({"labels", Align::left, Narrow::end});
+  }
+  Table table(std::move(columns));
+  const auto add = [&](Row row) {
+    if (!with_labels) {
+      row.pop_back();
+    }
+    if (!with_shards) {
+      row.erase(row.end() - (with_labels ? 2 : 1));
+    }
+    table.add_row(std::move(row));
+  };
+  std::string damages;
+  for (const CheckpointInfo& info : checkpoints) {
+    add(checkpoint_row(info));
+    if (info.damage) {
+      damages += fmt::format("step {} [{}]: {}\n", info.step, error_kind_name(info.damage->kind()),
+                             printable(info.damage->message()));
+    }
+  }
+  if (!path.step) {
+    if (!usage.needed.empty()) add(needed_row(usage));
+    table.add_rule();
+    add(total_row(usage));
+  }
+  return table.render(width) + render_needed(usage.needed, true) + damages;
+}
+
+// All checkpoints, or the one that the path names.
+Result<std::vector<CheckpointInfo>> find_checkpoints(const Store& store, const RunPath& path) {
+  if (!path.step) {
+    return store.list();
+  }
+  return store.info(*path.step).map([](CheckpointInfo info) { return std::vector<CheckpointInfo>{std::move(info)}; });
+}
+
+// Notes at each checkpoint which pruned ones stay for it.
+RunUsage find_usage(Store& store, const RunPath& path, std::vector<CheckpointInfo>& checkpoints) {
+  RunUsage usage;
+  if (path.step) {
+    usage.needed = checkpoints.front().needed;
+  } else if (auto found = store.usage()) {
+    usage = std::move(*found);
+  } else {  // a damaged record, which is shown, hides who needs what
+    usage.checkpoints = checkpoints.size();
+    for (const CheckpointInfo& info : checkpoints) {
+      usage.raw_bytes += info.raw_bytes;
+      usage.stored_bytes += info.stored_bytes;
+    }
+  }
+  for (const PruneReport::Needed& needed : usage.needed) {
+    const auto by = std::ranges::lower_bound(checkpoints, needed.by, {}, &CheckpointInfo::step);
+    if (!path.step && by != checkpoints.end() && by->step == needed.by) by->needed.push_back(needed);
+  }
+  return usage;
+}
+
+Result<int> log(const std::string& text, const CommonOptions& common) {
+  BITSNAP_ASSIGN(auto path, find_run(text));
+  const RunPath run = path.value_or(RunPath{text, std::nullopt});
+  BITSNAP_ASSIGN(auto store, open_to_read(run.run));
+  BITSNAP_ASSIGN(auto checkpoints, find_checkpoints(*store, run));
+  const RunUsage usage = find_usage(*store, run, checkpoints);
+  if (common.json) {
+    print_json(checkpoints);
+  } else {
+    print_result(render(run, checkpoints, usage, common.table_width()));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command add_log(CLI::App& program, const CommonOptions& common) {
+  auto run = std::make_shared<std::string>();
+  CLI::App* app = program.add_subcommand("log", "List the checkpoints of a run, newest last");
+  app->group(kRunsGroup);
+  app->add_option("RUN[@STEP]", *run, "The run, or one of its checkpoints")->required()->type_name("");
+  app->footer(
+      "base: the step that the checkpoint is coded against; none for a keyframe.\n"
+      "depth: the most links that decoding any of its chunks follows.");
+  return {app, [run, &common] { return log(*run, common); }};
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,295 @@
+// RUN and RUN@STEP on the command line.
+#include "cli/input/run_path.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/command.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/input/references.hpp"
+#include "cli/number_option.hpp"
+#include "cli/operating_system.hpp"
+
+namespace bitsnap::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kOpenNewest = 16;              // attempts, while the newest checkpoint keeps changing
+constexpr std::uint64_t kWaitSliceMs = 100;  // the longest that an interrupt goes unseen
+
+bool is_there_but_no_directory(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  return fs::exists(status) && !fs::is_directory(status);
+}
+
+// The step of the checkpoint with this label.
+Result<std::uint64_t> find_labelled(const std::string& run, const std::string& label) {
+  if (label.empty()) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}@: expected a step or a label after the @, as in {}@1000", run, run));
+  }
+  BITSNAP_ASSIGN(const auto store, open_to_read(run));
+  return store->find(label);
+}
+
+Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std::uint64_t step,
+                                 std::optional<std::uint64_t> shard, bool partial) {
+  BITSNAP_ASSIGN(auto info, store.info(step));
+  if (info.damage && info.shards == 0) {
+    return tl::unexpected(*info.damage);
+  }
+  const std::string name = checkpoint_name(run, step);
+  if (!shard && info.shards > 1) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: has {} shards; choose one with --shard 0 to --shard {}",
+                                                         name, info.shards, info.shards - 1));
+  }
+  if (shard && *shard >= info.shards) {
+    return fail(ErrorKind::not_found,
+                fmt::format("{}: has no shard {}; it has {} shards, counted from 0", name, *shard, info.shards));
+  }
+  OpenCheckpoint checkpoint{run, std::move(info), static_cast<std::uint32_t>(shard.value_or(0)), nullptr};
+  BITSNAP_ASSIGN(checkpoint.snapshot, store.snapshot(step, checkpoint.shard, partial));
+  return checkpoint;
+}
+
+// Whether a step was made in the save that a reference names. The word is in the record of a checkpoint of several
+// ranks, and otherwise in the metadata of the snapshot. Damage is for the command to find.
+bool is_of(const Store& store, const ReferencedSave& save) {
+  if (save.word.empty()) return true;
+  const auto info = store.info(save.step);
+  if (info && saved_word(info->metadata) == save.word) return true;
+  const auto snapshot = store.snapshot(save.step);
+  return !snapshot || saved_word((*snapshot)->metadata()) == save.word;
+}
+
+// The run that a reference names is where it says, or, if the reference is a link, where what it links to says.
+Result<RunPath> follow(const Reference& reference) {
+  if (reference.saves.empty()) {
+    return fail(ErrorKind::corrupt, fmt::format("{}: {}", reference.path, describe(reference)));
+  }
+  if (reference.version > 0) {
+    return fail(ErrorKind::unsupported,
+                fmt::format("{}: has version {}; this program reads version 0", reference.path, reference.version));
+  }
+  std::error_code error;
+  if (const fs::path real = fs::canonical(reference.path, error); !error && !is_store(reference.run)) {
+    BITSNAP_ASSIGN(const auto linked, read_reference(real.string()));
+    if (linked && linked->run != reference.run && is_store(linked->run)) return follow(*linked);
+  }
+  if (!is_store(reference.run)) {
+    return fail(ErrorKind::not_found,
+                fmt::format("{}: {}, but no run is there; copy or move a checkpoint together with its run",
+                            reference.path, describe(reference)));
+  }
+  BITSNAP_ASSIGN(const auto store, open_to_read(reference.run));
+  if (store->run_id() != reference.run_id) {
+    return fail(ErrorKind::not_found,
+                fmt::format("{}: {}, but another run is there: expected the id {}, found {}", reference.path,
+                            describe(reference), reference.run_id, store->run_id()));
+  }
+  BITSNAP_ASSIGN(const auto steps, store->steps());
+  for (const ReferencedSave& save : reference.saves) {
+    if (std::ranges::binary_search(steps, save.step) && is_of(*store, save)) {
+      return RunPath{reference.run, save.step};
+    }
+  }
+  return fail(ErrorKind::not_found,
+              fmt::format("{}: {}, which has no such checkpoint any more", reference.path, describe(reference)));
+}
+
+}  // namespace
+
+Result<std::optional<RunPath>> find_run(const std::string& text) {
+  if (is_store(text)) {
+    return RunPath{text, std::nullopt};
+  }
+  BITSNAP_ASSIGN(const auto reference, read_reference(text));
+  if (reference) {
+    return follow(*reference);
+  }
+  if (is_there_but_no_directory(text)) {
+    return std::nullopt;
+  }
+  // Both the path of a run and a label may contain an '@'.
+  for (std::size_t at = text.rfind('@'); at != std::string::npos && at > 0; at = text.rfind('@', at - 1)) {
+    if (!is_store(text.substr(0, at))) continue;
+    RunPath path{text.substr(0, at), parse_decimal(text.substr(at + 1))};
+    if (!path.step) {
+      BITSNAP_ASSIGN(path.step, find_labelled(path.run, text.substr(at + 1)));
+    }
+    return path;
+  }
+  return std::nullopt;
+}
+
+Result<RunPath> parse_run_path(const std::string& text) {
+  BITSNAP_ASSIGN(auto found, find_run(text));
+  if (found) {
+    return *found;
+  }
+  if (is_there_but_no_directory(text)) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: is a file, and no run; `bitsnap decompress` takes snapshots", text));
+  }
+  std::error_code error;
+  const std::size_t at = text.rfind('@');
+  if (at != std::string::npos && at != 0 && !fs::exists(text, error)) {
+    if (const auto step = parse_decimal(text.substr(at + 1))) {
+      return RunPath{text.substr(0, at), step};
+    }
+  }
+  return RunPath{text, std::nullopt};
+}
+
+Result<void> check_no_run(const std::string& text) {
+  if (!is_store(text)) {
+    BITSNAP_ASSIGN(const auto reference, read_reference(text));
+    if (reference && !reference->saves.empty()) {
+      return fail(
+          ErrorKind::invalid_argument,
+          fmt::format("{}: {}, and is no checkpoint itself; `bitsnap add RUN {} --step {}` copies the checkpoint "
+                      "to another run, and `bitsnap extract {}` writes it",
+                      text, describe(*reference), text, reference->saves.front().step, text));
+    }
+  }
+  const auto run = find_run(text);
+  if (!run || !*run) {
+    return {};  // opening it explains what else is wrong
+  }
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: is {}, not a file; `bitsnap extract {}` writes {} as a safetensors file", text,
+                          (*run)->step ? "a checkpoint of a run" : "a run", text,
+                          (*run)->step ? "it" : "its newest checkpoint"));
+}
+
+Result<void> check_whole_run(const std::string& text) {
+  if (!is_store(text)) {
+    BITSNAP_ASSIGN(const auto reference, read_reference(text));
+    if (reference) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: {}, but this command needs the run itself", text, describe(*reference)));
+    }
+  }
+  const auto run = find_run(text);
+  if (!run || !*run || !(*run)->step) {
+    return {};
+  }
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: names one checkpoint, but this command needs the run: {}", text, (*run)->run));
+}
+
+std::string checkpoint_name(const std::string& run, std::uint64_t step) { return fmt::format("{}@{}", run, step); }
+
+fs::path run_folder(const std::string& run) {
+  fs::path folder = fs::path(run).lexically_normal();
+  if (!folder.has_filename()) {
+    folder = folder.parent_path();
+  }
+  return folder.empty() || folder.filename() == "." || folder.filename() == ".." ? resolve_path(run) : folder;
+}
+
+std::string run_name(const std::string& run) { return run_folder(run).filename().string(); }
+
+Result<std::uint64_t> newest_step(const Store& store, const std::string& run) {
+  BITSNAP_ASSIGN(const auto newest, store.newest());
+  if (newest) return *newest;
+  BITSNAP_ASSIGN(const auto steps, store.steps());
+  return fail(ErrorKind::not_found, steps.empty() ? fmt::format("{}: has no checkpoint yet", run)
+                                                  : fmt::format("{}: every checkpoint is damaged; the newest is {}",
+                                                                run, checkpoint_name(run, steps.back())));
+}
+
+Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard, bool partial) {
+  BITSNAP_ASSIGN(auto store, open_to_read(path.run));
+  if (path.step) {
+    return open_step(*store, path.run, *path.step, shard, partial);
+  }
+  for (int attempt = 1;; ++attempt) {
+    BITSNAP_ASSIGN(const std::uint64_t newest, newest_step(*store, path.run));
+    auto opened = open_step(*store, path.run, newest, shard, partial);
+    // A writer may have removed or replaced the newest checkpoint since.
+    if (opened || opened.error().kind() != ErrorKind::not_found || attempt == kOpenNewest) {
+      return opened;
+    }
+  }
+}
+
+Result<std::unique_ptr<Store>> open_to_read(const std::string& run) {
+  BITSNAP_TRY(check_whole_run(run));
+  StoreOptions options;
+  options.access = StoreAccess::read;
+  options.create = false;
+  return Store::open(run, options);
+}
+
+Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOptions options,
+                                             std::chrono::milliseconds wait) {
+  BITSNAP_TRY(check_whole_run(run));
+  // The library's own waiting cannot be interrupted.
+  const auto until = Clock::now() + wait;
+  options.access = StoreAccess::write;
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+    options.lock_wait_ms = std::min(kWaitSliceMs, static_cast<std::uint64_t>(std::max<std::int64_t>(0, left)));
+    auto store = Store::open(run, options);
+    if (store || store.error().kind() != ErrorKind::busy) {
+      return store;
+    }
+    if (options.lock_wait_ms == 0) {
+      const std::string advice = wait.count() == 0
+                                     ? "--wait SECONDS waits for it"
+                                     : fmt::format("waited {:g} s for it", std::chrono::duration<double>(wait).count());
+      return tl::unexpected(explain_busy(run, std::move(store).error(), advice));
+    }
+    if (interrupt_signal() != 0) {
+      return fail(ErrorKind::cancelled, fmt::format("{}: interrupted while waiting for another writer", run));
+    }
+  }
+}
+
+Error explain_busy(const std::string& run, Error error, std::string_view advice) {
+  // "lock (exclusive) RUN/lock: process 123 holds it (exclusive)"
+  const std::string_view message = error.message();
+  const std::size_t end = message.rfind(" holds it");
+  const std::size_t start = message.substr(0, end).rfind(": ");
+  if (error.kind() != ErrorKind::busy || end == std::string_view::npos || start == std::string_view::npos) {
+    return error;
+  }
+  const std::string_view holder = message.substr(start + 2, end - start - 2);
+  return Error(ErrorKind::busy, fmt::format("{}: {} is writing to it; {}", run, holder, advice));
+}
+
+Result<void> check_in_no_run(const std::string& path) {
+  for (fs::path folder = resolve_path(path); folder.has_relative_path(); folder = folder.parent_path()) {
+    if (is_store(folder.string())) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: lies in the run {}, whose files are no checkpoints of a training; `bitsnap extract "
+                              "{}@STEP` writes one of its checkpoints",
+                              path, folder.string(), folder.string()));
+    }
+  }
+  return {};
+}
+
+Result<void> check_outside(const std::string& run, const std::string& path) {
+  const fs::path folder = resolve_path(run);
+  const fs::path file = resolve_path(path);
+  const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
+  if (end == folder.end()) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: lies in the run {}, which may contain only checkpoints", path, run));
+  }
+  return {};
+}
+
+}  // namespace bitsnap::cli
