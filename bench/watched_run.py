@@ -152,7 +152,7 @@ class WatchedRun:
         self._place = place
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
-        command = [self._bitsnap, "watch", str(self._directory), str(self._path), "--delete-after-verify"]
+        command = [self._bitsnap, "watch", str(self._path), str(self._directory), "--delete-after-verify"]
         command += ["--keep-raw", "1", "--settle", str(self._settle_s), "--poll", "0.1", "--json", *options]
         with self._events.open("ab") as events, self._messages.open("ab") as messages:
             return subprocess.Popen(command, stdout=events, stderr=messages)

@@ -30,10 +30,10 @@ namespace {
 constexpr std::string_view kShortHelp = R"(bitsnap stores training checkpoints losslessly and many times smaller.
 
 Runs: the checkpoints of a training in one directory
-  bitsnap add run --step 10 model.safetensors            save the next checkpoint, coded against the last one
-  bitsnap ingest run checkpoints/                        save a history of checkpoints, in the order of their steps
-  bitsnap watch checkpoints/ run                         save each checkpoint of a training once it is complete
-  bitsnap estimate checkpoints/ --keep-last 5            say what a run would hold, without writing it
+  bitsnap add run --step 10 model.safetensors            save the next checkpoint of a run
+  bitsnap ingest run checkpoints/                        save a history of checkpoints, step by step
+  bitsnap watch run checkpoints/                         save each checkpoint once it is complete
+  bitsnap estimate checkpoints/ --keep-last 5            say what a run would hold, writing nothing
   bitsnap log run                                        list steps, times, sizes, ratios and bases
   bitsnap label run@10 best                              name a checkpoint: run@best is run@10 from now on
   bitsnap extract run@10                                 write run-10.safetensors, byte for byte

@@ -1,5 +1,11 @@
 // `bitsnap watch`: takes the checkpoints of a training into a run, each once it is complete.
+#include <filesystem>
 #include <memory>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include <bitsnap/store.hpp>
 
 #include "cli/command.hpp"
 #include "cli/number_option.hpp"
@@ -11,7 +17,17 @@ namespace {
 
 constexpr std::chrono::seconds kLongestSettle(86'400);
 
+// The other commands that save take RUN first, too.
+Result<void> check_order(const std::string& run, const std::string& directory) {
+  std::error_code error;
+  if (is_store(run) || !std::filesystem::is_directory(run, error) || !is_store(directory)) return {};
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{0}: is a folder and no run, but {1} is a run; RUN comes first: bitsnap watch {1} {0}", run,
+                          directory));
+}
+
 Result<int> watch(const WatchOptions& options, const CommonOptions& common) {
+  BITSNAP_TRY(check_order(options.save.run, options.directory));
   BITSNAP_TRY(RunWatcher(options, common).run());
   return kExitOk;
 }
@@ -22,10 +38,10 @@ Command add_watch(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<WatchOptions>();
   CLI::App* app = program.add_subcommand("watch", "Save each checkpoint of a training once it is complete");
   app->group(kRunsGroup);
-  app->add_option("DIR", options->directory, "The directory into which the training writes checkpoints")
+  app->add_option("RUN", options->save.run, "The directory of the run; made if it is not there")
       ->required()
       ->type_name("");
-  app->add_option("RUN", options->save.run, "The directory of the run; made if it is not there")
+  app->add_option("DIR", options->directory, "The directory into which the training writes checkpoints")
       ->required()
       ->type_name("");
   add_raw_keeping_options(*app, options->keeping, "Do not delete the N newest checkpoints; default: 1");

@@ -89,8 +89,8 @@ def test_the_inside_of_a_run_is_no_history(tmp_path: Path) -> None:
         ("ingest", other, inside, DELETE),
         ("ingest", other, inside / "0000000001", DELETE),
         ("ingest", other, tmp_path / "run", DELETE),
-        ("watch", inside, other, "--once", "--settle", 0, DELETE, "--keep-raw", 0),
-        ("watch", tmp_path / "run", other, "--once", "--settle", 0, DELETE, "--keep-raw", 0),
+        ("watch", other, inside, "--once", "--settle", 0, DELETE, "--keep-raw", 0),
+        ("watch", other, tmp_path / "run", "--once", "--settle", 0, DELETE, "--keep-raw", 0),
         ("add", other, "--step", 1, inside / "0000000001"),
         ("compress", inside / "0000000001", "-o", tmp_path / "x.bsnap"),
     ):
@@ -116,7 +116,7 @@ def test_watch_says_once_why_it_skips_a_folder(tmp_path: Path) -> None:
     (folder / "best").mkdir()
     (folder / "tmp-checkpoint-8").mkdir()
     (folder / "step-9").symlink_to(folder / "checkpoint-7")
-    done = events("watch", folder, tmp_path / "run", "--once", "--settle", "0.3", "--poll", "0.05")
+    done = events("watch", tmp_path / "run", folder, "--once", "--settle", "0.3", "--poll", "0.05")
     skipped = sorted((Path(e["input"]).name, e["reason"]) for e in done if e["event"] == "skipped")
     assert skipped == [("best", "its name has no step"), ("step-9", "it is a symbolic link")]
 
@@ -128,7 +128,7 @@ def test_no_command_takes_a_url_for_a_path(tmp_path: Path, url: str) -> None:
         ("add", url, "--step", 1, "x.bin"),
         ("add", "run", "--step", 1, url),
         ("ingest", url, "x.bin"),
-        ("watch", ".", url, "--once"),
+        ("watch", url, ".", "--once"),
         ("compress", "x.bin", "-o", url),
         ("convert", "x.bin", url, "--to", "torch"),
         ("extract", f"{url}@1"),

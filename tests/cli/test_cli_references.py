@@ -50,7 +50,7 @@ def test_ingest_and_watch_leave_references_out(tmp_path: Path, name: Callable[[i
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for done in (
         events("ingest", tmp_path / "archive", folder, DELETE),
-        events("watch", folder, tmp_path / "archive", "--once", "--settle", 0, DELETE, "--keep-raw", 0),
+        events("watch", tmp_path / "archive", folder, "--once", "--settle", 0, DELETE, "--keep-raw", 0),
     ):
         skipped = [event for event in done if event["step"] is not None]
         assert [(event["event"], event["step"]) for event in skipped] == [("skipped", step) for step in STEPS]
@@ -112,7 +112,7 @@ def test_a_reference_that_an_earlier_version_archived_is_not_deleted(tmp_path: P
     (folder / "checkpoint-200" / "notes.txt").write_text("content")
     run("ingest", archive, folder / "checkpoint-200")
     (tmp_path / "reference").rename(folder / FOLDER(200))
-    run("watch", folder, archive, "--once", "--settle", 0, DELETE, "--keep-raw", 0)
+    run("watch", archive, folder, "--once", "--settle", 0, DELETE, "--keep-raw", 0)
     assert (folder / FOLDER(200)).exists()
 
 

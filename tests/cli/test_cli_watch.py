@@ -28,7 +28,7 @@ KILLS = int(os.environ.get("BITSNAP_WATCH_KILLS", "16"))
 
 
 def once(directory: Path, target: Path, *options: object, status: int = 0) -> list[dict[str, Any]]:
-    done = run("watch", directory, target, "--once", "--settle", SETTLE, "--json", *options, status=status)
+    done = run("watch", target, directory, "--once", "--settle", SETTLE, "--json", *options, status=status)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -45,7 +45,7 @@ def extracted(target: Path, step: int, folder: Path) -> dict[str, bytes]:
 @contextmanager
 def watching(directory: Path, target: Path, *options: object) -> Iterator[subprocess.Popen[bytes]]:
     settle = () if "--settle" in options else ("--settle", SETTLE)
-    command = [executable(), "watch", directory, target, *settle, "--poll", "0.03", "--json", *options]
+    command = [executable(), "watch", target, directory, *settle, "--poll", "0.03", "--json", *options]
     with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             yield process
@@ -258,12 +258,26 @@ def test_it_waits_for_another_writer(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:
-    run("watch", tmp_path / "missing", tmp_path / "run", status=NOT_FOUND)
-    run("watch", tmp_path, tmp_path / "run", "--keep-raw", 1, status=USAGE)
-    run("watch", tmp_path, tmp_path / "run", "--adam-step", 1, status=INVALID_ARGUMENT)
+    run("watch", tmp_path / "run", tmp_path / "missing", status=NOT_FOUND)
+    run("watch", tmp_path / "run", tmp_path, "--keep-raw", 1, status=USAGE)
+    run("watch", tmp_path / "run", tmp_path, "--adam-step", 1, status=INVALID_ARGUMENT)
     write_checkpoint(tmp_path, "renamed", 1)
     once(tmp_path, tmp_path / "run")
-    run("watch", tmp_path / "run" / "checkpoints", tmp_path / "run", "--once", status=INVALID_ARGUMENT)
+    run("watch", tmp_path / "run", tmp_path / "run" / "checkpoints", "--once", status=INVALID_ARGUMENT)
+
+
+def test_swapped_arguments_are_an_error_that_names_the_order(tmp_path: Path) -> None:
+    folder, target = tmp_path / "checkpoints", tmp_path / "run"
+    write_checkpoint(folder, "renamed", 1)
+    once(folder, target)
+    before = read(tmp_path)
+    for other in (folder, tmp_path):
+        done = run("watch", other, target, "--once", status=INVALID_ARGUMENT)
+        advice = (
+            f"{other}: is a folder and no run, but {target} is a run; RUN comes first: bitsnap watch {target} {other}"
+        )
+        assert advice in done.stderr.decode()
+    assert read(tmp_path) == before
 
 
 def test_verified_checkpoints_are_deleted_but_the_newest(tmp_path: Path) -> None:
@@ -335,7 +349,7 @@ class KilledWatch:
     def start(self, what: str, last: int = 10**6) -> subprocess.Popen[bytes]:
         if what == "watcher":
             options = ["--settle", SETTLE, "--poll", "0.03", "-q", "-T1", *self.delete]
-            command = [executable(), "watch", str(self.directory), str(self.target), *options]
+            command = [executable(), "watch", str(self.target), str(self.directory), *options]
         else:
             command = [sys.executable, raw_checkpoints.__file__, str(self.directory), self.layout, str(last)]
         with self.messages.open("ab") as messages:

@@ -123,7 +123,7 @@ def run_once(number: int, seed: int, counts: Counter[str]) -> None:
         counts["watch" if watches else "ingest"] += 1
         options = ["--delete-after-verify", "--keep-raw", "0"]
         command = (
-            [executable(), "watch", folder, target, "--settle", "0.02", "--poll", "0.01", *options]
+            [executable(), "watch", target, folder, "--settle", "0.02", "--poll", "0.01", *options]
             if watches
             else [executable(), "ingest", target, folder, *options]
         )
