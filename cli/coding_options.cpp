@@ -55,7 +55,7 @@ void set_from_text(CodingSettings& settings, const std::string& option, const Se
                    const std::string& text) {
   if (field.kind == SettingKind::number) {
     const auto number = parse_count(text);
-    if (!number) throw CLI::ValidationError(option, fmt::format("'{}' is not a number, such as 8 or 200M", text));
+    if (!number) throw wrong_value(option, "a number, such as 8 or 200M", text);
     return set_or_throw(settings, option, field, *number);
   }
   set_or_throw(settings, option, field, text);
@@ -107,7 +107,7 @@ std::pair<double, double> parse_betas(const std::string& text) {
   const auto first = parse_real(std::string_view(text).substr(0, comma));
   const auto second = parse_real(std::string_view(text).substr(std::min(comma + 1, text.size())));
   if (!first || !second) {
-    throw CLI::ValidationError("--betas", fmt::format("'{}' is not two numbers, as 0.9,0.95", text));
+    throw wrong_value("--betas", "two numbers, such as 0.9,0.95", text);
   }
   return {*first, *second};
 }
@@ -125,7 +125,7 @@ void add_adam_options(CLI::App& app, AdamOptions& options, const std::string& gr
          "--eps",
          [&options](const std::string& text) {
            options.epsilon = parse_real(text);
-           if (!options.epsilon) throw CLI::ValidationError("--eps", fmt::format("'{}' is not a number", text));
+           if (!options.epsilon) throw wrong_value("--eps", "a number", text);
          },
          "Epsilon of Adam")
       ->type_name("E")

@@ -15,7 +15,8 @@ namespace bitsnap::cli {
 
 namespace {
 
-constexpr unsigned kMostThreads = 4096;
+constexpr std::uint64_t kMostThreads = 4096;
+constexpr std::uint64_t kMostSampleMegabytes = 1'000'000;
 constexpr double kLowestMaxCost = 1e-9;
 constexpr double kHighestMaxCost = 1e9;
 constexpr std::chrono::seconds kLongestWait(86'400'000);
@@ -25,17 +26,18 @@ constexpr std::chrono::seconds kLongestWait(86'400'000);
 std::optional<std::size_t> CommonOptions::table_width() const { return terminal_width(stdout); }
 
 void add_common_options(CLI::App& app, CommonOptions& options) {
-  app.add_option("-T,--threads", options.threads, "Number of threads; 0: all that this process may use")
-      ->type_name("N")
-      ->check(CLI::Range(0U, kMostThreads).description(""))
+  add_number_option(
+      app, "-T,--threads", 0, kMostThreads,
+      [&options](std::uint64_t threads) { options.threads = static_cast<unsigned>(threads); },
+      "Number of threads; 0: all that this process may use")
       ->group("Common options");
   app.add_flag("-q,--quiet", options.quiet, "Print only errors and the requested output")->group("Common options");
   app.add_flag("-v,--verbose", options.verbose, "Print more")->group("Common options");
   app.add_flag("--json", options.json, "Print the result as JSON on standard output")->group("Common options");
-  app.add_option("--max-cost", options.max_cost,
-                 "Multiply the limits on what reading a file may cost; above 1 only for files that you trust")
+  add_real_option(
+      app, "--max-cost", kLowestMaxCost, kHighestMaxCost, [&options](double factor) { options.max_cost = factor; },
+      "Multiply the limits on what reading a file may cost; above 1 only for files that you trust")
       ->type_name("FACTOR")
-      ->check(CLI::Range(kLowestMaxCost, kHighestMaxCost).description(""))
       ->group("Common options");
   app.add_option("--cpu-level", options.cpu_level, "Force the CPU level of the kernels: scalar, avx2, avx512 or neon")
       ->type_name("LEVEL")
@@ -49,6 +51,11 @@ void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait) {
 
 void add_shard_option(CLI::App& app, std::optional<std::uint64_t>& shard) {
   add_number_option(app, "--shard", shard, 0, "Shard to read, counted from 0; required if the checkpoint has several");
+}
+
+CLI::Option* add_sample_option(CLI::App& app, const std::function<void(std::uint64_t)>& set,
+                               const std::string& description) {
+  return add_number_option(app, "--limit-mb", 1, kMostSampleMegabytes, set, description)->type_name("MB");
 }
 
 CLI::Option* add_base_option(CLI::App& app, std::vector<std::string>& bases, const std::string& description) {

@@ -56,6 +56,10 @@ void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait);
 // --shard: for commands that read one shard of a checkpoint. `shard` must outlive the parsing.
 void add_shard_option(CLI::App& app, std::optional<std::uint64_t>& shard);
 
+// --limit-mb: the size of a sample. `set` is called with it.
+CLI::Option* add_sample_option(CLI::App& app, const std::function<void(std::uint64_t)>& set,
+                               const std::string& description);
+
 // --base: files and folders. `bases` must outlive the parsing.
 CLI::Option* add_base_option(CLI::App& app, std::vector<std::string>& bases, const std::string& description);
 

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -11,15 +12,15 @@ namespace bitsnap::cli {
 
 namespace {
 
-// Checks a whole number, and rewrites it so that CLI11 reads it as decimal.
-CLI::Validator whole_number(std::uint64_t least) {
-  const auto rewrite = [least](std::string& text) -> std::string {
-    const auto number = parse_decimal(text);
-    if (!number || *number < least) return fmt::format("'{}' is not a whole number from {} on", text, least);
-    text = fmt::format("{}", *number);
-    return {};
-  };
-  return {rewrite, ""};
+constexpr std::uint64_t kNoMost = std::numeric_limits<std::uint64_t>::max();
+
+std::uint64_t whole_number(std::string_view names, std::uint64_t least, std::uint64_t most, const std::string& text) {
+  const auto number = parse_decimal(text);
+  if (number && *number >= least && *number <= most) return *number;
+  const std::string bounds = most < kNoMost ? fmt::format(" from {} to {}", least, most)
+                             : least > 0    ? fmt::format(" of at least {}", least)
+                                            : std::string();
+  throw wrong_value(names, "a whole number" + bounds, text);
 }
 
 // Rejects signs, exponents, "nan" and "inf".
@@ -37,38 +38,64 @@ std::optional<Number> parse_all(std::string_view text) noexcept {
   return number;
 }
 
+CLI::Option* add_text_option(CLI::App& app, const std::string& names,
+                             const std::function<void(const std::string&)>& set, const std::string& description) {
+  return app.add_option_function<std::string>(names, set, description);
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> parse_decimal(std::string_view text) noexcept { return parse_all<std::uint64_t>(text); }
 
 std::optional<double> parse_real(std::string_view text) noexcept { return parse_all<double>(text); }
 
-CLI::Option* add_number_option(CLI::App& app, const std::string& name, std::optional<std::uint64_t>& value,
+CLI::ValidationError wrong_value(std::string_view names, std::string_view expected, std::string_view text) {
+  return CLI::ValidationError(
+      fmt::format("{} must be {}, got '{}'", names.substr(names.rfind(',') + 1), expected, text));  // npos + 1 is 0
+}
+
+CLI::Option* add_number_option(CLI::App& app, const std::string& names, std::optional<std::uint64_t>& value,
                                std::uint64_t least, const std::string& description) {
-  return app.add_option(name, value, description)->transform(whole_number(least))->type_name("N");
+  return add_number_option(app, names, least, kNoMost, [&value](std::uint64_t number) { value = number; }, description);
 }
 
-CLI::Option* add_seconds_option(CLI::App& app, const std::string& name, std::chrono::milliseconds& value,
+CLI::Option* add_number_option(CLI::App& app, const std::string& names, std::uint64_t least, std::uint64_t most,
+                               const std::function<void(std::uint64_t)>& set, const std::string& description) {
+  const auto parse = [=](const std::string& text) { set(whole_number(names, least, most, text)); };
+  return add_text_option(app, names, parse, description)->type_name("N");
+}
+
+CLI::Option* add_real_option(CLI::App& app, const std::string& names, double least, double most,
+                             const std::function<void(double)>& set, const std::string& description) {
+  const auto parse = [=](const std::string& text) {
+    const auto number = parse_real(text);
+    if (!number || !(*number >= least && *number <= most)) {
+      throw wrong_value(names, fmt::format("a number from {} to {}", least, most), text);
+    }
+    set(*number);
+  };
+  return add_text_option(app, names, parse, description);
+}
+
+CLI::Option* add_seconds_option(CLI::App& app, const std::string& names, std::chrono::milliseconds& value,
                                 std::chrono::seconds most, const std::string& description) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [name, most, &value](const std::string& text) {
-            const auto seconds = parse_seconds(text);
-            if (!seconds || *seconds > static_cast<double>(most.count())) {
-              throw CLI::ValidationError(
-                  name, fmt::format("'{}' is not a number of seconds from 0 to {}", text, most.count()));
-            }
-            value = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
-          },
-          description)
-      ->type_name("SECONDS");
+  const auto parse = [names, most, &value](const std::string& text) {
+    const auto seconds = parse_seconds(text);
+    if (!seconds || *seconds > static_cast<double>(most.count())) {
+      throw wrong_value(names, fmt::format("a number of seconds from 0 to {}", most.count()), text);
+    }
+    value = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
+  };
+  return add_text_option(app, names, parse, description)->type_name("SECONDS");
 }
 
-CLI::Option* add_numbers_option(CLI::App& app, const std::string& name, std::vector<std::uint64_t>& values,
+CLI::Option* add_numbers_option(CLI::App& app, const std::string& names, std::vector<std::uint64_t>& values,
                                 const std::string& description) {
-  return app.add_option(name, values, description)
-      ->transform(whole_number(0))
+  const auto parse = [names, &values](const std::vector<std::string>& texts) {
+    values.clear();
+    for (const std::string& text : texts) values.push_back(whole_number(names, 0, kNoMost, text));
+  };
+  return app.add_option_function<std::vector<std::string>>(names, parse, description)
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("N,...");

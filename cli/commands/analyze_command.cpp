@@ -154,10 +154,10 @@ Command add_analyze(CLI::App& program, const CommonOptions& common) {
   app->add_option("--tensor", options->globs, "Only tensors with matching names, such as '*.mlp.*'; shows each of them")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  auto* limit = app->add_option("--limit-mb", options->limit_mb, "Size of the sample of each state, in MB")
-                    ->type_name("MB")
-                    ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""))
-                    ->capture_default_str();
+  CLI::Option* limit = add_sample_option(
+                           *app, [&limit_mb = options->limit_mb](std::uint64_t megabytes) { limit_mb = megabytes; },
+                           "Size of the sample of each state, in MB")
+                           ->default_str(fmt::format("{}", options->limit_mb));
   app->add_flag("--full", options->full, "Read everything instead of a sample")->excludes(limit);
   add_shard_option(*app, options->arguments.shard);
   add_adam_options(*app, options->adam, "Updates of Adam (a snapshot that quantized first moments knows them)",

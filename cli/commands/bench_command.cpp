@@ -20,6 +20,7 @@
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/input/tensor_file.hpp"
+#include "cli/number_option.hpp"
 #include "cli/output/progress_bar.hpp"
 #include "cli/output/table.hpp"
 #include "cli/text_format.hpp"
@@ -40,6 +41,9 @@ static void to_json(Json& json, const BenchResult& result) {
 }
 
 namespace {
+
+constexpr double kMostBenchSeconds = 86'400;
+constexpr std::uint64_t kMostRounds = 1000;
 
 struct BenchOptions {
   std::string file;
@@ -211,19 +215,20 @@ Command add_bench(CLI::App& program, const CommonOptions& common) {
   add_base_option(*app, options->bases,
                   "Also code against this earlier file; repeat to name files or folders with bases of either file")
       ->type_name("FILE");
-  app->add_option("--limit-mb", options->limit_mb,
-                  "Size of the sample, which is spread evenly over the file, in MB [64, or less for a short --seconds]")
-      ->type_name("MB")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""));
-  app->add_option("--seconds", options->limits.seconds,
-                  "Time for all rounds; slow coders get fewer rounds, but at least one measurement")
+  add_sample_option(
+      *app, [&limit = options->limit_mb](std::uint64_t megabytes) { limit = megabytes; },
+      "Size of the sample, which is spread evenly over the file, in MB [64, or less for a short --seconds]");
+  BenchLimits& limits = options->limits;
+  add_real_option(
+      *app, "--seconds", 0, kMostBenchSeconds, [&limits](double seconds) { limits.seconds = seconds; },
+      "Time for all rounds; slow coders get fewer rounds, but at least one measurement")
       ->type_name("S")
-      ->check(CLI::Range(0.0, 86400.0).description(""))
-      ->capture_default_str();
-  app->add_option("--rounds", options->limits.rounds, "Most measurements of each coder")
-      ->type_name("N")
-      ->check(CLI::Range(1U, 1000U).description(""))
-      ->capture_default_str();
+      ->default_str(fmt::format("{}", limits.seconds));
+  add_number_option(
+      *app, "--rounds", 1, kMostRounds,
+      [&limits](std::uint64_t rounds) { limits.rounds = static_cast<unsigned>(rounds); },
+      "Most measurements of each coder")
+      ->default_str(fmt::format("{}", limits.rounds));
   app->footer("Runs on one thread and on all threads (-T sets their number). -v explains the columns.");
   return {app, [options, &common] { return bench(*options, common); }};
 }

@@ -224,10 +224,10 @@ Command add_estimate(CLI::App& program, const CommonOptions& common) {
       ->type_name("");
   add_number_option(*app, "--keep-last", options->keep_last, 1,
                     "The run keeps the N newest checkpoints; default: it keeps all of these");
-  auto* limit = app->add_option("--limit-mb", options->limit_mb, "Size of the sample of all checkpoints, in MB")
-                    ->type_name("MB")
-                    ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""))
-                    ->capture_default_str();
+  CLI::Option* limit = add_sample_option(
+                           *app, [&limit_mb = options->limit_mb](std::uint64_t megabytes) { limit_mb = megabytes; },
+                           "Size of the sample of all checkpoints, in MB")
+                           ->default_str(fmt::format("{}", options->limit_mb));
   app->add_flag("--full", options->full, "Read everything instead of a sample")->excludes(limit);
   add_coding_options(*app, options->coding, CodingTarget::run);
   app->footer(

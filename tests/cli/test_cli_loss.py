@@ -126,7 +126,7 @@ def test_bitsnap_loses_moments_to_clusters(state: Path, tmp_path: Path) -> None:
         ("--v-bits", "2.5", "an integer"),
         ("--update-step", "0", "above 0"),
         ("--betas", "0.9", "two numbers"),
-        ("--eps", "tiny", "not a number"),
+        ("--eps", "tiny", "--eps must be a number"),
     ],
 )
 def test_an_invalid_rule_is_a_usage_error(state: Path, option: str, value: str, said: str) -> None:
