@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 #include <numeric>
 #include <optional>
@@ -20,6 +21,7 @@
 #include <bitsnap/version.hpp>
 
 #include "cli/command.hpp"
+#include "cli/help_formatter.hpp"
 #include "cli/operating_system.hpp"
 #include "cli/text_format.hpp"
 
@@ -35,13 +37,13 @@ Runs: the checkpoints of a training in one directory
   bitsnap watch run checkpoints/                         save each checkpoint once it is complete
   bitsnap estimate checkpoints/ --keep-last 5            say what a run would hold, writing nothing
   bitsnap log run                                        list steps, times, sizes, ratios and bases
-  bitsnap label run@10 best                              name a checkpoint: run@best is run@10 from now on
+  bitsnap label run@10 best                              name a checkpoint: run@best is run@10
   bitsnap extract run@10                                 write run-10.safetensors, byte for byte
   bitsnap prune run --keep-last 5 --keep-every 1000      remove all other checkpoints
   bitsnap rollback run --to 10                           remove all steps after 10
   bitsnap repair run                                     make a damaged run usable again
   bitsnap du run                                         show bytes by role and by step
-  bitsnap agent status run                               show what the agent of a training keeps in memory
+  bitsnap agent status run                               show what the agent keeps in memory
   bitsnap report run -o report.html                      plot all of that in one HTML page
 
 Files: one snapshot each
@@ -51,10 +53,11 @@ Files: one snapshot each
   bitsnap bench model.safetensors                        compare all codecs with zstd, lz4 and bzip2
 
 Both: files and checkpoints; RUN alone means its newest checkpoint, for `verify` all checkpoints
-  bitsnap inspect model.bsnap                            show codec, size, ratio and reason for each tensor
+  bitsnap inspect model.bsnap                            show codec, size and reason of each tensor
   bitsnap verify *.bsnap run                             read every byte and report each damage
   bitsnap diff run@10 run@20                             show which tensors changed, and how far
-  bitsnap analyze run --steps 5                          show what changes, bit by bit, and how small it can get
+  bitsnap convert run@10 model.pt                        write its tensors as a torch file
+  bitsnap analyze run --steps 5                          show what changes, and how small it can get
 
 `bitsnap --help` and `bitsnap COMMAND --help` show more.
 )";
@@ -180,7 +183,7 @@ class Program {
  public:
   Program() : app_(kDescription, "bitsnap") {
     app_.require_subcommand(0, 1);
-    app_.get_formatter()->column_width(34);
+    app_.formatter(std::make_shared<HelpFormatter>());
     app_.add_flag("--version", show_version_, "Print the version and the CPU level");
     add_common_options(app_, common_);
     for (const auto& add :

@@ -1,5 +1,6 @@
 #include "cli/manual_page.hpp"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -32,11 +33,15 @@ std::string roff(std::string_view text) {
   return out;
 }
 
-// Lines as they are.
-std::string verbatim(std::string_view text) {
-  while (text.starts_with('\n')) text.remove_prefix(1);
-  while (text.ends_with('\n')) text.remove_suffix(1);
-  return text.empty() ? "" : fmt::format(".PP\n.nf\n{}\n.fi\n", roff(text));
+// A paragraph in which each line of the text begins a new one.
+std::string prose(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    out += fmt::format("{}\n{}\n", out.empty() ? ".PP" : ".br", roff(line));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+  }
+  return out;
 }
 
 std::string synopsis(const CommandText& command) {
@@ -97,7 +102,7 @@ std::string manual_page(const CommandText& program) {
     if (command->path.empty()) continue;
     out += fmt::format(".SS \"{}\"\n{}\n.PP\n{}", roff("bitsnap " + command->path), roff(command->help),
                        synopsis(*command));
-    out += paragraphs(*command) + verbatim(command->footer);
+    out += paragraphs(*command) + prose(command->footer);
   }
   const std::size_t exit_status = program.footer.find("Exit status:\n");
   if (exit_status != std::string::npos) {

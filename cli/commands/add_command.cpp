@@ -112,12 +112,12 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
       ->take_all();
   add_save_options(*app, options->save);
   app->footer(
-      "Any folder or file is stored as it is, and `bitsnap extract` gives it back byte for byte. Tensors are found in\n"
+      "Any folder or file is stored as it is, and `bitsnap extract` gives it back byte for byte. Tensors are found in "
       "safetensors, torch, DCP and numpy files. Before the step is saved, everything is decoded and compared.\n"
       "Of a reference, or a folder with one, the checkpoint to which it leads is copied from its run.\n"
       "With --keep-last or --keep-every the run is pruned once the step is saved.\n"
-      "A new run remembers the settings that it is made with; by default they are lossless, balanced, previous and a\n"
-      "depth of 8. Options given later hold for that step only. Loss rules given later come before those of the run,\n"
+      "A new run remembers the settings that it is made with; by default they are lossless, balanced, previous and a "
+      "depth of 8. Options given later hold for that step only. Loss rules given later come before those of the run, "
       "which do not apply to another policy. No run remembers --codec.");
   return {app, [options, &common] { return add(*options, common); }};
 }

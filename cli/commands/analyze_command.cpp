@@ -164,8 +164,8 @@ Command add_analyze(CLI::App& program, const CommonOptions& common) {
                    "Of Adam, for the quantizer update_step and errors of updates, with --eps",
                    "Steps that Adam has taken at the last state; otherwise the checkpoint's step");
   app->footer(
-      "-v shows each tensor. --json has the bits, entropies, distances and codecs of each state and role, and for\n"
-      "the last state baselines and quantizers; with -v or --tensor it has all of that for each tensor.");
+      "-v shows each tensor. --json has the bits, entropies, distances and codecs of each state and role, and for the "
+      "last state baselines and quantizers; with -v or --tensor it has all of that for each tensor.");
   return {app, [options, &common] { return analyze(*options, common); }};
 }
 

@@ -17,9 +17,9 @@ Command add_completion(CLI::App& program, const CommonOptions& /*common*/) {
       ->type_name("")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   app->footer(
-      "In bash: eval \"$(bitsnap completion bash)\"; in zsh, after compinit: eval \"$(bitsnap completion zsh)\"; in "
-      "fish:\n"
-      "bitsnap completion fish | source.");
+      "In bash: eval \"$(bitsnap completion bash)\"\n"
+      "In zsh, after compinit: eval \"$(bitsnap completion zsh)\"\n"
+      "In fish: bitsnap completion fish | source");
   return {app, [&program, shell]() -> Result<int> {
             const CommandText text = describe_program(program);
             print_exact(*shell == "bash"  ? bash_completion(text)

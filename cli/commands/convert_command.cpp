@@ -236,7 +236,7 @@ Command add_convert(CLI::App& program, const CommonOptions& common) {
   CLI::App* app = program.add_subcommand("convert", "Write a checkpoint in another format, its tensors bit for bit");
   app->group(kBothGroup);
   app->add_option("IN", options->input,
-                  "A safetensors, torch, DCP or numpy file, a folder of them, a snapshot, or a\ncheckpoint as RUN@STEP")
+                  "A safetensors, torch, DCP or numpy file, a folder of them, a snapshot, or a checkpoint as RUN@STEP")
       ->required()
       ->type_name("");
   app->add_option("OUT", options->output, "Where to write: a file, a folder, or RUN@STEP")->required()->type_name("");

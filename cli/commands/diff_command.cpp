@@ -225,7 +225,7 @@ Command add_diff(CLI::App& program, const CommonOptions& common) {
                   "A snapshot, or a folder of them, that A or B may depend on, besides those in their own folders");
   add_number_option(*app, "--shard", options->shard, 0, "Only this shard of checkpoints, counted from 0");
   app->footer(
-      "Checkpoints of different kinds are compared by their tensors, wherever these lie: a torch file against a DCP\n"
+      "Checkpoints of different kinds are compared by their tensors, wherever these lie: a torch file against a DCP "
       "folder, all ranks together. Two folders with the same files are compared with everything in them.\n"
       "The exit status is 0 if they are equal and 1 if they differ; -q prints nothing.\n"
       "largest ULP: the largest distance between two elements, counted in representable values.");

@@ -231,8 +231,8 @@ Command add_estimate(CLI::App& program, const CommonOptions& common) {
   app->add_flag("--full", options->full, "Read everything instead of a sample")->excludes(limit);
   add_coding_options(*app, options->coding, CodingTarget::run);
   app->footer(
-      "Checkpoints are found, and ordered by the steps in their names, as by `bitsnap ingest`. If no name has a step,\n"
-      "they are taken in the order given. Chunks at the same places of up to four pairs of neighbours are encoded in\n"
+      "Checkpoints are found, and ordered by the steps in their names, as by `bitsnap ingest`. If no name has a step, "
+      "they are taken in the order given. Chunks at the same places of up to four pairs of neighbours are encoded in "
       "memory, and the rules of a run say what follows. The 95 % intervals are those of the sample.");
   return {app, [options, &common] { return run_estimate(*options, common); }};
 }

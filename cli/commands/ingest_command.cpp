@@ -188,9 +188,9 @@ Command add_ingest(CLI::App& program, const CommonOptions& common) {
   add_raw_keeping_options(*app, options->keeping, "Do not delete the N newest checkpoints; default: 0");
   add_save_options(*app, options->save);
   app->footer(
-      "Steps come from names: checkpoint-1000, iter_0001000, global_step1000, epoch=0-step=1000.ckpt, 1000. A\n"
-      "directory without a step in its name is searched for such names. Steps that the run has are compared and\n"
-      "skipped. The first failure ends the command; the same command continues. With --json, each checkpoint is one\n"
+      "Steps come from names: checkpoint-1000, iter_0001000, global_step1000, epoch=0-step=1000.ckpt, 1000. A "
+      "directory without a step in its name is searched for such names. Steps that the run has are compared and "
+      "skipped. The first failure ends the command; the same command continues. With --json, each checkpoint is one "
       "line of JSON. Options of coding hold as for `bitsnap add`.");
   return {app, [options, &common] { return Ingestion(*options, common).run(); }, true};
 }

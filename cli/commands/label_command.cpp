@@ -101,8 +101,7 @@ Command add_label(CLI::App& program, const CommonOptions& common) {
       ->excludes(given);
   add_wait_option(*app, options->wait);
   app->footer(
-      "A label is a name of a checkpoint beside its step. It names one checkpoint of the run: giving it to another "
-      "one\n"
+      "A label is a name of a checkpoint beside its step. It names one checkpoint of the run: giving it to another one "
       "moves it. RUN@NAME is the checkpoint with this label, in all commands; digits alone are always a step, and no "
       "label.");
   return {app, [options, &common] { return label(*options, common); }};

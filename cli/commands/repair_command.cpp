@@ -111,7 +111,7 @@ Command add_repair(CLI::App& program, const CommonOptions& common) {
   app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
   app->add_flag("-n,--dry-run", options->dry_run, "Print what would be done, and change nothing");
   app->footer(
-      "The exit status is 0 if no checkpoint is damaged or lost, and 15 otherwise. A damaged checkpoint stays in the\n"
+      "The exit status is 0 if no checkpoint is damaged or lost, and 15 otherwise. A damaged checkpoint stays in the "
       "run: `bitsnap extract RUN@STEP --partial` writes what can be read of it. Files of lost checkpoints are kept.\n"
       "Files that belong to no checkpoint are removed: killed writers left them.");
   return {app, [options, &common] { return repair(*options, common); }};

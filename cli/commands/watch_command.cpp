@@ -51,10 +51,10 @@ Command add_watch(CLI::App& program, const CommonOptions& common) {
   app->add_flag("--once", options->once, "Save what is complete, and end");
   add_save_options(*app, options->save);
   app->footer(
-      "Names of checkpoints are those of `bitsnap ingest`. A checkpoint is complete when its framework marks it so\n"
+      "Names of checkpoints are those of `bitsnap ingest`. A checkpoint is complete when its framework marks it so "
       "(Megatron, DeepSpeed, PyTorch DCP, Transformers), and otherwise when nothing in it changes for --settle "
       "seconds.\n"
-      "What changes while it is saved is not committed. The command runs at low priority until Ctrl-C or SIGTERM, and\n"
+      "What changes while it is saved is not committed. The command runs at low priority until Ctrl-C or SIGTERM, and "
       "may be killed at any moment. With --json, each event is one line of JSON.");
   return {app, [options, &common] { return watch(*options, common); }, true};
 }

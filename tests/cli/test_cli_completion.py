@@ -22,7 +22,7 @@ def help_of(*command: str) -> str:
 def commands_in(text: str) -> list[str]:
     """The names in the lists of commands of a help text."""
     sections = re.split(r"\n\n+", text)
-    lists = [part for part in sections if re.match(r"(Runs|Files|Both|Subcommands|Programs|Commands)\b.*:\n", part)]
+    lists = [part for part in sections if re.match(r"(Runs|Files|Both|Subcommands|Programs|Commands)\b.*\n", part)]
     return re.findall(r"^  ([a-z]+) ", "\n".join(lists), re.MULTILINE)
 
 
