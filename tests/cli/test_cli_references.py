@@ -197,7 +197,7 @@ def test_the_save_of_several_ranks_is_followed_and_copied(tmp_path: Path) -> Non
 def test_watch_says_that_its_directory_is_the_folder_of_a_reference(tmp_path: Path, name: Callable[[int], str]) -> None:
     folder = training(tmp_path, name)
     watched = (folder / name(200)).parent
-    done = events("watch", watched, tmp_path / "archive", "--once", "--settle", 0)
+    done = events("watch", tmp_path / "archive", watched, "--once", "--settle", 0)
     own = [event["reason"] for event in done if event["input"] == str(watched)]
     assert len(own) == (name is not FILE)
     assert all("it refers to step 200 of the run" in reason for reason in own)
