@@ -11,9 +11,9 @@ python=$2
 torch_venv=${3:-}
 limit_bytes=8000000
 # Of the command, they need no torch; of the package, they do.
-command_tests=(tests/cli/test_cli_round_trip.py tests/cli/test_cli_files.py)
+command_tests=(tests/cli/cli_round_trip_test.py tests/cli/cli_files_test.py)
 package_tests=(tests/python/store_files_test.py tests/python/store_labels_test.py tests/python/store_remove_test.py
-  tests/python/store_replace_test.py tests/python/test_checkpointer_done.py tests/python/guide_snippets_test.py)
+  tests/python/store_replace_test.py tests/python/checkpointer_done_test.py tests/python/guide_snippets_test.py)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 

@@ -1,5 +1,5 @@
 // Stores that each break one rule of docs/spec/store.md, or only seem to, from store_rules.json, which the second
-// reader also uses (second_reader/test_store_rules.py describes it). The library must reject or read each.
+// reader also uses (second_reader/store_rules_test.py describes it). The library must reject or read each.
 #include <gtest/gtest.h>
 
 #include <algorithm>

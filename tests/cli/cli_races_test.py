@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.cli_ingest_test import DELETE, events, steps
 from cli.command_line import INVALID_ARGUMENT, IO, OK, executable, run
 from cli.raw_checkpoints import data, read, write_checkpoint
-from cli.test_cli_ingest import DELETE, events, steps
 
 HOOKS = Path(__file__).with_name("preload_hooks.c")
 

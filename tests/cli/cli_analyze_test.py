@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cli.cli_terminal_test import run_on_terminal
 from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, USAGE, run, run_json
 from cli.command_runs import make_run
 from cli.tensor_file import Tensor, weights, write
-from cli.test_cli_terminal import run_on_terminal
 
 ELEMENTS = 8192
 

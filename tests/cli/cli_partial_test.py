@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from cli.cli_folders_test import listing, make_checkpoint
 from cli.command_line import CORRUPT, executable, run, run_json
 from cli.command_runs import add, make_run, state
-from cli.test_cli_folders import listing, make_checkpoint
 
 NAMES = {"model.w", "optimizer.exp_avg.w", "optimizer.exp_avg_sq.w", "step"}
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import bitsnap
+from cli.cli_ingest_test import DELETE, events, steps
 from cli.command_line import CORRUPT, INVALID_ARGUMENT, NOT_FOUND, run, run_json
 from cli.raw_checkpoints import data, write_checkpoint
-from cli.test_cli_ingest import DELETE, events, steps
 
 STEPS = (100, 200, 300)
 

@@ -9,9 +9,9 @@ import numpy as np
 import bitsnap
 from cli.command_line import run, run_json
 from python.checkpointer_jobs import Jobs, saved
+from python.checkpointer_processes_test import IMPORTS
 from python.processes import finish_script, start_script
 from python.same_bits import assert_same
-from python.test_checkpointer_processes import IMPORTS
 
 RANKS = 4
 
