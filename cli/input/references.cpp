@@ -227,7 +227,7 @@ std::string skip_reason(const std::string& held, const std::optional<Reference>&
 }
 
 Result<std::optional<std::string>> find_reason_to_skip(const std::string& path) {
-  BITSNAP_ASSIGN(const auto found, find_held_elsewhere(path));
+  BITSNAP_ASSIGN(auto found, find_held_elsewhere(path));
   if (!found) return found;
   BITSNAP_ASSIGN(const auto reference, read_reference(path));
   return std::optional(skip_reason(*found, reference));

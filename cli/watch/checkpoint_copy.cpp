@@ -80,7 +80,7 @@ Result<CopySource> open_copy(const RunPath& from) {
   BITSNAP_ASSIGN(source.info, store->info(*from.step));
   if (source.info.damage) return tl::unexpected(*source.info.damage);
   for (std::uint32_t shard = 0; shard < source.info.shards; ++shard) {
-    BITSNAP_ASSIGN(const auto snapshot, store->snapshot(*from.step, shard));
+    BITSNAP_ASSIGN(const auto snapshot, store->snapshot(from.step, shard));
     BITSNAP_ASSIGN(State state, state_of(snapshot));
     source.shards.push_back(std::move(state));
   }

@@ -63,7 +63,7 @@ Result<void> RunWatcher::run() {
   }
   // Its children may be checkpoints nevertheless.
   BITSNAP_ASSIGN(const auto reference, read_reference(options_.directory));
-  if (reference) skip_once(options_.directory, std::nullopt, skip_reason(describe(*reference), *reference));
+  if (reference) skip_once(options_.directory, std::nullopt, skip_reason(describe(*reference), reference));
   lower_priority();
   std::optional<Clock::time_point> first_poll;
   while (true) {
