@@ -108,7 +108,7 @@ def save_with_megatron(folder: Path, rank: int) -> None:
 def save_with_deepspeed(folder: Path, rank: int) -> None:
     from bitsnap.deepspeed import CheckpointEngine
 
-    engine = CheckpointEngine(threads=1)
+    engine = CheckpointEngine(options=Options(threads=1))
     info = SimpleNamespace(save_dir=folder, tag="global_step1", save_latest=False)
     engine.create(info)
     name = f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
@@ -148,6 +148,38 @@ def test_all_adapters_raise_the_same(processes: Processes, tmp_path: Path, adapt
     for rank, (kind, text) in enumerate(processes.run(save, adapter, tmp_path)):
         assert (kind, "planted" in text) == ("CorruptError", True), f"rank {rank}: {kind}: {text}"
         assert (f"the save failed: rank {failing}: planted" in text) == (rank != failing)
+
+
+class Stopped(BaseException):
+    """As torch's CheckpointException, which is no Exception."""
+
+
+def stop(rank: int) -> tuple[str, str]:
+    def work() -> None:
+        if rank == FAILING:
+            raise Stopped("planted")
+
+    try:
+        Ranks().on_all(work, "run: the save failed")
+    except BaseException as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def test_an_error_that_is_no_exception_lets_no_rank_wait(processes: Processes) -> None:
+    found = processes.run(stop, timeout_s=30)
+    assert [kind for kind, _ in found] == ["BitsnapError", "Stopped", "BitsnapError"]
+    assert all("planted" in text for _, text in found)
+
+
+def unsendable(rank: int) -> tuple[str, str]:
+    return caught(lambda: Ranks().from_first(lambda: lambda: 1, "run: the save failed"))
+
+
+def test_a_result_that_cannot_be_sent_lets_no_rank_wait(processes: Processes) -> None:
+    for rank, (kind, text) in enumerate(processes.run(unsendable, timeout_s=30)):
+        assert kind in {"AttributeError", "PicklingError", "BitsnapError"}, f"rank {rank}: {kind}: {text}"
+        assert "pickle" in text
 
 
 def test_a_process_alone_is_the_only_rank() -> None:

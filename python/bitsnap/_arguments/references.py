@@ -6,6 +6,7 @@ read. Only one process may write to a reference.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -102,16 +103,9 @@ def refer(path: Path, run: Path, run_id: str, saves: tuple[Saved, ...], files: M
         content["files"] = files
     write_durably(path, json.dumps(content).encode())
     for other in names_of(path):
-        if other != path and not other.is_dir() and not _is_run_record(other):
-            unlink(other)
-
-
-def _is_run_record(path: Path) -> bool:
-    try:
-        with _opened(path) as file:
-            return file.read(len(_RUN_RECORD)) == _RUN_RECORD
-    except OSError:
-        return False
+        with contextlib.suppress(OSError):  # a file that cannot be read may be anything
+            if other != path and may_be_reference(other):
+                unlink(other)
 
 
 def may_be_reference(path: Path) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import builtins
 import datetime
+import pickle
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
@@ -98,19 +99,31 @@ class Ranks:
 
     def told(self, call: Callable[[], T], tell: Callable[[T], Any], what: str) -> tuple[T, list[Any]]:
         """Likewise, and what each rank tells of its own result."""
-        result, error = _attempted(call)
-        found = self.gather((_told_of(error), tell(result) if error is None else None))
+
+        def work() -> tuple[T, Any]:
+            result = call()
+            return result, tell(result)
+
+        done, error = _attempted(work)
+        found = self.gather((_told_of(error), None if error else done[1]))
         _raise(error, [told for told, _ in found], what)
-        return result, [told for _, told in found]
+        return done[0], [told for _, told in found]
 
     def from_first(self, call: Callable[[], T], what: str) -> T:
         """What the call returns on rank 0, for all ranks."""
-        result, error = _attempted(call) if self.rank == 0 else (None, None)
-        sent = [(result, _told_of(error))]
-        if self._group is not None:
-            self._group.broadcast_object_list(sent, src=0, group=self._members)
-        _raise(error, [sent[0][1]], what)
-        return sent[0][0]  # type: ignore[return-value]
+        result: Any = None
+        error: BaseException | None = None
+        if self.rank == 0:
+            result, error = _attempted(call)
+        if self._group is None:
+            _raise(error, [], what)
+            return result  # type: ignore[no-any-return]
+        # A value that cannot be pickled is an error of this rank, too, and must not let the others wait.
+        content, unsendable = _attempted(lambda: pickle.dumps(result))
+        sent = [(content, _told_of(error or unsendable))]
+        self._group.broadcast_object_list(sent, src=0, group=self._members)
+        _raise(error or unsendable, [sent[0][1]], what)
+        return result if self.rank == 0 else pickle.loads(sent[0][0])  # type: ignore[no-any-return]
 
     def together(
         self, work: Callable[[], T], may_retry: Callable[[BaseException], bool] = lambda _: False
@@ -139,21 +152,24 @@ def _given(words: list[Any]) -> list[tuple[int, Any]]:
     return [(rank, word) for rank, word in enumerate(words) if word is not None]
 
 
-def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+def _attempted(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return call(), None
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # as torch's CheckpointException is one
         return None, error
 
 
-def _told_of(error: Exception | None) -> tuple[str, str] | None:
+def _told_of(error: BaseException | None) -> tuple[str, str] | None:
     return None if error is None else (type(error).__name__, str(error))
 
 
-def _raise(own: Exception | None, told: Sequence[tuple[str, str] | None], what: str) -> None:
+def _raise(own: BaseException | None, told: Sequence[tuple[str, str] | None], what: str) -> None:
     """Raises the error of this rank, if it has one, or one of the class that the first rank's has."""
     if own is not None:
-        own.add_note(what)
+        if what not in getattr(own, "__notes__", ()):
+            own.add_note(what)
         raise own
     failed = [(rank, *each) for rank, each in enumerate(told) if each is not None]
     if failed:
@@ -163,7 +179,7 @@ def _raise(own: Exception | None, told: Sequence[tuple[str, str] | None], what: 
 def _error_of(name: str, message: str) -> Exception:
     """An error of another rank: of the same class, if that is one of bitsnap or of Python and takes a message."""
     kind = getattr(errors, name, None) or getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, StopIteration):
         try:
             return kind(message)
         except TypeError:  # it is made of more than a message

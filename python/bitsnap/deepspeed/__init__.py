@@ -74,10 +74,10 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
     when all have written theirs. An error of one rank is raised on all of them, and the tag is then not complete.
     """
 
-    def __init__(self, config_params: Any = None, **options: Any) -> None:
+    def __init__(self, config_params: Any = None, options: Options | None = None) -> None:
         super().__init__(config_params)
         self.name = "bitsnap"
-        self._options = Options(**options)
+        self._options = options or Options()
         self._folder: Path | None = None  # of the tag that is saved
         self._held: dict[str, Any] = {}  # states by their file names in it
         self._info: CheckpointCommitInfo | None = None
@@ -305,7 +305,7 @@ def use(engine: Any, **options: Any) -> Any:
     """
     if not hasattr(engine, "checkpoint_engine"):
         raise TypeError(f"engine must be a DeepSpeedEngine, as deepspeed.initialize() returns it, got {engine!r}")
-    ours = CheckpointEngine(**options)
+    ours = CheckpointEngine(options=Options(**options))
     engine.checkpoint_engine = ours
     wrap_calls(engine, CheckpointEngine)
     return engine
