@@ -154,20 +154,24 @@ class Stopped(BaseException):
     """As torch's CheckpointException, which is no Exception."""
 
 
-def stop(rank: int) -> tuple[str, str]:
+def stop(rank: int, retries: bool) -> tuple[str, str]:
     def work() -> None:
         if rank == FAILING:
             raise Stopped("planted")
 
     try:
-        Ranks().on_all(work, "run: the save failed")
+        if not retries:
+            Ranks().on_all(work, "run: the save failed")
+        elif failure := Ranks().together(work)[1]:
+            raise failure.error
     except BaseException as error:
         return type(error).__name__, str(error)
     return "", ""
 
 
-def test_an_error_that_is_no_exception_lets_no_rank_wait(processes: Processes) -> None:
-    found = processes.run(stop, timeout_s=30)
+@pytest.mark.parametrize("retries", [False, True])
+def test_an_error_that_is_no_exception_lets_no_rank_wait(processes: Processes, retries: bool) -> None:
+    found = processes.run(stop, retries, timeout_s=30)
     assert [kind for kind, _ in found] == ["BitsnapError", "Stopped", "BitsnapError"]
     assert all("planted" in text for _, text in found)
 

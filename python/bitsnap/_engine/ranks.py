@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Failure(NamedTuple):
     """Why the ranks could not all do something. All ranks get the same failure."""
 
-    error: Exception
+    error: BaseException
     is_hopeless: bool
     """Another attempt would not help one of the ranks."""
 
@@ -94,47 +94,45 @@ class Ranks:
         return ranks
 
     def on_all(self, call: Callable[[], T], what: str) -> T:
-        """The result of a call that all ranks make, if it succeeds on all of them. `what`: what else failed."""
+        """The result of a call that all ranks make, if it succeeds on all of them.
+
+        `what` says what failed: it is in the errors of the other ranks, and a note of the own one.
+        """
         return self.told(call, lambda _: None, what)[0]
 
     def told(self, call: Callable[[], T], tell: Callable[[T], Any], what: str) -> tuple[T, list[Any]]:
         """Likewise, and what each rank tells of its own result."""
 
-        def work() -> tuple[T, Any]:
+        # A value that cannot be pickled is an error of this rank, too, and must not let the others wait.
+        def work() -> tuple[T, bytes]:
             result = call()
-            return result, tell(result)
+            return result, pickle.dumps(tell(result))
 
         done, error = _attempted(work)
-        found = self.gather((_told_of(error), None if error else done[1]))
+        found = self.gather((_told_of(error), b"" if error else done[1]))
         _raise(error, [told for told, _ in found], what)
-        return done[0], [told for _, told in found]
+        return done[0], [pickle.loads(told) for _, told in found]
 
     def from_first(self, call: Callable[[], T], what: str) -> T:
         """What the call returns on rank 0, for all ranks."""
-        result: Any = None
-        error: BaseException | None = None
-        if self.rank == 0:
-            result, error = _attempted(call)
-        if self._group is None:
-            _raise(error, [], what)
-            return result  # type: ignore[no-any-return]
-        # A value that cannot be pickled is an error of this rank, too, and must not let the others wait.
-        content, unsendable = _attempted(lambda: pickle.dumps(result))
-        sent = [(content, _told_of(error or unsendable))]
-        self._group.broadcast_object_list(sent, src=0, group=self._members)
-        _raise(error or unsendable, [sent[0][1]], what)
-        return result if self.rank == 0 else pickle.loads(sent[0][0])  # type: ignore[no-any-return]
+
+        def work() -> tuple[T, bytes]:
+            result = call()
+            return result, b"" if self._group is None else pickle.dumps(result)  # as in told()
+
+        done, error = _attempted(work) if self.rank == 0 else (None, None)
+        sent = [(b"" if done is None else done[1], _told_of(error))]
+        if self._group is not None:
+            self._group.broadcast_object_list(sent, src=0, group=self._members)
+        content, told = sent[0]
+        _raise(error, [told], what)
+        return pickle.loads(content) if done is None else done[0]  # type: ignore[no-any-return]
 
     def together(
         self, work: Callable[[], T], may_retry: Callable[[BaseException], bool] = lambda _: False
     ) -> tuple[T | None, Failure | None]:
         """Runs `work` on all ranks, which must all call it, and fails on all ranks if it fails on any."""
-        done: T | None = None
-        error: Exception | None = None
-        try:
-            done = work()
-        except Exception as failed:
-            error = failed
+        done, error = _attempted(work)
         words = self.gather(None if error is None else (not may_retry(error), type(error).__name__, str(error)))
         failures = sorted(
             ((is_hopeless, rank, name, message) for rank, (is_hopeless, name, message) in _given(words)),

@@ -45,7 +45,7 @@ def without_damaged(tree: Any, damaged: Mapping[int, BitsnapError], stacklevel: 
 
 
 def warn_of_damage(damaged: Mapping[str, BitsnapError], stacklevel: int) -> None:
-    """Gives one warning, which lists the errors by the names or places of what is left out."""
+    """Warns once of all that is left out, with the errors by name or place."""
     lines = [f"{len(damaged)} damaged, and left out:"]
     lines += [f"{name}: {error}" for name, error in list(damaged.items())[:_LISTED]]
     if len(damaged) > _LISTED:

@@ -200,7 +200,7 @@ class TrainingCheckpointer:
             return None
         parts = self._together(self._parts)
         may_fall_back = wanted is None and (ranks.world_size == 1 or ranks.agree)
-        first: Exception | None = None
+        first: BaseException | None = None
         for candidate in candidates:
             failure = self._restore_step(candidate, agreed.get(candidate, ""), parts)
             if failure is None:
