@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 import bitsnap
 from bitsnap import AdamNumbers
-from bitsnap.dcp import AgentSaves, StorageReader, to_torch_save
+from bitsnap.dcp import AgentSaves, StorageReader, StorageWriter, to_torch_save
 from python.adam_numbers_test import adam_of
 from python.checkpointer_jobs import Jobs, paused
 from python.dcp_test import loaded, state_of
@@ -301,3 +301,58 @@ def test_if_one_rank_fails_all_raise_and_the_next_step_is_saved(pool: Ranks, job
         assert "rank 1" in errors[0].lower() or "rank:1" in errors[0].lower()
     with bitsnap.Store(jobs.path, read_only=True) as store:
         assert store.steps() == [1]
+
+
+def agent_writer(path: Path, **options: Any) -> StorageWriter:
+    return StorageWriter(path, agent=bitsnap.AgentOptions(threads=1, linger=2.0), timeout=60.0, **options)
+
+
+def test_a_storage_writer_with_an_agent_gives_each_save_the_next_step(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    writer = agent_writer(run, keep_last=2)
+    futures = []
+    for step in range(4):
+        state = state_of(step)
+        futures.append(dcp.async_save(state, storage_writer=writer, no_dist=True))
+        state["model"]["w"].zero_()
+    for future in futures:
+        future.result()
+    dcp.save(state_of(4), storage_writer=writer, no_dist=True)
+    dcp.save(state_of(7), checkpoint_id=run / "step-7", storage_writer=writer, no_dist=True)
+    writer.close()
+    for step in (4, 7):
+        assert_same(loaded(state_of(step), run / f"step-{step}"), state_of(step))
+    again = agent_writer(run / "step-9", keep_last=2)
+    dcp.async_save(state_of(9), checkpoint_id=run / "step-9", storage_writer=again, no_dist=True).result()
+    with pytest.raises(bitsnap.InvalidArgumentError, match="is not the checkpoint of this writer, which saves step 9"):
+        dcp.async_save(state_of(9), checkpoint_id=run / "step-8", storage_writer=again, no_dist=True).result()
+    again.close()
+    assert_same(loaded(state_of(9), run / "step-9"), state_of(9))
+
+
+def test_writers_of_a_run_share_its_agent_and_close_for_other_options(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for step in (1, 2):
+        dcp.async_save(state_of(step), storage_writer=agent_writer(run / f"step-{step}"), no_dist=True).result()
+    dcp.async_save(state_of(3), storage_writer=agent_writer(run / "3", keep_last=1), no_dist=True).result()
+    assert bitsnap.Store(run, read_only=True).steps()[-1] == 3
+    with pytest.raises(bitsnap.InvalidArgumentError, match="needs a checkpoint id"):
+        StorageWriter(agent=bitsnap.AgentOptions()).stage(state_of(4))
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"AsyncCheckpointerType\.THREAD"):
+        pickle.dumps(agent_writer(run))
+    with pytest.raises(TypeError, match="agent must be"):
+        StorageWriter(run, agent=True)  # type: ignore[arg-type]
+
+
+def save_next_steps(rank: int, path: str) -> list[int]:
+    writer = agent_writer(Path(path))
+    for step in (0, 1, 2):
+        dcp.async_save(parts_of(rank, step), storage_writer=writer).result()
+    writer.close()
+    return bitsnap.Store(path, read_only=True).steps()
+
+
+def test_ranks_agree_on_the_next_step_of_a_storage_writer_with_an_agent(pool: Ranks, tmp_path: Path) -> None:
+    assert pool.run(save_next_steps, str(tmp_path / "run")) == [[0, 1, 2]] * RANKS
+    for step in (0, 1, 2):
+        assert_same(loaded(whole_of(step), tmp_path / f"run/step-{step}"), whole_of(step))

@@ -97,6 +97,6 @@ class AgentOptions:
 
 def check_agent(agent: Any, memory: Any) -> None:
     """Raises TypeError if they are neither None nor AgentOptions and MemoryOptions."""
-    for value, kind in ((agent, AgentOptions), (memory, MemoryOptions)):
+    for name, value, kind in (("agent", agent, AgentOptions), ("memory", memory, MemoryOptions)):
         if value is not None and not isinstance(value, kind):
-            raise TypeError(f"expected bitsnap.{kind.__name__} or None, got {value!r}")
+            raise TypeError(f"{name} must be bitsnap.{kind.__name__} or None, got {value!r}")

@@ -8,7 +8,8 @@
 
 A checkpoint id is the directory of a store and a step in it. Loading decodes only the chunks that a rank needs, however
 the tensors were divided when they were saved. Nothing in a checkpoint is unpickled.
-AgentSaves makes writers for asynchronous saves that an agent compresses.
+With StorageWriter(path, agent=bitsnap.AgentOptions()), an agent compresses asynchronous saves; AgentSaves does the same
+with a Checkpointer of yours.
 """
 
 from __future__ import annotations
@@ -47,10 +48,18 @@ from bitsnap._arguments.durable_files import writing
 from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import PathLike, is_url, local_path, native_path
 from bitsnap._bitsnap import Settings, is_store
+from bitsnap._engine.job_options import AgentOptions, MemoryOptions
 from bitsnap._engine.meetings import word_of_start
+from bitsnap._runs.options import Options
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.pickled_values import may_pickle
-from bitsnap.dcp._agent import AgentSaves as AgentSaves, AgentWriter as AgentWriter
+from bitsnap.dcp._agent import (
+    AgentRuns,
+    AgentSaves as AgentSaves,
+    AgentWriter as AgentWriter,
+    needed,
+    refuse_other_process,
+)
 from bitsnap.dcp._checkpoint import KEY, OpenStep
 from bitsnap.dcp._flat_adam import adam_of_shard
 from bitsnap.dcp._shards import Roles, check_given_names, paths_of, results_of, shard_of
@@ -61,7 +70,6 @@ from bitsnap.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from bitsnap.settings import settings_of
 from bitsnap.store import Store
 
 # Of the saves of this process without a coordinator, whichever writer makes them: the same on all ranks.
@@ -101,6 +109,11 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         allow_pickle: pickle values that cannot be stored otherwise. StorageReader then needs the same consent.
         timeout: the longest wait for another process that writes to the store, in seconds.
         threads: for compressing; 0 for all that the process may use.
+        agent, memory: dcp.async_save with a thread copies the state once, to memory that is shared with an agent, which
+            compresses and commits it while the training goes on, also if the training has died. The future ends when
+            the checkpoint is durable. See bitsnap.AgentOptions and bitsnap.MemoryOptions. The checkpoint id must be
+            the `path` here, because dcp.async_save copies before it names the checkpoint; the planner must be
+            DefaultSavePlanner with its default arguments, and steps must rise: `overwrite` has no effect.
         keep_copy: dcp.async_save with a thread copies the state into the memory of the last copy, if that save has
             ended, instead of new memory, which stalls the training longer. False frees the memory after each save.
 
@@ -121,21 +134,23 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         allow_pickle: bool = False,
         timeout: float = 600.0,
         threads: int = 0,
+        agent: AgentOptions | None = None,
+        memory: MemoryOptions | None = None,
         keep_copy: bool = True,
     ) -> None:
         super().__init__()
         self._path = _local(path)
-        self._settings = settings_of(settings)
+        self._options = Options(settings, allow_pickle, agent, memory, timeout, threads)
         self._adam = adam_for_many(adam)
         self._numbers = AdamSources()  # for the present save
         self._roles = roles
         self._keep_last = positive_of(keep_last, "keep_last")
         self._keep_every = positive_of(keep_every, "keep_every")
         self._overwrite = bool(overwrite)
-        may_pickle(allow_pickle)  # checks it
-        self._allow_pickle = allow_pickle
-        self._timeout = timeout
-        self._threads = number_of(threads, "threads", LARGEST_COUNT)
+        self._agents: AgentRuns | None = None
+        if agent is not None:
+            kept = {"keep_last": self._keep_last, "keep_every": self._keep_every}
+            self._agents = AgentRuns(self._options, roles, adam=adam, **kept)
         self._copies = StagedCopies(keep=bool(keep_copy))
         self._store: Store | None = None
         self._step: int | None = None
@@ -151,11 +166,15 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
     def __getstate__(self) -> dict[str, Any]:
         # For the process of an asynchronous save, which opens the store itself. Nothing says here when it has read the
         # copy of the state, so the next save cannot use the memory of the copy.
+        if self._agents is not None:
+            refuse_other_process()
         self._copies.clear()
         return {**self.__dict__, "_store": None, "_numbers": AdamSources()}
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Copies the state for an asynchronous save."""
+        if self._agents is not None:
+            return self._agents.staging(self._path).stage(state_dict)
         return self._copies.stage(state_dict)
 
     @property
@@ -167,8 +186,11 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         """Nothing is left to wait for."""
 
     def close(self) -> None:
-        """Frees the memory of the last copy of the state, and closes the store; the next save opens it again."""
+        """Frees the memory of the last copy of the state, and closes the store, or leaves the agent, which goes on with
+        what it has; the next save opens it again."""
         self._copies.clear()
+        if self._agents is not None:
+            self._agents.close()
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -177,6 +199,8 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         """Begins a save."""
         self.checkpoint_id = self._path if checkpoint_id is None else _local(checkpoint_id)
         self._begin()
+        if self._agents is not None:
+            self._agents.reset(checkpoint_id)
 
     def storage_meta(self) -> StorageMeta | None:
         """The checkpoint id, and an id of this save."""
@@ -184,6 +208,9 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Opens the store. `kwargs` may have the rank, and whether the ranks coordinate the save."""
+        if self._agents is not None:
+            self._agents.setting_up(self.checkpoint_id).set_up_storage_writer(is_coordinator, *args, **kwargs)
+            return
         if self._begun:
             # dcp.save() calls reset() only if it is given a checkpoint id.
             self._begin()
@@ -192,23 +219,11 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         self._use_collectives = bool(kwargs.get("use_collectives", True))
         if not self._use_collectives:
             self._number = next(_numbers)
-        if self.checkpoint_id is None:
-            raise InvalidArgumentError(
-                "StorageWriter needs a checkpoint id: pass checkpoint_id='run/step-100' to dcp.save(), or a path here"
-            )
-        run, step = checkpoint_id_of(self.checkpoint_id)
+        run, step = checkpoint_id_of(needed(self.checkpoint_id))
         if self._store is None or self._store.path != run:
             run.parent.mkdir(parents=True, exist_ok=True)
-            self._store = Store(
-                run,
-                settings=self._settings,
-                adam=self._numbers,
-                shared=True,
-                timeout=self._timeout,
-                threads=self._threads,
-                keep_last=self._keep_last,
-                keep_every=self._keep_every,
-            )
+            kept = {"keep_last": self._keep_last, "keep_every": self._keep_every}
+            self._store = self._options.store(run, adam=self._numbers, shared=True, **kept)
         newest = self._store.latest()
         # All ranks are here before the first of them writes, so that they see the same newest checkpoint.
         self._step = step if step is not None else 0 if newest is None else newest + 1
@@ -226,6 +241,8 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Gives each rank its shard."""
+        if self._agents is not None:
+            return self._agents.writer.prepare_global_plan(plans)
         if self._use_collectives or _world_size() == 1:
             check_given_names(plans, self._roles, self._adam)
         places = [_Place(rank, len(plans)) for rank in range(len(plans))]
@@ -234,7 +251,9 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         return [dataclasses.replace(plan, storage_data=place) for plan, place in zip(plans, places, strict=True)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Compresses and writes the shard of this rank."""
+        """Compresses and writes the shard of this rank, or waits until the agent has committed the checkpoint."""
+        if self._agents is not None:
+            return self._agents.writer.write_data(plan, planner)
         store, step = self._opened()
         place: _Place = plan.storage_data
         shard = shard_of(plan.items, planner, plan.planner_data, self._roles)
@@ -246,7 +265,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
             shards=place.shards,
             attempt=self._attempt(),
             roles=shard.roles,
-            allow_pickle=self._allow_pickle,
+            allow_pickle=self._options.allow_pickle,
             replace=bool(self._replaced),
         )
         self._copies.release(shard.tensors)
@@ -258,7 +277,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Commits the checkpoint. Called on the coordinator, after all ranks have written their shards."""
-        if not self._use_collectives:
+        if self._agents is not None or not self._use_collectives:
             return
         store, step = self._opened()
         shards = {

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, SupportsIndex
 
 import torch
@@ -27,6 +30,7 @@ from bitsnap._arguments.checks import number_of
 from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import PathLike, is_url
 from bitsnap._engine.saves import Save
+from bitsnap._runs.options import Options
 from bitsnap._states.packing import StateWithAdam
 from bitsnap._states.pickled_values import may_pickle
 from bitsnap.checkpointer import Checkpointer
@@ -34,6 +38,7 @@ from bitsnap.dcp._flat_adam import adam_of_shard
 from bitsnap.dcp._shards import Roles, check_given_names, results_of, shard_of
 from bitsnap.dcp._staging import OtherValueError, layout_of
 from bitsnap.errors import InvalidArgumentError
+from bitsnap.store import Store
 
 
 class _RankEntries(NamedTuple):
@@ -79,19 +84,32 @@ class AgentSaves:
         self._allow_pickle = allow_pickle
         self._owners = _Owners(checkpointer)
         self._planned = _RankEntries()
+        self._newest = -1  # step of a writer
 
-    def writer(self, step: SupportsIndex) -> AgentWriter:
-        """The writer for one save, of this step, which must be above those that the store has.
+    def writer(self, step: SupportsIndex | None = None) -> AgentWriter:
+        """The writer for one save, of this step, which must be above those that the store has; None: the next one.
 
         Raises:
             InvalidArgumentError: the Checkpointer does not store this step, because of its `every`.
         """
-        number, every = number_of(step, "step"), self._checkpointer._every
+        every = self._checkpointer._every
+        number = self._next(every) if step is None else number_of(step, "step")
+        self._newest = max(self._newest, number)
         if number % every != 0:
             raise InvalidArgumentError(
                 f"{self._checkpointer.path}: step {number} is not stored, because the Checkpointer has every={every}"
             )
         return AgentWriter(self, number)
+
+    def _next(self, every: int) -> int:
+        """The same on all ranks, which must all call it."""
+
+        def newest() -> int:
+            with Store(self._checkpointer.path, read_only=True) as store:
+                return max(store.steps(), default=-1)
+
+        found = max(self._newest, self._owners.from_first(newest))
+        return (found // every + 1) * every
 
     def _stage(self, step: int, state: dict[str, Any]) -> Save:
         """Copies what this rank saves of a state. All ranks must call it."""
@@ -139,7 +157,7 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
         self.checkpoint_id: PathLike | None = saves._checkpointer.path / f"step-{step}"
 
     def __reduce__(self) -> NoReturn:
-        _refuse_other_process()
+        refuse_other_process()
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Copies what this rank saves. Returns the state for the plans of DCP, which read no elements.
@@ -249,14 +267,84 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
         return InvalidArgumentError(f"the writer of step {self._step} was used already: each save needs its own writer")
 
 
+class AgentRuns:
+    """What a StorageWriter with an agent does: for each of its saves an AgentWriter, one after another.
+
+    Writers of one process share the Checkpointer of a run, as long as their options are equal.
+    """
+
+    def __init__(self, options: Options, roles: Roles | None, **of_checkpointer: Any) -> None:
+        self._options, self._roles, self._more = options, roles, of_checkpointer
+        # Their states have been copied, and DCP has not begun their saves, which it does in this order.
+        self._staged: deque[AgentWriter] = deque()
+        self._of_thread = threading.local()  # DCP makes each save in one thread
+
+    def staging(self, checkpoint_id: PathLike | None) -> AgentWriter:
+        """The writer for another save, which dcp.async_save begins."""
+        writer = self._writer(checkpoint_id)
+        self._staged.append(writer)
+        return writer
+
+    def reset(self, checkpoint_id: PathLike | None) -> None:
+        if self._staged:
+            self._staged[0].reset(checkpoint_id)
+
+    def setting_up(self, checkpoint_id: PathLike | None) -> AgentWriter:
+        """The writer that has copied the state, or, in dcp.save, another one."""
+        self._of_thread.writer = self._staged.popleft() if self._staged else self._writer(checkpoint_id)
+        return self.writer
+
+    @property
+    def writer(self) -> AgentWriter:
+        """That of the present save."""
+        writer: AgentWriter = self._of_thread.writer  # set_up_storage_writer() comes first
+        return writer
+
+    def _writer(self, checkpoint_id: PathLike | None) -> AgentWriter:
+        run, step = checkpoint_id_of(needed(checkpoint_id))
+        return self._saves(run).writer(step)
+
+    def close(self) -> None:
+        """Leaves the agents, which go on with what they have."""
+        for path in [path for path, (owner, _) in _open.items() if owner == self._key()]:
+            _open.pop(path)[1]._checkpointer._leave()
+
+    def _key(self) -> Any:
+        return self._options, self._roles, self._more
+
+    def _saves(self, run: Path) -> AgentSaves:
+        path = Path(os.path.realpath(run))
+        found = _open.get(path)
+        if found is None or found[0] != self._key() or found[1]._checkpointer._saves.is_let_go:
+            if found is not None:
+                found[1]._checkpointer._leave()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            checkpointer = self._options.checkpointer(path, **self._more)
+            saves = AgentSaves(checkpointer, roles=self._roles, allow_pickle=self._options.allow_pickle)
+            found = _open[path] = (self._key(), saves)
+        return found[1]
+
+
+# The runs to which StorageWriters of this process save through agents, with their options.
+_open: dict[Path, tuple[Any, AgentSaves]] = {}
+
+
 class _StagedState(dict[str, Any]):
     """A state whose elements were copied."""
 
     def __reduce__(self) -> NoReturn:
-        _refuse_other_process()
+        refuse_other_process()
 
 
-def _refuse_other_process() -> NoReturn:
+def needed(checkpoint_id: PathLike | None) -> PathLike:
+    if checkpoint_id is None:
+        raise InvalidArgumentError(
+            "StorageWriter needs a checkpoint id: pass checkpoint_id='run/step-100' to dcp.save(), or a path here"
+        )
+    return checkpoint_id
+
+
+def refuse_other_process() -> NoReturn:
     raise InvalidArgumentError(
         "a save through an agent does not go through a process of DCP, because the agent is one: use dcp.async_save "
         "with AsyncCheckpointerType.THREAD"
@@ -292,6 +380,9 @@ class _Owners:
         self._lower = frozenset().union(*every[: self._ranks.rank])
         self._all = frozenset().union(*every)
         self._words = words
+
+    def from_first(self, call: Callable[[], int]) -> int:
+        return self._ranks.from_first(call, "the next step is not known")
 
     def is_own(self, key: str) -> bool:
         return key not in self._lower
