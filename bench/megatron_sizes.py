@@ -107,11 +107,11 @@ def save(training: Training, folder: Path, kind: str, is_wrapped: bool, name: st
     if is_wrapped:
         strategy = FullyParallelSaveStrategyWrapper(strategy)
     if name in POLICIES:
-        bitsnap.megatron.install(settings=POLICIES[name], threads=1)
+        bitsnap.megatron.use(settings=POLICIES[name], threads=1)
     try:
         dist_checkpointing.save(training.sharded(kind), str(folder), strategy)
     finally:
-        bitsnap.megatron.uninstall()
+        bitsnap.megatron.undo()
 
 
 def files_of(folder: Path) -> Iterable[Path]:

@@ -1,4 +1,4 @@
-"""Runs Megatron-core's own tests of dist_checkpointing with bitsnap.megatron installed, on the CPU with gloo.
+"""Runs Megatron-core's own tests of dist_checkpointing with bitsnap.megatron in use, on the CPU with gloo.
 
     PYTHONPATH=python python scripts/run_megatron_tests.py DIR [--only test_serialization] [--case load] [--keep D]
 
@@ -6,7 +6,7 @@ DIR is the source repository of Megatron-LM, of the tag of the installed megatro
 repository: fetch it first. Only its folder `tests` is used, and the installed megatron-core is tested.
 
 Each case runs twice, each time in eight new processes, with a time limit: as it is ("stock"), and after
-bitsnap.megatron.install() ("ours"). A case is left out, with the reason, if it is skipped or fails with stock, or never
+bitsnap.megatron.use() ("ours"). A case is left out, with the reason, if it is skipped or fails with stock, or never
 saves or loads with the strategies of torch_dist; so are cases that test what bitsnap does otherwise, which this file
 lists. The cases ask for GPUs and nccl, and get stand-ins for what the CPU lacks. What needs `megatron.training`, which
 is in no package, is skipped.
@@ -139,7 +139,7 @@ def run_rank(case: str, rank: int, port: int, storage: str, folder: Path) -> Non
     utils = importlib.import_module("tests.unit_tests.test_utilities").Utils
     utils.rank, utils.world_size = rank, RANKS  # read from the environment when it was imported
     if storage == "ours":
-        importlib.import_module("bitsnap.megatron").install()
+        importlib.import_module("bitsnap.megatron").use()
     note_use(folder / "touched")
     share_groups()
     answer = folder / f"answer-{rank}"

@@ -35,6 +35,7 @@ from bitsnap._runs.folder_saves import (
     copy_others,
     free,
     is_ours,
+    load as load,
     new_folder,
     newest_complete,
     part_of,
@@ -45,10 +46,11 @@ from bitsnap._runs.folder_saves import (
 )
 from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_checkpoints import RUN
+from bitsnap._runs.replacing import give_class, give_class_back
 from bitsnap._states.optimizer_states import named, names_of, numbered, restore_optimizer
 from bitsnap.errors import BitsnapError, InvalidArgumentError, UnsupportedError
 
-__all__ = ["BitsnapAccelerator", "Options", "export", "use"]
+__all__ = ["BitsnapAccelerator", "Options", "export", "load", "undo", "use"]
 
 # The names of the small files that Accelerate writes with torch.
 _FILES = re.compile(
@@ -126,12 +128,15 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
 
     def end_training(self) -> None:
         """As Accelerator.end_training(). Waits until the last checkpoint is committed."""
+        self._end_saves()
+        super().end_training()
+
+    def _end_saves(self) -> None:
         if self._saves is not None:
             if self._saves.wait():
                 with rotating:
                     self._rotate()
             self._saves.close()
-        super().end_training()
 
     def _rotate(self) -> None:
         """Deletes the oldest folders, as Accelerate does. The newest committed checkpoint stays."""
@@ -257,29 +262,34 @@ def use(accelerator: Accelerator, **options: Any) -> Any:
         raise TypeError(f"accelerator must be an accelerate.Accelerator, got {accelerator!r}")
     chosen = Options(**options)
     _check(accelerator)
-    if not isinstance(accelerator, BitsnapAccelerator):
-        kind = type(accelerator)
-        accelerator.__class__ = type(kind.__name__, (BitsnapAccelerator, kind), {"__module__": kind.__module__})
+    give_class(accelerator, BitsnapAccelerator)
     accelerator.checkpoint_options = chosen
     return accelerator
 
 
-def export(checkpoint: PathLike, folder: PathLike, *, allow_pickle: bool = False) -> None:
+def undo(accelerator: Accelerator) -> None:
+    """Makes an accelerator save as it did before use(). Waits until its last checkpoint is committed."""
+    if isinstance(accelerator, BitsnapAccelerator):
+        accelerator._end_saves()
+    give_class_back(accelerator, "checkpoint_options", "_saves", "_saved_folders", "_kept")
+
+
+def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False) -> None:
     """Writes a checkpoint as Accelerate does without bitsnap, whose load_state() loads it.
 
     Args:
         checkpoint: the folder that was given to save_state().
-        folder: what is made. Its parent must exist.
+        target: the folder to make. Its parent must exist.
         allow_pickle: as in Options.
 
     Raises:
-        ExistsError: `folder` exists.
+        ExistsError: `target` exists.
         NotFoundError: `checkpoint` is no checkpoint of bitsnap, or its run is not there.
         CorruptError, ...: the checkpoint is damaged.
     """
-    source, target = Path(local_path(checkpoint)), Path(local_path(folder))
+    source = Path(local_path(checkpoint))
     snapshot = snapshot_of(source)
-    with new_folder(target) as made:
+    with new_folder(Path(local_path(target))) as made:
         copy_others(source, made)
         write_files(part_of(snapshot, "files", allow_pickle), made, _FILES, source)
         number = 0

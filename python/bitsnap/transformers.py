@@ -45,6 +45,7 @@ from bitsnap._runs.folder_saves import (
     copy_others,
     free,
     is_ours,
+    load as load,
     new_folder,
     newest_complete,
     part_of,
@@ -55,6 +56,7 @@ from bitsnap._runs.folder_saves import (
 )
 from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.options import Options as Options
+from bitsnap._runs.replacing import give_class, give_class_back
 from bitsnap._states.optimizer_states import named, names_of, numbered, restore_optimizer
 from bitsnap.errors import InvalidArgumentError
 
@@ -318,16 +320,21 @@ def use(trainer: Trainer, *, weights: bool = True, **options: Any) -> Any:
     if not isinstance(trainer, Trainer):
         raise TypeError(f"trainer must be a transformers.Trainer, got {trainer!r}")
     chosen = Options(**options)
-    if not isinstance(trainer, BitsnapTrainer):
-        kind = type(trainer)
-        trainer.__class__ = type(kind.__name__, (BitsnapTrainer, kind), {"__module__": kind.__module__})
+    give_class(trainer, BitsnapTrainer)
     trainer.checkpoint_options, trainer.checkpoint_weights = chosen, bool(weights)
     return trainer
 
 
+def undo(trainer: Trainer) -> None:
+    """Makes a trainer save as it did before use(). Waits until its last checkpoint is committed."""
+    if isinstance(trainer, BitsnapTrainer):
+        trainer._end_saves()
+    give_class_back(trainer, "checkpoint_options", "checkpoint_weights", "_saves")
+
+
 def export(
     checkpoint: PathLike,
-    folder: PathLike,
+    target: PathLike,
     *,
     model: Any = None,
     allow_pickle: bool = False,
@@ -336,20 +343,20 @@ def export(
 
     Args:
         checkpoint: the folder of a checkpoint, such as "out/checkpoint-500".
-        folder: what is made. Its parent must exist.
+        target: the folder to make. Its parent must exist.
         model: a model of the same class, if model.safetensors was left out and config.json does not name a class of
             Transformers. It says how files are named and divided, and stays as it is.
         allow_pickle: as in Options.
 
     Raises:
-        ExistsError: `folder` exists.
+        ExistsError: `target` exists.
         NotFoundError: `checkpoint` is no checkpoint of bitsnap, or its run is not there.
         InvalidArgumentError: a model is needed.
         CorruptError, ...: the checkpoint is damaged.
     """
-    source, target = Path(local_path(checkpoint)), Path(local_path(folder))
+    source = Path(local_path(checkpoint))
     snapshot = snapshot_of(source)
-    with new_folder(target) as made:
+    with new_folder(Path(local_path(target))) as made:
         copy_others(source, made)
         write_files(part_of(snapshot, "files", allow_pickle) or {}, made, _FILES, source)
         optimizer = part_of(snapshot, "optimizer", allow_pickle)

@@ -49,7 +49,7 @@ def test_accelerate_resumes_from_an_export_bit_for_bit(
     call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     call("train", folder=str(tmp_path / "out"), options={})
-    call("export", checkpoint=str(tmp_path / "out/checkpoints/checkpoint_1"), folder=str(tmp_path / "plain"))
+    call("export", checkpoint=str(tmp_path / "out/checkpoints/checkpoint_1"), target=str(tmp_path / "plain"))
     found = call("compare", first=str(tmp_path / "plain"), second=str(stock[0] / "checkpoints" / "checkpoint_1"))
     assert found == [
         "custom_checkpoint_0.pkl",
@@ -88,5 +88,10 @@ def test_what_does_not_fit_is_named(call: Calls, tmp_path: Path) -> None:
     status, error = call.status("train", folder=str(tmp_path), options={"asynchron": True})
     assert status == 1
     assert "asynchron" in error
-    status, error = call.status("export", checkpoint=str(tmp_path), folder=str(tmp_path / "plain"))
+    status, error = call.status("export", checkpoint=str(tmp_path), target=str(tmp_path / "plain"))
     assert "NotFoundError" in error
+
+
+def test_what_an_accelerator_does_with_a_run_is_loaded_and_undone(call: Calls, tmp_path: Path) -> None:
+    found = call("verbs", folder=str(tmp_path))
+    assert found == {"same": True, "stock": True, "files": ["model.safetensors", "random_states_0.pkl"]}

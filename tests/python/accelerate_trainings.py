@@ -133,3 +133,17 @@ def compare(first: str, second: str) -> list[str]:
         second,
         lambda path: path.read_bytes() if path.suffix == ".safetensors" else torch.load(path, weights_only=False),
     )
+
+
+def verbs(folder: str) -> dict[str, Any]:
+    """An accelerator that saves to a run, and as before when that is undone; and what the run has."""
+    accelerator = bitsnap.accelerate.use(Accelerator(cpu=True))
+    layer = accelerator.prepare(torch.nn.Linear(2, 2))
+    accelerator.save_state(f"{folder}/ours")
+    found = bitsnap.accelerate.load(f"{folder}/ours")
+    bitsnap.accelerate.undo(accelerator)
+    stock = type(accelerator) is Accelerator
+    accelerator.save_state(f"{folder}/plain")
+    bitsnap.accelerate.undo(accelerator)  # once more
+    same = torch.equal(found["model"]["weight"], accelerator.unwrap_model(layer).weight)
+    return {"same": same, "stock": stock, "files": sorted(path.name for path in Path(folder, "plain").iterdir())}

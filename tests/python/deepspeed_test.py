@@ -95,6 +95,25 @@ def resume(rank: int, stage: int, folder: Path, with_ours: bool = True) -> tuple
     return client["note"], train(engine, range(engine.global_steps + 1, 7))
 
 
+def verbs(rank: int, folder: Path) -> list[Any]:
+    """What load() finds of a tag, and what is saved when use() is undone."""
+    import bitsnap.deepspeed
+
+    engine = new_engine(1)
+    stock = engine.checkpoint_engine
+    bitsnap.deepspeed.use(engine)
+    engine.save_checkpoint(str(folder))
+    tag = folder / (folder / "latest").read_text()
+    found = bitsnap.deepspeed.load(tag)
+    assert found.keys() == bitsnap.deepspeed.load(folder).keys()
+    bitsnap.deepspeed.undo(engine)
+    bitsnap.deepspeed.undo(engine)  # once more
+    engine.save_checkpoint(str(folder / "stock"))
+    state = torch.load(folder / "stock" / tag.name / "mp_rank_00_model_states.pt", weights_only=False)
+    assert_same(found["mp_rank_00_model_states.pt"]["module"], state["module"])
+    return [engine.checkpoint_engine is stock, sorted(found)]
+
+
 def in_bits(weights: Any) -> dict[str, bytes]:
     return {name: each.detach().bfloat16().view(torch.int16).numpy().tobytes() for name, each in weights}
 
@@ -136,7 +155,7 @@ def save_and_die(rank: int, stage: int, folder: Path) -> None:
 
         vars(bitsnap.deepspeed)["write_files"] = die
     else:
-        setattr(ours, "_write_shard" if stage == 1 and rank == 1 else "_commit", die)
+        setattr(ours._saves, "write" if stage == 1 and rank == 1 else "_commit", die)
     engine.save_checkpoint(str(folder))
 
 
@@ -319,3 +338,8 @@ def test_the_agent_of_one_rank_lets_deleted_tags_leave_the_run(tmp_path: Path) -
     assert (tmp_path / "ended/global_step2/bitsnap-reference.json").exists()
     with bitsnap.Store(tmp_path / "run/bitsnap", read_only=True) as store:
         assert store.labels() == {f"global_step{step}": step for step in (1, 8, 9)}
+
+
+def test_what_an_engine_does_with_a_run_is_loaded_and_undone(pool: Ranks, tmp_path: Path) -> None:
+    optimizers = [f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(RANKS)]
+    assert pool.run(verbs, tmp_path) == [[True, [*optimizers, "mp_rank_00_model_states.pt"]]] * RANKS

@@ -15,9 +15,10 @@ import bitsnap
 from bitsnap._arguments import durable_files as durable
 from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.plain_names import plain_name, plain_path
-from bitsnap._arguments.references import StepOfRun
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap.megatron import _folders as megatron
+from bitsnap._runs.options import Options
+from bitsnap._runs.rank_saves import RankSaves
+from bitsnap.megatron._folders import destination_of
 
 Save = Callable[[Path, int], Path]
 
@@ -35,11 +36,10 @@ def save_file(parent: Path, step: int) -> Path:
 
 def save_megatron(parent: Path, step: int) -> Path:
     folder = parent / f"iter_{step:07d}"
-    folder.mkdir(parents=True)
-    place = megatron.new_place(folder)
-    with bitsnap.Store(place.run, shared=True) as store:
-        store.save(place.step, {"w": np.full(100, step, np.float32)}, metadata={megatron.KEY: "{}"})
-    megatron.refer(folder, StepOfRun(place.run, place.step))
+    saves = RankSaves(Options())
+    new = saves.begin(*destination_of(folder))
+    saves.write(saves.shard(new, {"w": np.full(100, step, np.float32)}))
+    saves.commit(new)
     (folder / "metadata.json").write_text("{}")
     return folder
 
@@ -239,11 +239,29 @@ def test_files_of_others_beside_a_run_keep_no_step(tmp_path: Path, save: Save) -
 
 
 def test_steps_of_others_in_a_run_of_megatron_stay(tmp_path: Path) -> None:
-    for name in ("bitsnap", "bitsnap-2"):
-        with bitsnap.Store(tmp_path / name) as store:
-            store.save(0, {"of": "the user"})
-    save_megatron(tmp_path, 5)
-    assert [bitsnap.Store(tmp_path / name, read_only=True).steps()[0] for name in ("bitsnap", "bitsnap-2")] == [0, 0]
+    with bitsnap.Store(tmp_path / "bitsnap") as store:
+        store.save(0, {"of": "the user"})
+    for step in (5, 6):
+        delete(save_megatron(tmp_path, step))
+    save_megatron(tmp_path, 7)
+    assert steps(tmp_path) == [0, 7]
+
+
+def test_a_folder_that_lost_its_reference_only_keeps_its_step(tmp_path: Path) -> None:
+    for save in (save_folder, save_megatron):
+        out = tmp_path / save.__name__
+        lost = save(out, 1)
+        (lost / ("trainer_state.json" if save is save_folder else "metadata.json")).write_text("{}")
+        reference_of(lost).rename(tmp_path / "elsewhere")
+        with pytest.warns(bitsnap.RetentionWarning, match=f"{lost.name} cannot be read"):
+            save(out, 2)
+        save(out, 3)
+        assert steps(out) == [1, 2, 3]
+        (tmp_path / "elsewhere").rename(reference_of(lost))
+        assert bitsnap.load(paths.snapshot_of(reference_of(lost)))["w"][0] == 1
+        delete(lost)
+        save(out, 4)
+        assert steps(out) == [2, 3, 4]
 
 
 def test_a_folder_that_is_moved_during_the_search_keeps_its_step(

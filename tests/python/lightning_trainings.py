@@ -59,6 +59,9 @@ class Numbers(torch.utils.data.Dataset[torch.Tensor]):
         return torch.tensor([float(index)])
 
 
+AGENT = bitsnap.AgentOptions(linger=5)
+
+
 class Model(L.LightningModule):  # type: ignore[misc]  # Lightning's types are not read
     def __init__(self, width: int = 64, options: Any = None, end: tuple[int, int] | None = None) -> None:
         super().__init__()
@@ -202,13 +205,13 @@ def rich(path: Path) -> Iterator[tuple[str, Any]]:
     yield "linked epoch", bitsnap.lightning.load(path / "rich" / "last.ckpt")["epoch"]
     with suppress(Exception):
         Seeing.load_from_checkpoint(path / "rich" / "now.ckpt", weights_only=False)
-        yield "without install", True
-    bitsnap.lightning.install()
+        yield "without use", True
+    bitsnap.lightning.use(None)
     loaded = Seeing.load_from_checkpoint(path / "rich" / "now.ckpt", width=64)
     assert_same(dict(loaded.state_dict()), dict(found["state_dict"]))
     stock = Seeing.load_from_checkpoint(path / "stock.ckpt", weights_only=False)
     assert_same(dict(stock.state_dict()), dict(found["state_dict"]))
-    bitsnap.lightning.uninstall()
+    bitsnap.lightning.undo(None)
     yield "loaded", loaded.hparams["options"].color.name
 
 
@@ -294,7 +297,7 @@ def sharded_training(path: Path, ranks: int, rank: int) -> Iterator[tuple[str, A
         trainer.fit(found, ckpt_path=ckpt_path)
         return found.losses
 
-    ours = bitsnap.lightning.sharded
+    ours = bitsnap.lightning.use
     if ranks == 2:
         losses = trained("stock", 3, ModelParallelStrategy())
         trained("shards", 2, ours(ModelParallelStrategy()))
@@ -360,6 +363,21 @@ def elsewhere(path: Path) -> Iterator[tuple[str, Any]]:
     yield "pickle", isinstance(copy, bitsnap.lightning.CheckpointIO) and isinstance(copy, CheckpointIO)
 
 
+def verbs(path: Path) -> Iterator[tuple[str, Any]]:
+    """A trainer that saves to a run, and as before when that is undone."""
+    for agent in (None, AGENT):
+        trainer = bitsnap.lightning.use(trainer_at(path, epochs=1), agent=agent)
+        trainer.fit(model())
+        ours = path / "verbs" / f"{'agent' if agent else 'none'}.ckpt"
+        trainer.save_checkpoint(ours)
+        bitsnap.lightning.undo(trainer)
+        bitsnap.lightning.undo(trainer)  # once more
+        trainer.save_checkpoint(path / "verbs" / "stock.ckpt")
+        stock = torch.load(path / "verbs" / "stock.ckpt", weights_only=False)
+        assert_same(bitsnap.lightning.load(ours)["state_dict"], stock["state_dict"])
+        yield "undone", type(trainer.strategy.checkpoint_io).__name__
+
+
 def errors(path: Path) -> Iterator[tuple[str, Any]]:
     io = bitsnap.lightning.CheckpointIO()
     state = {"global_step": 1, "hyper_parameters": {"criterion": torch.nn.MSELoss()}}
@@ -376,7 +394,7 @@ def errors(path: Path) -> Iterator[tuple[str, Any]]:
     yield "url load", error_of(lambda: io.load_checkpoint("memory://a.ckpt"))
     yield "options", error_of(lambda: io.save_checkpoint({}, path / "a.ckpt", storage_options={"a": 1}))
     yield "missing", error_of(lambda: io.load_checkpoint(path / "errors" / "a.ckpt"))
-    yield "strategy", error_of(lambda: bitsnap.lightning.sharded(FSDPStrategy()))
+    yield "strategy", error_of(lambda: bitsnap.lightning.use(FSDPStrategy()))
     pickling = bitsnap.lightning.CheckpointIO(allow_pickle=True)
     pickling.save_checkpoint(state, path / "errors" / "a.ckpt")
     yield "pickled", str(pickling.load_checkpoint(path / "errors" / "a.ckpt")["hyper_parameters"]["criterion"])
@@ -394,8 +412,8 @@ def errors(path: Path) -> Iterator[tuple[str, Any]]:
     yield "removed", sorted(each.name for each in (path / "errors").iterdir())
 
 
-AGENT = bitsnap.AgentOptions(linger=5)
 SCENES: dict[str, Callable[[Path], Iterator[tuple[str, Any]]]] = {
+    "verbs": verbs,
     "uninterrupted": uninterrupted,
     "killed": lambda path: killed(path, "killed", None),
     "resumed": lambda path: resumed(path, "killed", None),

@@ -44,7 +44,7 @@ def report(path: Path, name: str, value: Any) -> None:
 
 def manager_of(path: Path) -> Any:
     """The manager, as Megatron-LM makes it."""
-    bitsnap.megatron.install(agent=bitsnap.AgentOptions(linger=30))
+    bitsnap.megatron.use(agent=bitsnap.AgentOptions(linger=30))
     from nvidia_resiliency_ext.checkpointing.local.ckpt_managers.local_manager import LocalCheckpointManager
 
     return LocalCheckpointManager(path / "local", repl_strategy=None)

@@ -40,7 +40,7 @@ def save(path: Path) -> None:
         for kind in (FULL, PIECES):
             state = {**training.sharded(kind), **values(dist.get_rank())}
             dist_checkpointing.save(state, str(new_folder(path / "stock" / kind, iteration)))
-    bitsnap.megatron.install()
+    bitsnap.megatron.use()
     for kind in (FULL, PIECES):
         state = {**training.sharded(kind), **values(dist.get_rank())}
         dist_checkpointing.save(state, str(new_folder(path / "ours" / kind, 2)))
@@ -64,7 +64,7 @@ def load(path: Path) -> None:
         training = Training(tp, pp, seed=3)
         for origin in ("stock", "again", "back", "run"):
             if origin == "run":
-                bitsnap.megatron.install()
+                bitsnap.megatron.use()
             training.train(1)  # so that loading has something to change
             folder = path / origin / kind / "iter_0000002"
             training.resume(folder, kind)
@@ -76,7 +76,7 @@ def load(path: Path) -> None:
             report(path, f"values {kind} {origin}", state["args"] == ARGS and str(state["rng_state"]) == str(expected))
         training.train(1)
         dist_checkpointing.save(training.sharded(kind), str(new_folder(path / "run" / kind, 3)))
-        bitsnap.megatron.uninstall()
+        bitsnap.megatron.undo()
         with bitsnap.Store(path / "run" / kind / "bitsnap", read_only=True) as store:
             report(path, f"stored {kind}", [store.checkpoint(step).stored_bytes for step in store.steps()])
 

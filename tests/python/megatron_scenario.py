@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import bitsnap
 import bitsnap.megatron
-from bitsnap.megatron import _saves
+from bitsnap._runs import rank_saves
 from python.megatron_gpt import Training, delete, new_folder, run_ranks
 
 from megatron.core import dist_checkpointing  # isort: skip
@@ -71,7 +71,7 @@ def resharding(path: Path) -> None:
     saved.train(2)
     for kind in KINDS:
         save(saved, new_folder(path / "stock" / kind, 2), kind)
-    bitsnap.megatron.install()
+    bitsnap.megatron.use()
     for kind in KINDS:
         save(saved, new_folder(path / "ours" / kind, 2), kind)
         save(saved, new_folder(path / "parallel" / kind, 2), kind, in_parallel())
@@ -108,7 +108,7 @@ def pairs(path: Path) -> None:
     for step in (1, 2):
         for kind in KINDS:
             for name, strategy in (("plain", None), ("parallel", in_parallel()), ("bounded", None)):
-                bitsnap.megatron.install(settings="bounded" if name == "bounded" else None)
+                bitsnap.megatron.use(settings="bounded" if name == "bounded" else None)
                 save(training, new_folder(path / "pairs" / name / kind, step), kind, strategy)
         training.train(1)
     for kind in KINDS:
@@ -144,7 +144,7 @@ def experts(path: Path) -> None:
         for origin in ("stock", "ours"):
             for kind in KINDS:
                 save(saved, new_folder(path / "experts" / layout / origin / kind, 2), kind, in_parallel())
-            bitsnap.megatron.install()
+            bitsnap.megatron.use()
         for kind in KINDS:
             run = path / "experts" / layout / "ours" / kind / "bitsnap"
             report(path, f"experts codecs {layout} {kind}", codecs_of(run, 2)["weight"])
@@ -157,7 +157,7 @@ def experts(path: Path) -> None:
                 report(path, f"experts {layout} to {target} {kind}", same(*states))
                 if target == layout:
                     report(path, f"experts resumed {layout} {kind}", same(saved.tensors(), states[1]))
-        bitsnap.megatron.uninstall()
+        bitsnap.megatron.undo()
 
 
 def shards_of(run: Path, step: int) -> dict[str, list[int]]:
@@ -182,7 +182,7 @@ def codecs_of(run: Path, step: int) -> dict[str, list[str]]:
 
 def retention(path: Path) -> None:
     """Saves iterations in one run, deletes a folder, goes back to an older iteration, and moves everything."""
-    bitsnap.megatron.install()
+    bitsnap.megatron.use()
     training = Training(tp=2, pp=1)
     states = {}
     for iteration in (1, 2, 3):
@@ -222,7 +222,7 @@ def retention(path: Path) -> None:
 
 def values(path: Path) -> None:
     """Saves values that are no tensors, and through the wrappers; and a value that cannot be stored."""
-    bitsnap.megatron.install()
+    bitsnap.megatron.use()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     args = argparse.Namespace(lr=0.1, dtype=torch.bfloat16, precision=Precision.HIGH, sizes=(1, 2), path=Path("/a"))
 
@@ -250,6 +250,13 @@ def values(path: Path) -> None:
     report(path, "metadata", {key: list(each.global_shape) for key, each in metadata.items()})
     plain = dist_checkpointing.load_plain_tensors(str(folder))
     report(path, "whole", plain["w"][:, 0].tolist())
+    held = bitsnap.megatron.load(folder)
+    whole = held["tensors"]["w"][:, 0].tolist()
+    report(path, "held", [whole, len(held["objects"]), held["common"]["args"] == args])
+    if rank == 0:
+        (written,) = bitsnap.megatron.export(folder, path / "exported")
+        report(path, "exported", sorted(each.name for each in written.iterdir() if "distcp" not in each.name))
+    dist.barrier()
     grown = {"w": ShardedTensor.from_rank_offsets("w", torch.ones(3, 3), (0, rank, ranks), allow_shape_mismatch=True)}
     loaded = dist_checkpointing.load(grown, str(folder))["w"][:, 0].tolist()
     found: list[Any] = [None] * ranks
@@ -304,7 +311,7 @@ def narrow(parent: Path) -> bool:
 
 def asynchronous(path: Path) -> None:
     """Saves with Megatron's queue while the training goes on."""
-    bitsnap.megatron.install()
+    bitsnap.megatron.use()
     training = Training(tp=2, pp=1)
     queue = AsyncCallsQueue()
     states = []
@@ -325,7 +332,7 @@ def asynchronous(path: Path) -> None:
 
 def killed(path: Path, phase: str) -> None:
     """Saves an iteration, and dies at a phase of saving the next one."""
-    bitsnap.megatron.install()
+    bitsnap.megatron.use()
     training = Training(tp=2, pp=1)
     training.train(1)
     save(training, new_folder(path / phase, 1), KINDS[0])
@@ -340,22 +347,22 @@ def killed(path: Path, phase: str) -> None:
 
         return called
 
-    saves: Any = _saves
+    saves: Any = rank_saves
     if phase == "writing":
         saves.RankShard.write = die if dist.get_rank() == 1 else saves.RankShard.write
     elif phase == "written":
         saves.RankShard.write = after(saves.RankShard.write)
     elif phase == "committed":
-        saves.refer = die
+        saves.RankSaves.refer = saves.RankSaves._refer = die
     else:
-        saves.refer = after(saves.refer)
+        saves.RankSaves._refer = after(saves.RankSaves._refer)
     training.train(1)
     save(training, new_folder(path / phase, 2), KINDS[0])
 
 
 def restarted(path: Path, phase: str) -> None:
     """After killed(): loads the complete iteration, and saves another and the same one again."""
-    bitsnap.megatron.install()
+    bitsnap.megatron.use()
     expected = Training(tp=2, pp=1)
     expected.train(1)
     training = Training(tp=2, pp=1, seed=9)

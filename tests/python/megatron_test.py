@@ -15,9 +15,11 @@ import pytest
 
 import bitsnap.megatron
 from bitsnap._arguments.references import StepOfRun
+from bitsnap._runs.options import Options
+from bitsnap._runs.rank_saves import RankSaves
 from bitsnap.megatron import _versions as versions
-from bitsnap.megatron._folders import KEY, is_ours, new_place, place_of, refer
-from bitsnap.megatron._shards import adam_numbers
+from bitsnap.megatron._folders import destination_of, is_ours, place_of, remove_stock
+from bitsnap.megatron._shards import adam_values
 from python.processes import run_script
 
 needs_megatron = pytest.mark.skipif(
@@ -132,8 +134,8 @@ def test_roles_follow_from_the_keys(facts: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @needs_megatron
-def test_an_older_iteration_begins_another_run_and_moved_folders_load(facts: dict[str, Any]) -> None:
-    assert facts["moved"][:2] == ["bitsnap", "bitsnap-2"]
+def test_an_older_iteration_is_saved_to_the_same_run_and_moved_folders_load(facts: dict[str, Any]) -> None:
+    assert facts["moved"] == ["bitsnap", *(f"iter_{iteration:07d}" for iteration in (1, 2, 3, 4))]
     assert all(facts[f"moved {iteration}"] for iteration in (1, 2, 3))
 
 
@@ -152,6 +154,8 @@ def test_values_keep_their_types_and_ranks(facts: dict[str, Any], strategy: str)
 def test_tensors_are_listed_and_loaded_whole_or_larger(facts: dict[str, Any]) -> None:
     assert facts["metadata"] == {"w": [8, 3], "r": [4]}
     assert facts["whole"] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert facts["held"] == [facts["whole"], 4, True]
+    assert facts["exported"] == [".metadata", "common.pt", "metadata.json"]
     assert facts["grown"] == [[0, 0, 1], [1, 2, 2], [3, 3, 0], [0, 0, 0]]
 
 
@@ -179,7 +183,8 @@ def test_a_killed_save_leaves_the_last_iteration_and_nothing_else(facts: dict[st
     assert not facts[f"complete {phase}"]
     assert facts[f"found {phase}"]
     assert facts[f"saved again {phase}"]
-    assert facts[f"steps {phase}"] == [1, 2, 3]
+    # What was committed without its folder, and what a folder led to before, is removed.
+    assert facts[f"steps {phase}"] == ([1, 3, 4] if phase in ("committed", "referred") else [1, 2, 3])
     assert facts[f"left {phase}"] == ["bitsnap", "iter_0000001", "iter_0000002", "iter_0000003"]
 
 
@@ -204,22 +209,22 @@ def test_the_module_runs_a_script_with_its_arguments_after_install(tmp_path: Pat
     assert json.loads(printed.splitlines()[-1]) == ["__main__", ["--save", "x"], 5, "bitsnap.megatron"]
 
 
-def saved(folder: Path, *, complete: bool = True) -> StepOfRun:
+def saved(folder: Path) -> StepOfRun:
     """A checkpoint with the reference of its folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    place = new_place(folder)
-    with bitsnap.Store(place.run) as store:
-        store.save(place.step, {"x": place.step}, replace=bool(place.replaced), metadata={KEY: "{}"})
-    refer(folder, StepOfRun(place.run, place.step))
-    if complete:
-        (folder / "metadata.json").write_text("{}")
+    saves = RankSaves(Options())
+    new = saves.begin(*destination_of(folder))
+    saves.write(saves.shard(new, {"x": new.saved.step}))
+    saves.commit(new)
+    remove_stock(folder)
+    (folder / "metadata.json").write_text("{}")
     return place_of(folder)
 
 
 def test_a_reference_leads_to_its_step(tmp_path: Path) -> None:
     assert saved(tmp_path / "iter_0000007") == StepOfRun(tmp_path / "bitsnap", 7)
     assert saved(tmp_path / "some" / "name") == StepOfRun(tmp_path / "some" / "name" / "bitsnap", 0)
-    assert saved(tmp_path / "some" / "name").step == 0  # replaces it
+    assert saved(tmp_path / "some" / "name").step == 1
+    assert bitsnap.Store(tmp_path / "some" / "name" / "bitsnap", read_only=True).steps() == [1]
 
 
 def test_damaged_and_lost_references_are_errors_that_say_what_is_missing(tmp_path: Path) -> None:
@@ -242,43 +247,25 @@ def test_damaged_and_lost_references_are_errors_that_say_what_is_missing(tmp_pat
         place_of(folder)
 
 
-def test_steps_without_a_complete_folder_are_removed_but_not_labelled_ones(tmp_path: Path) -> None:
-    for step in (1, 2, 3, 4):
-        saved(tmp_path / f"iter_{step:07d}", complete=step != 3)
-    with bitsnap.Store(tmp_path / "bitsnap") as store:
-        store.label(2, "good")
-    for step in (1, 2):
-        shutil.rmtree(tmp_path / f"iter_{step:07d}")
-    reference = tmp_path / "iter_0000004" / "bitsnap-reference.json"
-    whole = reference.read_text()
-    reference.write_text("damaged: may refer to any step")
-    with pytest.warns(bitsnap.RetentionWarning, match="iter_0000004/bitsnap-reference.json cannot be read"):
-        saved(tmp_path / "iter_0000005")
-    assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [1, 2, 4, 5]
-    reference.write_text(whole)
-    new_place(tmp_path / "iter_0000006")
-    assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [2, 4, 5]
-
-
-def test_a_complete_folder_that_lost_its_reference_is_missed_and_keeps_all_steps(tmp_path: Path) -> None:
-    saved(tmp_path / "iter_0000001")
-    (tmp_path / "iter_0000001" / "bitsnap-reference.json").unlink()
-    with pytest.raises(bitsnap.NotFoundError, match=r"bitsnap-reference\.json is not there: .* step 1 of"):
-        is_ours(tmp_path / "iter_0000001")
-    with pytest.warns(bitsnap.RetentionWarning, match="iter_0000001 cannot be read"):
-        saved(tmp_path / "iter_0000002")
-    assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [1, 2]
+def test_an_iteration_below_the_newest_gets_the_next_step_and_the_label_of_its_folder(tmp_path: Path) -> None:
+    for iteration in (1, 3, 2):
+        place = saved(tmp_path / f"iter_{iteration:07d}")
+    assert place.step == 4
+    with bitsnap.Store(tmp_path / "bitsnap", read_only=True) as store:
+        assert store.labels() == {"iter_0000001": 1, "iter_0000003": 3, "iter_0000002": 4}
 
 
 def test_steps_are_removed_although_the_agent_of_one_rank_holds_the_store(tmp_path: Path) -> None:
-    for iteration in (1, 2):
-        saved(tmp_path / f"iter_{iteration:07d}")
-    with bitsnap.Checkpointer(tmp_path / "bitsnap", agent=bitsnap.AgentOptions(linger=1.0)) as checkpointer:
-        checkpointer.save(3, {"w": 3}, metadata={KEY: "{}"}).result(60)  # type: ignore[union-attr]
-        shutil.rmtree(tmp_path / "iter_0000001")
-        assert new_place(tmp_path / "iter_0000004").step == 4
-        assert checkpointer.steps() == [2]
-        checkpointer.save(4, {"w": 4}).result(60)  # type: ignore[union-attr]
+    saved(tmp_path / "iter_0000001")
+    saves = RankSaves(Options(agent=bitsnap.AgentOptions(linger=1.0), timeout=60))
+    for iteration in (2, 3):
+        new = saves.begin(*destination_of(tmp_path / f"iter_{iteration:07d}"))
+        pending = saves.stage(saves.shard(new, {"w": iteration}))
+        if iteration == 3:
+            shutil.rmtree(tmp_path / "iter_0000001")
+        saves.finish(pending)
+    saves.leave()
+    assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [2, 3]
 
 
 def test_a_checkpoint_beside_folders_of_iterations_keeps_its_step(tmp_path: Path) -> None:
@@ -306,9 +293,9 @@ def test_a_folder_that_torch_dist_saved_over_is_its_own(tmp_path: Path) -> None:
 
 def test_numbers_of_adam_come_from_all_groups_or_not_at_all() -> None:
     group = {"betas": (0.9, 0.95), "eps": 1e-8, "step": 4, "lr": 0.1}
-    assert adam_numbers({"optimizer": {"param_groups": [group, {**group, "lr": 0.2}]}}) == ((0.9, 0.95), 1e-8, 4)
-    assert adam_numbers([{"param_groups": [group]}, {"param_groups": [{**group, "eps": 1e-6}]}]) is None
-    assert adam_numbers({"param_groups": []}) is None
+    assert adam_values({"optimizer": {"param_groups": [group, {**group, "lr": 0.2}]}}) == ((0.9, 0.95), 1e-8, 4)
+    assert adam_values([{"param_groups": [group]}, {"param_groups": [{**group, "eps": 1e-6}]}]) is None
+    assert adam_values({"param_groups": []}) is None
 
 
 class StockSave:
@@ -377,7 +364,7 @@ def test_newer_interfaces_are_found_and_given_back(
     versions.core.cache_clear()
     core: Any = versions.core()
     before = dict(vars(core.save_strategy)), dict(vars(core.load_strategy))
-    bitsnap.megatron.install()
+    bitsnap.megatron.use()
     try:
         assert core.save_strategy.save is not before[0]["save"]
         assert core.save_strategy.async_save is not before[0]["async_save"]
@@ -401,6 +388,6 @@ def test_newer_interfaces_are_found_and_given_back(
             core.serialization.save_config(None, tmp_path)  # of another strategy: the common state is not lost
             assert saved_commons == [{"a": 1}]
     finally:
-        bitsnap.megatron.uninstall()
+        bitsnap.megatron.undo()
         versions.core.cache_clear()
     assert (dict(vars(core.save_strategy)), dict(vars(core.load_strategy))) == before

@@ -100,9 +100,11 @@ def test_results_of_all_ranks_and_of_the_first(processes: Processes) -> None:
 
 
 def save_with_megatron(folder: Path, rank: int) -> None:
+    from bitsnap._runs.rank_saves import RankSaves
     from bitsnap.megatron._saves import FolderSave
 
-    FolderSave(folder / "iter_0000001", [], None, Options()).write()
+    options = Options()
+    FolderSave(RankSaves(options), folder / "iter_0000001", [], None, options).write()
 
 
 def save_with_deepspeed(folder: Path, rank: int) -> None:
@@ -122,8 +124,8 @@ def save_with_lightning(folder: Path, rank: int) -> None:
     strategy = SimpleNamespace(
         broadcast=lambda value: value, is_global_zero=rank == 0, load_checkpoint=None, remove_checkpoint=None
     )
-    ShardedCheckpoints(strategy, Path, Options(threads=1))
-    strategy.save_checkpoint({"state_dict": {}, "global_step": 1}, folder / "a.ckpt")
+    ours = ShardedCheckpoints(strategy, Path, Options(threads=1))
+    ours.save_checkpoint({"state_dict": {}, "global_step": 1}, folder / "a.ckpt")
 
 
 # Each with the method of a Store in which one rank fails, and that rank.

@@ -75,12 +75,12 @@ def test_a_killed_training_resumes_from_the_last_complete_checkpoint(
 def test_transformers_resumes_from_an_export_bit_for_bit(
     call: Calls, stock: tuple[Path, dict[str, Any]], killed: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    call("export", checkpoint=str(killed[0] / "checkpoint-4"), folder=str(tmp_path / "plain"))
+    call("export", checkpoint=str(killed[0] / "checkpoint-4"), target=str(tmp_path / "plain"))
     files = call("compare", first=str(tmp_path / "plain"), second=str(stock[0] / "checkpoint-4"))
     assert {"model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"} < set(files)
     resumed = call("train", folder=str(tmp_path / "out"), resume=str(tmp_path / "plain"))
     assert resumed["losses"] == after(4, stock[1])
-    assert call.status("export", checkpoint=str(killed[0] / "checkpoint-4"), folder=str(tmp_path / "plain"))[0] == 1
+    assert call.status("export", checkpoint=str(killed[0] / "checkpoint-4"), target=str(tmp_path / "plain"))[0] == 1
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_save_only_model(call: Calls, stock: tuple[Path, dict[str, Any]], tmp_pa
     options = {"weights": False}
     call("train", folder=str(folder), options=options, save_only_model=True, last=4, save_total_limit=1)
     assert names(folder) == ["bitsnap", "checkpoint-4"]
-    call("export", checkpoint=str(folder / "checkpoint-4"), folder=str(tmp_path / "plain"))
+    call("export", checkpoint=str(folder / "checkpoint-4"), target=str(tmp_path / "plain"))
     written = (tmp_path / "plain" / "model.safetensors").read_bytes()
     assert written == (stock[0] / "checkpoint-4" / "model.safetensors").read_bytes()
     assert not (tmp_path / "plain" / "optimizer.pt").exists()
@@ -213,7 +213,7 @@ def test_what_is_missing_or_wrong_is_named(call: Calls, killed: tuple[Path, dict
     assert f"NotFoundError: {folder}/checkpoint-8 is no complete checkpoint" in error
     assert f"expected a store at {folder}/bitsnap" in error
     (folder / "checkpoint-8" / "bitsnap-reference.json").write_text('{"version": 0, "run": 5}')
-    status, error = call.status("export", checkpoint=str(folder / "checkpoint-8"), folder=str(tmp_path / "plain"))
+    status, error = call.status("export", checkpoint=str(folder / "checkpoint-8"), target=str(tmp_path / "plain"))
     assert "CorruptError" in error
     assert not (tmp_path / "plain").exists()
     status, error = call.status("train", folder=str(folder), options={"weigths": True})
@@ -221,6 +221,15 @@ def test_what_is_missing_or_wrong_is_named(call: Calls, killed: tuple[Path, dict
     config = folder / "checkpoint-4" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "architectures": ["Mine"]}))
     shutil.copytree(killed[0] / "bitsnap", folder / "bitsnap")
-    status, error = call.status("export", checkpoint=str(folder / "checkpoint-4"), folder=str(tmp_path / "plain"))
+    status, error = call.status("export", checkpoint=str(folder / "checkpoint-4"), target=str(tmp_path / "plain"))
     assert "InvalidArgumentError" in error
     assert "names the class Mine" in error
+
+
+def test_what_a_trainer_does_with_a_run_is_loaded_and_undone(call: Calls, tmp_path: Path) -> None:
+    found = call("verbs", folder=str(tmp_path / "out"))
+    assert found["keys"] == ["files", "model", "optimizer"]
+    assert found["names"]
+    assert found["stock"]
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt"} <= set(found["files"])
+    assert "bitsnap-reference.json" not in found["files"]

@@ -216,3 +216,22 @@ def compare(first: str, second: str) -> list[str]:
         return path.read_bytes()
 
     return compare_files(first, second, read)
+
+
+def verbs(folder: str) -> dict[str, Any]:
+    """A trainer that saves to a run, and as before when that is undone; and what the run has."""
+    trainer = trainer_of(folder, {"weights": False}, last=2)
+    trainer.train()
+    found = bitsnap.transformers.load(f"{folder}/checkpoint-2")
+    bitsnap.transformers.undo(trainer)
+    stock = type(trainer) is Recorder and not hasattr(trainer, "checkpoint_options")
+    trainer.args.max_steps = 4
+    trainer.train()
+    bitsnap.transformers.undo(trainer)  # once more
+    weights = {name: each.cpu() for name, each in trainer.model.state_dict().items()}
+    return {
+        "keys": sorted(found),
+        "names": sorted(found["model"]) == sorted(weights),
+        "stock": stock,
+        "files": sorted(path.name for path in Path(folder, "checkpoint-4").iterdir()),
+    }

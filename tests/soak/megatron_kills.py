@@ -72,7 +72,7 @@ def state_of(iteration: int, *, loading: bool = False) -> dict[str, Any]:
 def life(folder: Path, mode: str) -> None:
     """Loads the iteration that is noted, compares it, and saves others until the process is killed."""
     agent = bitsnap.AgentOptions(linger=3.0) if mode == "agent" else None
-    bitsnap.megatron.install(timeout=60.0, agent=agent)
+    bitsnap.megatron.use(timeout=60.0, agent=agent)
     saves = folder / "saves"
     tracker = saves / TRACKER
     iteration = int(tracker.read_text()) if tracker.exists() else 0

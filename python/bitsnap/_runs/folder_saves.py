@@ -28,6 +28,7 @@ from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import PathSaves
+from bitsnap._tensors.reading import Device
 from bitsnap.errors import (
     BackgroundSaveWarning,
     BitsnapError,
@@ -37,7 +38,7 @@ from bitsnap.errors import (
     RestoreWarning,
 )
 from bitsnap.snapshot import Snapshot
-from bitsnap.state import load
+from bitsnap.state import load as load_state
 from bitsnap.store import Store
 
 # Held while a checkpoint is saved to a folder and while older folders are deleted. Not reentrant: a save that is
@@ -181,6 +182,31 @@ def snapshot_of(folder: PathLike) -> Snapshot:
     return paths.snapshot_of(reference_in(absolute(folder)))
 
 
+def load(
+    checkpoint: PathLike, *, map_location: Device | None = None, allow_pickle: bool = False, threads: int = 0
+) -> dict[str, Any]:
+    """What the run holds of the checkpoint of a folder.
+
+    Args:
+        checkpoint: the folder.
+        map_location: the device of the tensors; None: the CPU.
+        allow_pickle: as in Options.
+        threads: for decoding; 0 for all that the process may use.
+
+    Returns:
+        a dict with "optimizer", with the states of parameters by their names, "files", what the framework would have
+        saved in small files, by their names, and "model" if the run has it. Several of a kind have numbers.
+
+    Raises:
+        NotFoundError: there is no checkpoint of bitsnap, or no run where it says.
+        CorruptError, ...: the checkpoint is damaged.
+    """
+    found: dict[str, Any] = load_state(
+        snapshot_of(checkpoint), map_location=map_location, allow_pickle=allow_pickle, threads=threads
+    )
+    return found
+
+
 def newest_complete(folders: Sequence[Path], incomplete_because: Callable[[Path], str]) -> Path | None:
     """The last of the folders with a complete checkpoint; None if there are no folders.
 
@@ -212,7 +238,7 @@ def newest_complete(folders: Sequence[Path], incomplete_because: Callable[[Path]
 def part_of(snapshot: Snapshot, key: str, allow_pickle: bool) -> Any:
     """A part of a state; None if the state has no such part."""
     try:
-        return load(snapshot, keys=[(key,)], allow_pickle=allow_pickle)[key]
+        return load_state(snapshot, keys=[(key,)], allow_pickle=allow_pickle)[key]
     except NotFoundError as error:
         if error.field != "keys":
             raise

@@ -19,6 +19,8 @@ from bitsnap.errors import InvalidArgumentError
 _STATES = re.compile(r"(optimizer|scheduler)(_[0-9]+)?\.(pt|bin)")
 _MODELS = re.compile(r"(model|pytorch_model|adapter_model)([_.-].*)?\.(safetensors|bin)")
 _EITHER = re.compile(f"{_STATES.pattern}|{_MODELS.pattern}")
+# What Megatron-LM and Transformers write into a folder after its reference.
+_LAST = ("metadata.json", "trainer_state.json")
 # Larger files are hashed in part: the first bytes of every piece, and the last ones of the file.
 _WHOLE_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 16
@@ -38,9 +40,9 @@ def is_stub(path: Path) -> bool:
         return False
 
 
-def digests_of(folder: Path, names: re.Pattern[str] = _EITHER) -> dict[str, str]:
-    """Digests of the framework's files in a folder, by their names: of those that `names` matches."""
-    return {path.name: _digest(path) for path in _files(folder, names)}
+def digests_of(folder: Path) -> dict[str, str]:
+    """Digests of the framework's files in a folder, by their names."""
+    return {path.name: _digest(path) for path in _files(folder, _EITHER)}
 
 
 def is_saved_over(folder: Path, recorded: Mapping[str, str] | None) -> bool:
@@ -57,7 +59,7 @@ def is_saved_over(folder: Path, recorded: Mapping[str, str] | None) -> bool:
     if recorded is None:
         states = [name for name in digests if _STATES.fullmatch(name)]
         if states:
-            raise undecided(folder, states)
+            raise _undecided(folder, states)
         return False  # the model lies beside the reference in either case
     changed = [name for name, digest in digests.items() if recorded.get(name) != digest]
     has_new_model = any(_MODELS.fullmatch(name) for name in changed)
@@ -65,11 +67,11 @@ def is_saved_over(folder: Path, recorded: Mapping[str, str] | None) -> bool:
     if any(_STATES.fullmatch(name) for name in changed) and (has_new_model or not has_model):
         return True
     if changed:
-        raise undecided(folder, changed)
+        raise _undecided(folder, changed)
     return False
 
 
-def undecided(folder: Path, changed: Iterable[str]) -> InvalidArgumentError:
+def _undecided(folder: Path, changed: Iterable[str]) -> InvalidArgumentError:
     """The error of a folder that may have files of two different steps."""
     return InvalidArgumentError(
         f"{folder}: {', '.join(sorted(changed))} may have changed after bitsnap saved the checkpoint, and the rest did "
@@ -85,6 +87,11 @@ def has_states(folder: Path) -> bool:
 
 def has_stubs(folder: Path) -> bool:
     return folder.is_dir() and any(_STATES.fullmatch(path.name) and is_stub(path) for path in folder.iterdir())
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a folder has what a framework writes after the reference. False of a framework that writes nothing."""
+    return any((folder / name).is_file() for name in _LAST)
 
 
 def remove_states(folder: Path) -> None:

@@ -37,7 +37,7 @@ from bitsnap._base.text import parse_json
 from bitsnap._bitsnap import is_store
 from bitsnap._engine.committed import wait_for_staged
 from bitsnap._runs import removals as removals
-from bitsnap._runs.framework_files import digests_of
+from bitsnap._runs.framework_files import digests_of, is_complete
 from bitsnap._runs.opening import open_run
 from bitsnap._runs.options import Options
 from bitsnap._store.files import Files
@@ -199,10 +199,18 @@ def _is_taken(store: Store, label: str) -> bool:
     return origin is None or origin.label != label
 
 
-def finish(store: Store, new: NewSave) -> None:
-    """Lets the path lead to the step, which is committed, and removes what it led to before."""
-    refer(new.reference, new.run, store.run_id, (new.saved,), files_beside(new.reference))
-    forget(store)
+def finish(store: Store, new: NewSave, pending: Collection[Saved] = ()) -> None:
+    """Lets the path lead to the step, which is committed, and removes what it led to before.
+
+    `pending`: saves to the run that are not committed yet.
+    """
+    refer_to(new, store.run_id)
+    forget(store, pending)
+
+
+def refer_to(new: NewSave, run_id: str) -> None:
+    """Lets the path lead to the step, which is committed."""
+    refer(new.reference, new.run, run_id, (new.saved,), files_beside(new.reference))
 
 
 def files_beside(reference: Path) -> dict[str, str] | None:
@@ -217,7 +225,7 @@ def check_is_not_lost(reference: PathLike) -> None:
         NotFoundError: a run beside it has a checkpoint that was saved to the path.
     """
     path = absolute(reference)
-    for parent in (path.parent.parent, path.parent.parent.parent):
+    for parent in (path.parent, path.parent.parent, path.parent.parent.parent):
         run = parent / RUN
         if not is_store(native_path(run)):
             continue
@@ -289,9 +297,20 @@ def forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
         own = [look_at(path) for path in names_of(store.path.parent / origin.reference)]
         if any(each.unknown or step in _steps_of(store, each.references.values()) for each in own):
             continue
+        if lost := _lost(store.path.parent / origin.reference):
+            warn_of_unknown(store.path, lost)
+            continue
         if all(label == origin.label for label, labelled in labels.items() if labelled == step):
             gone.append(step)
     return gone
+
+
+def _lost(reference: Path) -> Path | None:
+    """The folder of a checkpoint that is still there, but without its reference, which somebody may bring back."""
+    folder = reference.parent
+    if reference.name in FOLDER_REFERENCES and is_complete(folder) and not os.path.lexists(reference_in(folder)):
+        return folder
+    return None
 
 
 def _may_lead_to(path: Path, home: Path, origins: Iterable[_Origin]) -> bool:

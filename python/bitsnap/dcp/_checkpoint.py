@@ -13,46 +13,31 @@ from torch.distributed.checkpoint.planner import LoadPlanner, ReadItem
 
 from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import PathLike
-from bitsnap._base.text import parse_json
 from bitsnap._bitsnap import GlobalTensor
+from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._tensors.dtypes import torch_dtype
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
-from bitsnap.state import load
-from bitsnap.store import Store
 
 # The key of the commit's metadata, and of the state of each shard, that has what is no tensor.
 KEY = "torch.distributed.checkpoint"
-# The tensors of values have names below this one.
-_VALUES = f"{KEY}.values."
-
 _OF_ONE_RANK = re.compile(r"rank-[0-9]+/")
 
 
-class OpenStep:
+class OpenStep(OpenedStep):
     """One step of a store, as DCP sees it."""
 
     def __init__(self, checkpoint_id: PathLike, allow_pickle: bool, threads: int) -> None:
-        run, step = checkpoint_id_of(checkpoint_id)
-        self._allow_pickle = allow_pickle
+        super().__init__(*checkpoint_id_of(checkpoint_id), KEY, allow_pickle, threads)
         self._id = checkpoint_id
-        self._store = Store(run, read_only=True, threads=threads)
-        newest = self._store.latest() if step is None else step
-        if newest is None:
-            raise NotFoundError(f"{run}: the store has no checkpoints")
-        self._step: int = newest
-        info = self._store.checkpoint(self._step)
-        self._tensors: dict[str, GlobalTensor] = {
-            name: tensor for name, tensor in self._store.tensors(self._step).items() if not name.startswith(_VALUES)
-        }
         self._save_id: str | None = None
         self._values: dict[str, int] = {}  # the shard of each
         self._paths: dict[str, tuple[str | int, ...]] = {}
         self._read: dict[int, dict[str, Any]] = {}  # values of the shards that were opened
-        described = info.metadata.get(KEY)
-        if described is not None:
-            self._describe(described, info.shards)
+        text = self.info.metadata.get(KEY)
+        if text is not None:
+            self.described(text, self._describe)
         else:
-            for shard in range(info.shards):
+            for shard in range(self.info.shards):
                 part = self._part(shard)
                 for name in part["values"]:
                     self._values.setdefault(name, shard)
@@ -60,7 +45,7 @@ class OpenStep:
 
     def metadata(self) -> Metadata:
         entries: dict[str, Any] = {name: dcp_metadata.BytesStorageMetadata() for name in self._values}
-        for name, tensor in self._tensors.items():
+        for name, tensor in self.tensors.items():
             self._check_is_whole(name, tensor)
             entries[name] = dcp_metadata.TensorStorageMetadata(
                 properties=dcp_metadata.TensorProperties(dtype=torch_dtype(tensor.dtype, name)),
@@ -86,69 +71,51 @@ class OpenStep:
         # What is one rank's alone is loaded by the rank that saved it, as far as it had it.
         if held < needed and not _OF_ONE_RANK.match(name):
             raise CorruptError(
-                f"{self._store.path}: step {self._step}: the shards hold {held} of {needed} elements of tensor "
+                f"{self.where}: the shards hold {held} of {needed} elements of tensor "
                 f"{name!r}; Store.load(shard=...) loads what is there"
             )
 
     def value(self, name: str) -> Any:
         shard = self._values.get(name)
         if shard is None:
-            raise NotFoundError(f"{self._store.path}: step {self._step} has no value {name!r}")
+            raise NotFoundError(f"{self.where} has no value {name!r}")
         values = self._part(shard)["values"]
         if name not in values:
-            raise CorruptError(f"{self._store.path}: step {self._step}: shard {shard} should have the value {name!r}")
+            raise CorruptError(f"{self.where}: shard {shard} should have the value {name!r}")
         return values[name]
 
     def read_tensors(self, items: list[ReadItem], planner: LoadPlanner) -> None:
         targets = [(item, planner.resolve_tensor(item)) for item in items]
         requests = []
-        converted: list[tuple[torch.Tensor, torch.Tensor]] = []
         for item, target in targets:
-            tensor = self._tensors.get(item.storage_index.fqn)
-            if tensor is None:
-                raise NotFoundError(f"{self._store.path}: step {self._step} has no tensor {item.storage_index.fqn!r}")
+            name = item.storage_index.fqn
+            if name not in self.tensors:
+                raise NotFoundError(f"{self.where} has no tensor {name!r}")
             begin = item.storage_index.offset or torch.Size([0] * len(item.storage_offsets))
             offset = tuple(a + b for a, b in zip(begin, item.storage_offsets, strict=True))
             if tuple(target.shape) != tuple(item.lengths):
                 raise InvalidArgumentError(
-                    f"tensor {item.storage_index.fqn!r}: the tensor to fill has shape {list(target.shape)}, expected "
-                    f"{list(item.lengths)}"
+                    f"tensor {name!r}: the tensor to fill has shape {list(target.shape)}, expected {list(item.lengths)}"
                 )
-            place = target.detach()
-            dtype = torch_dtype(tensor.dtype, item.storage_index.fqn)
-            if place.dtype != dtype:
-                staged = torch.empty(place.shape, dtype=dtype)
-                converted.append((place, staged))
-                place = staged
-            requests.append((item.storage_index.fqn, offset, place))
-        self._store._read_into(self._step, requests, may_share=True)
-        for place, staged in converted:
-            place.copy_(staged)
+            requests.append((name, offset, target.detach()))
+        self.fill(requests)
         for item, target in targets:
             planner.commit_tensor(item, target)
 
-    def _describe(self, text: str, shards: int) -> None:
-        try:
-            described = parse_json(text)
-            self._save_id = described["save_id"]
-            self._values = dict(described["values"].items())
-            self._paths = {name: _path(path) for name, path in described["paths"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptError(f"{self._store.path}: step {self._step}: metadata {KEY!r} is damaged: {error}") from None
-        if any(type(shard) is not int or not 0 <= shard < shards for shard in self._values.values()):
-            raise CorruptError(
-                f"{self._store.path}: step {self._step}: metadata {KEY!r} names shards that do not exist"
-            )
+    def _describe(self, described: Any) -> None:
+        self._save_id = described["save_id"]
+        self._values = {name: self.shard_of(shard) for name, shard in described["values"].items()}
+        self._paths = {name: _path(path) for name, path in described["paths"].items()}
 
     def _part(self, shard: int) -> dict[str, Any]:
         if shard not in self._read:
-            state = load(self._store.snapshot(self._step, shard), keys=[(KEY,)], allow_pickle=self._allow_pickle)
-            try:
-                values, paths = dict(state[KEY]["values"].items()), state[KEY]["paths"]
-                self._read[shard] = {"values": values, "paths": {name: _path(path) for name, path in paths.items()}}
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                where = f"{self._store.path}: step {self._step}, shard {shard}"
-                raise CorruptError(f"{where}: {KEY!r} is damaged: {error}") from None
+            self._read[shard] = self.values(
+                shard,
+                lambda part: {
+                    "values": dict(part["values"].items()),
+                    "paths": {name: _path(path) for name, path in part["paths"].items()},
+                },
+            )
         return self._read[shard]
 
 

@@ -30,19 +30,16 @@ from torch.utils import _pytree as pytree
 from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import PathLike, Role, local_path
-from bitsnap._arguments.references import FOLDER_REFERENCE, refer, reference_in
-from bitsnap._engine.ranks import Ranks
+from bitsnap._arguments.references import FOLDER_REFERENCE, reference_in
 from bitsnap._engine.saves import Save
-from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.options import Options as Options
-from bitsnap._runs.path_agents import tidy
+from bitsnap._runs.rank_saves import Pending, RankSaves, RankShard
+from bitsnap._runs.replacing import Replacing
 from bitsnap._states.pickled_values import may_pickle
 from bitsnap._states.registry import register_value
-from bitsnap.checkpointer import Checkpointer
 from bitsnap.deepspeed._calls import wrap_calls
 from bitsnap.deepspeed._files import LATEST, files_of, is_ours, latest_of, state_of, write_files
-from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, ExistsError, NotFoundError
-from bitsnap.store import Store
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, ExistsError, NotFoundError
 
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import (  # isort: skip
     CheckpointCommitInfo,
@@ -52,19 +49,23 @@ from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler  # 
 from deepspeed.utils import zero_to_fp32 as _zero_to_fp32  # isort: skip
 from deepspeed.utils.tensor_fragment import fragment_address  # isort: skip
 
-# After as many saves, the agent of a single rank is stopped, so that steps of deleted tags can be removed.
-_MOST_UNNEEDED = 8
 # The keys in ZeRO's optimizer states under which the flat fp32 masters are.
 _MASTERS = ("single_partition_of_fp32_groups", "fp32_flat_groups", "fp32_groups_flat_partition")
 
 
 class _Pending(NamedTuple):
-    """A save that an agent has not committed yet."""
+    """The save of a tag that an agent has not committed yet."""
 
     info: CheckpointCommitInfo
-    new: paths.NewSave
+    saved: Pending
     names: list[list[str]]  # of the files of each rank
-    save: Save
+
+    def complete(self) -> None:
+        write_files(self.saved.new, self.names)
+
+    def name_latest(self) -> None:
+        if self.info.save_latest:
+            write_durably(Path(self.info.save_dir) / LATEST, str(self.info.tag).encode())
 
 
 class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
@@ -82,10 +83,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         self._held: dict[str, Any] = {}  # states by their file names in it
         self._info: CheckpointCommitInfo | None = None
         self._pending: _Pending | None = None
-        self._checkpointer: Checkpointer | None = None
-        self._saves = 0
-        self._rotates = False  # the agent removes what is deleted
-        self._ranks = Ranks()
+        self._saves = RankSaves(self._options)
 
     def create(self, info: CheckpointCommitInfo) -> None:
         """Begins the checkpoint of a tag."""
@@ -105,9 +103,12 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
     def commit(self, info: CheckpointCommitInfo) -> bool:
         """Writes what was taken, on all ranks. With an agent: lets the tag refer to what that has committed."""
         if self._pending is not None:
-            self._finish_pending()
+            self._finish(self._pending)  # DeepSpeed writes `latest` itself then
             return True
-        self._together(self._write)
+        shard, names = self._taken()
+        if shard is not None:
+            self._saves.write(shard)
+            self._saves.commit(shard.new, complete=lambda: write_files(shard.new, names))
         return True
 
     def load(self, path: PathLike, map_location: Any = None) -> Any:
@@ -140,148 +141,63 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         pending = self._pending
         if pending is None:
             return None
-        error = self._ranks.from_first(lambda: _outcome(pending.save), self._what)
+        new = pending.saved.new
+        error = self._saves.from_first(lambda: _outcome(pending.saved.save), new.reference)
         if error is None:
             return None
         if error:
-            warnings.warn(f"{pending.new.run}: tag {pending.info.tag} was not saved: {error}", BackgroundSaveWarning, 2)
+            warnings.warn(f"{new.run}: tag {pending.info.tag} was not saved: {error}", BackgroundSaveWarning, 2)
             self._pending = None
+            self._saves.forget(pending.saved)
             return None
         return pending.info
 
     def stage(self) -> None:
         """Copies what save_checkpoint() has handed over, for the agent. All ranks call it."""
-        if self._options.agent is not None and self._info is not None:
-            self._together(self._stage)
+        if self._options.agent is None or self._info is None:
+            return
+        shard, names = self._taken()
+        if shard is not None:
+            self._pending = _Pending(self._info, self._saves.stage(shard), names)
+            # Again, so that it runs before the Checkpointer ends at the exit, too.
+            atexit.unregister(self._finish_at_exit)
+            atexit.register(self._finish_at_exit)
 
     def cleanup(self) -> None:
         """Waits for the agent, and leaves it."""
         try:
             self._settle()
         finally:
-            if self._checkpointer is not None:
-                atexit.unregister(self._finish_at_exit)
-                self._checkpointer._leave()
-                if self._is_locked():
-                    tidy(self._checkpointer.path, self._options.timeout)
-                self._checkpointer = None
-
-    def _is_locked(self) -> bool:
-        """Whether an agent may hold the run alone, so that only it can write: that of a single rank does."""
-        return self._options.agent is not None and self._ranks.world_size == 1
-
-    def _together(self, save: Any) -> None:
-        held, self._held = self._held, {}
-        names = self._ranks.told(lambda: held, list, self._what)[1]
-        if any(names):
-            save(held, names)
-
-    @property
-    def _what(self) -> str:
-        return f"{self._folder}: the save failed"
-
-    def _write(self, held: dict[str, Any], names: list[list[str]]) -> None:
-        new = self._ranks.from_first(lambda: self._begun(held), self._what)
-        self._ranks.on_all(lambda: self._write_shard(new, held), self._what)
-        self._ranks.from_first(lambda: self._commit(new, names), self._what)
-
-    def _begun(self, held: Mapping[str, Any]) -> paths.NewSave:
-        assert self._folder is not None
-        self._folder.mkdir(parents=True, exist_ok=True)
-        reference, step = self._folder / FOLDER_REFERENCE, _step_of(self._folder, held)
-        run = paths.run_of(reference)
-        if self._is_locked() and not self._rotates and self._saves % _MOST_UNNEEDED == 0:
-            tidy(run, self._options.timeout)
-        self._saves += 1
-        with self._store(run) as store:
-            return paths.begin(store, reference, step, forgets=not self._is_locked())
-
-    def _write_shard(self, new: paths.NewSave, held: dict[str, Any]) -> None:
-        with self._store(new.run) as store:
-            store.save_shard(
-                new.saved.step,
-                held,
-                shard=self._ranks.rank,
-                shards=self._ranks.world_size,
-                attempt=new.saved.word,
-                roles=dict(_roles_of(held)),
-                allow_pickle=self._options.allow_pickle,
-            )
-
-    def _commit(self, new: paths.NewSave, names: list[list[str]]) -> None:
-        with self._store(new.run) as store:
-            labels = new.label or ()
-            outcome = store.commit(new.saved.step, len(names), new.saved.word, metadata=new.metadata, labels=labels)
-            if not outcome:
-                raise BusyError(f"{new.run}: step {new.saved.step}: shards {outcome.missing} are missing")
-            write_files(new, names)
-            paths.finish(store, new)
-
-    def _stage(self, held: dict[str, Any], names: list[list[str]]) -> None:
-        new = self._ranks.from_first(lambda: self._begun(held), self._what)
-        save = self._ranks.on_all(lambda: self._staged(new, held), self._what)
-        assert self._info is not None
-        self._pending = _Pending(self._info, new, names, save)
-
-    def _staged(self, new: paths.NewSave, held: dict[str, Any]) -> Save:
-        if self._checkpointer is not None and self._checkpointer.path != Path(os.path.realpath(new.run)):
-            self._checkpointer._leave()
-            self._checkpointer = None
-        if self._checkpointer is None:
-            self._checkpointer = self._options.checkpointer(new.run)
-            # Before the Checkpointer ends at the exit, too.
             atexit.unregister(self._finish_at_exit)
-            atexit.register(self._finish_at_exit)
-        save = self._checkpointer.save(
-            new.saved.step,
-            held,
-            roles=dict(_roles_of(held)),
-            metadata=new.metadata,
-            allow_pickle=self._options.allow_pickle,
-        )
-        assert save is not None  # because every step is due
-        if save.error is not None:
-            raise save.error
-        return save
+            self._saves.leave()
+
+    def _taken(self) -> tuple[RankShard | None, list[list[str]]]:
+        """What this rank saves of the tag, and the names of the files of each rank; None if no rank has any."""
+        held, self._held = self._held, {}
+        assert self._folder is not None
+        folder, reference = self._folder, self._folder / FOLDER_REFERENCE
+        names = self._saves.told(lambda: held, list, reference)[1]
+        if not any(names):
+            return None, names
+        new = self._saves.begin(reference, _step_of(folder, held))
+        return self._saves.shard(new, held, roles=dict(_roles_of(held))), names
 
     def _settle(self) -> None:
         """Waits for a save of the agent, and completes its tag. All ranks call it."""
-        if self._pending is not None:
-            self._finish_pending(names_latest=self._pending.info.save_latest)
+        pending = self._pending
+        if pending is not None:
+            self._finish(pending)
+            self._saves.from_first(pending.name_latest, pending.saved.new.reference)
 
-    def _finish_pending(self, *, names_latest: bool = False) -> None:
-        pending, self._pending = self._pending, None
-        assert pending is not None
-        what = f"{pending.new.run}: tag {pending.info.tag} was not saved"
-        self._ranks.on_all(lambda: pending.save.result(self._options.timeout), what)
-        self._ranks.from_first(lambda: self._finish(pending, names_latest=names_latest), what)
-
-    def _finish(self, pending: _Pending, *, names_latest: bool) -> None:
-        """Completes a tag that has been committed."""
-        new = pending.new
-        with self._store(new.run) as store:
-            write_files(new, pending.names)
-            if self._is_locked():
-                refer(new.reference, new.run, store.run_id, (new.saved,))
-                # Which tags are kept is not known: whoever trains deletes their folders.
-                if self._checkpointer is not None:
-                    self._rotates = self._checkpointer._rotate(paths.forgotten(store), None)
-            else:
-                if new.label:
-                    store.label(new.saved.step, new.label)
-                paths.finish(store, new)
-        if names_latest:
-            write_durably(Path(pending.info.save_dir) / LATEST, str(pending.info.tag).encode())
+    def _finish(self, pending: _Pending) -> None:
+        self._pending = None
+        self._saves.finish(pending.saved, pending.complete)
 
     def _finish_at_exit(self) -> None:
         """Completes the last tag if nobody has called cleanup(). The ranks cannot talk to each other any more."""
         pending, self._pending = self._pending, None
-        if pending is not None and self._ranks.rank == 0:
-            pending.save.result(self._options.timeout)
-            self._finish(pending, names_latest=pending.info.save_latest)
-
-    def _store(self, run: Path) -> Store:
-        return self._options.store(run, shared=True)
+        if pending is not None and self._saves.finish_alone(pending.saved, pending.complete):
+            pending.name_latest()
 
 
 def use(engine: Any, **options: Any) -> Any:
@@ -306,20 +222,58 @@ def use(engine: Any, **options: Any) -> Any:
     if not hasattr(engine, "checkpoint_engine"):
         raise TypeError(f"engine must be a DeepSpeedEngine, as deepspeed.initialize() returns it, got {engine!r}")
     ours = CheckpointEngine(options=Options(**options))
-    engine.checkpoint_engine = ours
-    wrap_calls(engine, CheckpointEngine)
+    undo(engine)
+    replaced = Replacing()
+    replaced.replace(engine, "checkpoint_engine", ours)
+    wrap_calls(engine, ours, replaced)
+    engine._bitsnap = ours, replaced
     return engine
 
 
-def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, allow_pickle: bool = False) -> Path:
+def undo(engine: Any) -> None:
+    """Lets a DeepSpeedEngine save as it did before use(). Waits for the agent. Call it on all ranks."""
+    ours, replaced = vars(engine).pop("_bitsnap", (None, None))
+    if ours is not None:
+        try:
+            ours.cleanup()
+        finally:
+            replaced.undo()
+
+
+def load(checkpoint: PathLike, *, allow_pickle: bool = False) -> dict[str, Any]:
+    """What the run holds of the checkpoint of a tag: the states by the names of their files in the folder of the tag.
+
+    Args:
+        checkpoint: the folder of a tag, or the directory of the tags, which stands for the one that `latest` names.
+        allow_pickle: as in Options.
+
+    Raises:
+        NotFoundError: there is no such tag, or the run does not lie beside it.
+        CorruptError, TruncatedError: the run is damaged.
+    """
+    folder = _tag_of(checkpoint)
+    ours = [path for path in files_of(folder) if not path.is_symlink() and is_ours(path)]
+    return {path.relative_to(folder).as_posix(): state_of(path, allow_pickle) for path in ours}
+
+
+def _tag_of(checkpoint: PathLike) -> Path:
+    """The folder of a tag with a checkpoint of bitsnap."""
+    folder = Path(local_path(checkpoint))
+    if not reference_in(folder).is_file() and (folder / LATEST).is_file():
+        folder = folder / latest_of(folder)
+    if not reference_in(folder).is_file():
+        raise NotFoundError(f"{folder}: there is no checkpoint of bitsnap")
+    return folder
+
+
+def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False) -> Path:
     """Writes the checkpoint of a tag as DeepSpeed writes it, with its recovery script and `latest`.
 
     DeepSpeed without bitsnap loads it with the same bits, and ``python zero_to_fp32.py`` works there.
 
     Args:
-        save_dir: the directory of the tags.
+        checkpoint: as in load().
         target: another directory of tags, which is made if it does not exist.
-        tag: None: the one that `latest` names.
         allow_pickle: as in use().
 
     Returns:
@@ -331,11 +285,8 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, allo
         CorruptError, TruncatedError: the run is damaged.
     """
     may_pickle(allow_pickle)  # checks it
-    tags, made = Path(local_path(save_dir)), Path(local_path(target))
-    tag = tag or latest_of(tags)
-    source, folder = tags / tag, made / tag
-    if not reference_in(source).is_file():
-        raise NotFoundError(f"{source}: there is no checkpoint of bitsnap")
+    source = _tag_of(checkpoint)
+    folder = Path(local_path(target)) / source.name
     if os.path.lexists(folder):
         raise ExistsError(f"{folder} exists already")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -350,9 +301,9 @@ def export(save_dir: PathLike, target: PathLike, tag: str | None = None, *, allo
             else:
                 shutil.copy2(path, copy)
         (Path(temporary) / "tag").rename(folder)
-    for script in tags.glob("zero_to_*.py"):
+    for script in source.parent.glob("zero_to_*.py"):
         shutil.copy2(script, folder.parent)
-    write_durably(folder.parent / LATEST, tag.encode())
+    write_durably(folder.parent / LATEST, source.name.encode())
     return folder
 
 
@@ -361,27 +312,32 @@ def get_fp32_state_dict_from_zero_checkpoint(
 ) -> dict[str, torch.Tensor]:
     """The fp32 weights of a tag, put together by DeepSpeed's function of this name; exports it to a temporary folder.
 
-    Args and errors are those of export().
+    Args:
+        save_dir: the directory of the tags.
+        tag: None: the one that `latest` names.
+        allow_pickle: as in use().
+
+    Raises what export() raises.
     """
+    checkpoint = Path(local_path(save_dir)) / (tag or "")
     with tempfile.TemporaryDirectory(prefix="bitsnap-zero-") as temporary:
-        folder = export(save_dir, temporary, tag, allow_pickle=allow_pickle)
+        folder = export(checkpoint, temporary, allow_pickle=allow_pickle)
         found = _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(temporary, folder.name)
         # Its tensors may be views of the files.
         return {name: tensor.clone() for name, tensor in found.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """``python -m bitsnap.deepspeed export SAVE_DIR TARGET [--tag TAG]``."""
+    """``python -m bitsnap.deepspeed export CHECKPOINT TARGET``."""
     parser = argparse.ArgumentParser(prog="python -m bitsnap.deepspeed")
     commands = parser.add_subparsers(required=True)
     exporter = commands.add_parser("export", help="write a checkpoint as DeepSpeed writes it")
-    exporter.add_argument("save_dir", metavar="SAVE_DIR", help="the directory of the tags")
+    exporter.add_argument("checkpoint", metavar="CHECKPOINT", help="the folder of a tag, or the directory of the tags")
     exporter.add_argument("target", metavar="TARGET", help="another directory of tags")
-    exporter.add_argument("--tag", help="the tag; otherwise the one that the file latest names")
     exporter.add_argument("--allow-pickle", action="store_true", help="see bitsnap.deepspeed.use")
     given = parser.parse_args(arguments)
     try:
-        print(export(given.save_dir, given.target, given.tag, allow_pickle=given.allow_pickle))
+        print(export(given.checkpoint, given.target, allow_pickle=given.allow_pickle))
     except BitsnapError as error:
         sys.exit(f"error: {error}")
 

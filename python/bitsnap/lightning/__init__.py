@@ -2,7 +2,7 @@
 
     import bitsnap.lightning
 
-    trainer = L.Trainer(plugins=[bitsnap.lightning.CheckpointIO()], ...)
+    trainer = bitsnap.lightning.use(L.Trainer(...))     # or L.Trainer(plugins=[bitsnap.lightning.CheckpointIO()], ...)
 
 It works with `lightning` and `pytorch_lightning`. ModelCheckpoint, `ckpt_path` and `trainer.save_checkpoint()` keep
 their meaning. Where Lightning expects a checkpoint, there is a small file, the reference; the bytes of all checkpoints
@@ -30,6 +30,7 @@ from bitsnap._arguments.references import absolute, may_be_reference
 from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_agents import PathSaves
 from bitsnap._runs.path_checkpoints import remove, save, snapshot_of
+from bitsnap._runs.replacing import Replacing
 from bitsnap._states.registry import register_value
 from bitsnap._tensors.reading import Device
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
@@ -38,7 +39,7 @@ from bitsnap.state import load as load_state
 
 # Lightning's two packages have the same classes, each its own. The modules of these, and of load_from_checkpoint().
 _PACKAGES = {"lightning.fabric": "lightning.pytorch", "lightning_fabric": "pytorch_lightning"}
-_stock_loads: dict[Any, Any] = {}
+_replaced = Replacing()  # load_from_checkpoint()
 T = TypeVar("T")
 
 
@@ -125,45 +126,92 @@ class CheckpointIO:
             self._agents.close()
 
 
-def sharded(strategy: T, **options: Any) -> T:
-    """Lets a ModelParallelStrategy save its shards to runs, which it does without a CheckpointIO.
+def use(host: T, **options: Any) -> T:
+    """Lets a trainer save to runs.
 
-    Each rank compresses and writes its own shard, and any number of ranks loads it, as with bitsnap.dcp. Checkpoints
+    Each rank of a ModelParallelStrategy with `save_distributed_checkpoint=True` compresses and writes its own shard,
+    and any number of ranks loads it, as with bitsnap.dcp. Otherwise rank 0 saves, through a CheckpointIO. Checkpoints
     that Lightning has saved itself are loaded as before.
 
-        trainer = L.Trainer(strategy=bitsnap.lightning.sharded(ModelParallelStrategy()), ...)
+        trainer = bitsnap.lightning.use(L.Trainer(strategy=ModelParallelStrategy(), ...))
 
     Args:
-        strategy: with `save_distributed_checkpoint=True`.
-        **options: those of Options, but for `agent` and `memory`: a save returns when it is committed.
+        host: a Trainer, or a strategy for one; or None: ``load_from_checkpoint()`` of LightningModule and
+            LightningDataModule reads checkpoints of bitsnap in this process, and files of Lightning as before.
+        **options: those of Options; none with None. Shards are saved without `agent` and `memory`: a save returns when
+            it is committed.
 
     Returns:
-        the strategy, with other methods to save, load and remove checkpoints.
+        the host.
 
     Raises:
-        UnsupportedError: it is another strategy, or saves whole checkpoints; or an agent is given.
+        ImportError: Lightning is not installed.
+        UnsupportedError: the strategy saves in another way; or an agent is given for shards.
         InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
     """
-    chosen = Options(**options)
-    if chosen.agent is not None or chosen.memory is not None:
-        raise UnsupportedError("agent, memory: shards are saved without an agent; give these to CheckpointIO")
-    names = {each.__name__ for each in type(strategy).__mro__}
-    is_of_trainer = hasattr(strategy, "remove_checkpoint") and "ModelParallelStrategy" in names
-    if not is_of_trainer or not getattr(strategy, "_save_distributed_checkpoint", False):
-        raise UnsupportedError(
-            "expected a ModelParallelStrategy of the Trainer with save_distributed_checkpoint=True, got "
-            f"{type(strategy).__name__}"
-        )
+    if host is None:
+        if options:
+            raise TypeError(f"load_from_checkpoint() takes no options, got {', '.join(options)}")
+        _read_checkpoints()
+        return host
+    strategy: Any = getattr(host, "strategy", host)
     _register_types()
-    ShardedCheckpoints(strategy, absolute, chosen)
-    return strategy
+    undo(host)
+    names = {each.__name__ for each in type(strategy).__mro__}
+    if "ModelParallelStrategy" in names and getattr(strategy, "_save_distributed_checkpoint", False):
+        _use_shards(strategy, Options(**options))
+    elif host is strategy or not hasattr(strategy, "checkpoint_io") or _saves_itself(strategy):
+        raise UnsupportedError(
+            "expected a Trainer whose strategy saves through a CheckpointIO, or a ModelParallelStrategy with "
+            f"save_distributed_checkpoint=True, got {type(host).__name__} with {type(strategy).__name__}"
+        )
+    else:
+        strategy._bitsnap_stock = strategy.checkpoint_io
+        strategy.checkpoint_io = CheckpointIO(**options)
+    return host
 
 
-def load(path: PathLike, *, map_location: Any = None, allow_pickle: bool = False, threads: int = 0) -> dict[str, Any]:
+def undo(host: Any) -> None:
+    """Lets a trainer, a strategy, or with None ``load_from_checkpoint()``, do what it did before use().
+
+    Waits for saves, and raises the error of the last save of an agent that failed.
+    """
+    if host is None:
+        _replaced.undo()
+        return
+    strategy = getattr(host, "strategy", host)
+    stock = vars(strategy).pop("_bitsnap_stock", None)
+    if isinstance(stock, Replacing):
+        stock.undo()
+    elif stock is not None:
+        ours, strategy.checkpoint_io = strategy.checkpoint_io, stock
+        ours.teardown()
+
+
+def _saves_itself(strategy: Any) -> bool:
+    """Whether a strategy writes its checkpoints without a CheckpointIO."""
+    names = {each.__name__ for each in type(strategy).__mro__}
+    is_sharded = getattr(strategy, "_state_dict_type", None) == "sharded"
+    return "DeepSpeedStrategy" in names or ("FSDPStrategy" in names and is_sharded)
+
+
+def _use_shards(strategy: Any, options: Options) -> None:
+    if options.agent is not None or options.memory is not None:
+        raise UnsupportedError("agent, memory: shards are saved without an agent; give these to CheckpointIO")
+    if not hasattr(strategy, "remove_checkpoint"):
+        raise UnsupportedError(f"expected a ModelParallelStrategy of the Trainer, got that of Fabric: {strategy!r}")
+    ours, strategy._bitsnap_stock = ShardedCheckpoints(strategy, absolute, options), Replacing()
+    for name in ("save_checkpoint", "load_checkpoint", "remove_checkpoint"):
+        strategy._bitsnap_stock.replace(strategy, name, getattr(ours, name))
+
+
+def load(
+    checkpoint: PathLike, *, map_location: Any = None, allow_pickle: bool = False, threads: int = 0
+) -> dict[str, Any]:
     """The dict that Lightning has saved to a path, on the CPU.
 
     Args:
-        path: of the checkpoint, such as "checkpoints/epoch=3-step=100.ckpt".
+        checkpoint: its path, such as "checkpoints/epoch=3-step=100.ckpt".
         map_location: the device of the tensors; or a function or dict, as in torch.load(), which is asked where tensors
             of the CPU go.
         allow_pickle, threads: as in CheckpointIO.
@@ -175,7 +223,7 @@ def load(path: PathLike, *, map_location: Any = None, allow_pickle: bool = False
         InvalidArgumentError: a value is pickled and `allow_pickle` is False; or a tag is not registered.
     """
     _register_types()
-    reference = absolute(path)
+    reference = absolute(checkpoint)
     if reference.is_file() and not may_be_reference(reference):
         raise InvalidArgumentError(f"{reference} is no checkpoint of bitsnap; torch.load() may read it")
     state: dict[str, Any] = load_state(
@@ -184,11 +232,11 @@ def load(path: PathLike, *, map_location: Any = None, allow_pickle: bool = False
     return state
 
 
-def export(path: PathLike, target: PathLike, *, allow_pickle: bool = False) -> None:
+def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False) -> None:
     """Writes the file that Lightning would have saved without bitsnap, which any Lightning loads.
 
     Args:
-        path: of the checkpoint.
+        checkpoint: its path.
         target: the file to write; it is replaced if it exists.
         allow_pickle: as in CheckpointIO.
 
@@ -196,37 +244,23 @@ def export(path: PathLike, target: PathLike, *, allow_pickle: bool = False) -> N
         BitsnapError: as load() does.
     """
     written = absolute(target)
-    state = load(path, allow_pickle=allow_pickle)
+    state = load(checkpoint, allow_pickle=allow_pickle)
     if may_be_reference(written):
         raise InvalidArgumentError(f"{written} is a checkpoint of bitsnap; export it to another path")
     with writing(written) as file:
         torch.save(state, file)
 
 
-def install() -> None:
-    """Lets ``load_from_checkpoint()`` of LightningModule and LightningDataModule read checkpoints of bitsnap.
-
-    It reads files of Lightning as before. Pickled values are refused. Calling it again has no effect.
-
-    Raises:
-        ImportError: Lightning is not installed.
-    """
+def _read_checkpoints() -> None:
+    if _replaced:
+        return
     for fabric in _fabrics():
         name = f"{_PACKAGES[fabric.__name__]}.core.saving"
         try:
             module = importlib.import_module(name)
         except ImportError:  # only Fabric is installed
             continue
-        if module not in _stock_loads:
-            _stock_loads[module] = module.pl_load
-            module.pl_load = functools.partial(_load_either, module.pl_load)  # type: ignore[attr-defined]
-
-
-def uninstall() -> None:
-    """Gives ``load_from_checkpoint()`` its own reader back."""
-    while _stock_loads:
-        module, stock = _stock_loads.popitem()
-        module.pl_load = stock
+        _replaced.replace(module, "pl_load", functools.partial(_load_either, module.pl_load))
 
 
 def _load_either(stock: Any, path: Any, map_location: Any = None, weights_only: bool | None = None) -> Any:

@@ -18,9 +18,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from bitsnap._arguments.durable_files import unlink
 from bitsnap._arguments.options import PathLike
 from bitsnap._arguments.references import may_be_reference
-from bitsnap._engine.ranks import Ranks
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.options import Options
+from bitsnap._runs.rank_saves import RankSaves
 from bitsnap.dcp import StorageReader, StorageWriter
 from bitsnap.dcp._checkpoint import OpenStep
 from bitsnap.errors import UnsupportedError
@@ -42,12 +42,10 @@ class ShardedCheckpoints:
             threads=options.threads,
             overwrite=False,
         )
+        self._saves = RankSaves(options)
         self._stock_load, self._stock_remove = strategy.load_checkpoint, strategy.remove_checkpoint
-        strategy.save_checkpoint = self._save
-        strategy.load_checkpoint = self._load
-        strategy.remove_checkpoint = self._remove
 
-    def _save(self, checkpoint: dict[str, Any], filepath: PathLike, storage_options: Any = None) -> None:
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: PathLike, storage_options: Any = None) -> None:
         if storage_options is not None:
             raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {storage_options!r}")
         path = self._local(self._strategy.broadcast(filepath))
@@ -57,16 +55,15 @@ class ShardedCheckpoints:
         state |= {f"optimizer_{index}": optimizer for index, optimizer in optimizers}
         if self._strategy.is_global_zero:
             state[_OTHERS] = (others,)  # a tuple is one value of DCP
-        ranks, what = Ranks(), f"{path}: the save failed"
-        new = ranks.from_first(lambda: self._begun(path, int(others.get("global_step", 0))), what)
+        new = self._saves.begin(path, int(others.get("global_step", 0)))
         self._writer.metadata = new.metadata
         save(state, checkpoint_id=_id(new.run, new.saved.step), storage_writer=self._writer)
         self._writer.close()
-        ranks.from_first(lambda: self._finished(new), what)
+        self._saves.refer(new)
 
-    def _load(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
         path = self._local(self._strategy.broadcast(checkpoint_path))
-        ranks, what = Ranks(), f"{path}: loading failed"
+        ranks, what = self._saves.ranks, f"{path}: loading failed"
         if not ranks.from_first(lambda: may_be_reference(path), what):
             found: dict[str, Any] = self._stock_load(checkpoint_path, **given_only(weights_only))
             return found
@@ -86,7 +83,7 @@ class ShardedCheckpoints:
         others: dict[str, Any] = OpenStep(_id(run, step), allow_pickle, self._options.threads).value(_OTHERS)[0]
         return others
 
-    def _remove(self, filepath: PathLike) -> None:
+    def remove_checkpoint(self, filepath: PathLike) -> None:
         path = self._local(filepath)
         if path.is_dir() and not path.is_symlink():
             self._stock_remove(filepath)
@@ -94,22 +91,9 @@ class ShardedCheckpoints:
             unlink(path)
             run = paths.run_of(path)
             if run.is_dir():
-                with self._store(run, create=False) as store:
+                # Other ranks may have it open.
+                with Store(run, shared=True, create=False, timeout=self._options.timeout) as store:
                     paths.forget(store)
-
-    def _begun(self, path: Path, step: int) -> paths.NewSave:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with self._store(paths.run_of(path)) as store:
-            return paths.begin(store, path, step)
-
-    def _finished(self, new: paths.NewSave) -> None:
-        with self._store(new.run) as store:
-            store.label(new.saved.step, new.label)
-            paths.finish(store, new)
-
-    def _store(self, run: Path, *, create: bool = True) -> Store:
-        # Other ranks may have it open.
-        return Store(run, shared=True, create=create, timeout=self._options.timeout)
 
 
 def _id(run: Path, step: int) -> str:

@@ -7,7 +7,7 @@ or, in the training script, before it saves or loads:
 
     import bitsnap.megatron
 
-    bitsnap.megatron.install()
+    bitsnap.megatron.use()
 
 All flags of Megatron keep their meaning; ``--ckpt-format`` stays ``torch_dist``. The folders ``iter_0001000`` hold
 references, and the bytes of all of them lie in the run ``bitsnap`` beside them, which is a store. Folders that
@@ -32,23 +32,25 @@ from bitsnap._arguments.options import PathLike, local_path
 from bitsnap._bitsnap import Settings
 from bitsnap._engine.job_options import AgentOptions
 from bitsnap._runs.options import Options as Options
+from bitsnap._runs.rank_saves import RankSaves, RankShard
+from bitsnap._runs.replacing import Replacing
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron import _versions as versions
-from bitsnap.megatron._agent import AgentSave, close_all
 from bitsnap.megatron._convert import convert_all
-from bitsnap.megatron._folders import is_ours
+from bitsnap.megatron._folders import CONFIG, is_ours
 from bitsnap.megatron._local import LocalCheckpointManager as LocalCheckpointManager
 from bitsnap.megatron._pairs import note_weights, together
 from bitsnap.megatron._saves import FolderSave
-from bitsnap.megatron._shards import OpenFolder, RankShard
+from bitsnap.megatron._shards import OpenFolder
 
 _options = Options()
-_originals: list[tuple[Any, str, Any]] = []
+_saves: RankSaves | None = None  # with these options
+_replaced = Replacing()
 # Common states that Megatron has handed over, by the folder, until the strategy saves them.
 _common: dict[str, Any] = {}
 
 
-def install(**options: Any) -> None:
+def use(**options: Any) -> None:
     """Makes Megatron-core save checkpoints of the format torch_dist to runs, and load them, in this process.
 
     Call it on all ranks, before anything is saved or loaded; calling it again changes the arguments. Megatron's own
@@ -67,7 +69,8 @@ def install(**options: Any) -> None:
     """
     global _options
     _options = Options(**options)
-    if _originals:
+    _leave()
+    if _replaced:
         return
     core = versions.core()
     managers = versions.local_managers()
@@ -84,13 +87,49 @@ def install(**options: Any) -> None:
         _replace(core.exchange, "distribute_shards_to_ranks", together)
 
 
-def uninstall() -> None:
+def undo() -> None:
     """Gives Megatron-core its own methods back."""
-    while _originals:
-        owner, name, stock = _originals.pop()
-        setattr(owner, name, stock)
+    _replaced.undo()
     _common.clear()
-    close_all()
+    _leave()
+
+
+def load(checkpoint: PathLike, *, allow_pickle: bool = False, threads: int = 0) -> dict[str, Any]:
+    """What the run holds of the checkpoint of a folder, whatever the layout of the ranks that saved it.
+
+    Args:
+        checkpoint: the folder, such as ``iter_0001000``.
+        allow_pickle: as in Options.
+        threads: for decoding; 0 for all that the process may use.
+
+    Returns:
+        a dict with "tensors", whole and on the CPU, by Megatron's keys; "objects", the values of ShardedObjects by
+        their unique keys; and "common", what Megatron calls the common state, or None.
+
+    Raises:
+        NotFoundError: there is no checkpoint of bitsnap, or no run where it says.
+        CorruptError, ...: the checkpoint is damaged.
+    """
+    with OpenFolder(local_path(checkpoint), Options(allow_pickle=allow_pickle, threads=threads)) as opened:
+        tensors = {
+            key: torch.empty(tensor.shape, dtype=versions.dtype_of(tensor, key))
+            for key, tensor in opened.tensors.items()
+        }
+        opened.fill((key, (0,) * tensor.ndim, tensor) for key, tensor in tensors.items())
+        return {"tensors": tensors, "objects": opened.objects(opened.object_keys()), "common": opened.common()}
+
+
+def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False, threads: int = 0) -> list[Path]:
+    """Writes checkpoints of bitsnap as torch_dist does: convert() in this direction only.
+
+    Raises:
+        InvalidArgumentError: `checkpoint` is the folder of a checkpoint that torch_dist has saved.
+        and what convert() raises.
+    """
+    source = Path(local_path(checkpoint))
+    if (source / CONFIG).is_file() and not is_ours(source):
+        raise InvalidArgumentError(f"{source} is a checkpoint of torch_dist already; convert() writes it to a run")
+    return convert(source, target, allow_pickle=allow_pickle, threads=threads)
 
 
 def convert(
@@ -112,7 +151,7 @@ def convert(
             direction.
         target: the folder of the checkpoint, or the directory, that is written. The run lies beside the folder of a
             checkpoint, as after a save. In a directory, complete checkpoints of the same names stay as they are.
-        settings, threads: as in install().
+        settings, threads: as in use().
         allow_pickle: unpickles the values that torch_dist has pickled without limits, and pickles those that
             cannot be stored otherwise: for checkpoints that you trust. Otherwise only objects of the classes that
             Megatron-core has registered with torch are made.
@@ -133,7 +172,7 @@ def convert(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a training script after install(), or converts checkpoints.
+    """Runs a training script after use(), or converts checkpoints.
 
     ``python -m bitsnap.megatron [OPTIONS] SCRIPT ...`` or ``python -m bitsnap.megatron convert [OPTIONS] FROM TO``.
     """
@@ -163,7 +202,7 @@ def _convert_folders(arguments: list[str]) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--settings", help="the name of a policy, such as bounded")
-    parser.add_argument("--allow-pickle", action="store_true", help="see bitsnap.megatron.install")
+    parser.add_argument("--allow-pickle", action="store_true", help="see bitsnap.megatron.use")
 
 
 def _run_script(arguments: list[str]) -> None:
@@ -177,7 +216,7 @@ def _run_script(arguments: list[str]) -> None:
     given = parser.parse_args(arguments)
     sys.argv = [given.script, *given.arguments]
     sys.path.insert(0, str(Path(given.script).resolve().parent))
-    install(settings=given.settings, allow_pickle=given.allow_pickle, agent=AgentOptions() if given.agent else None)
+    use(settings=given.settings, allow_pickle=given.allow_pickle, agent=AgentOptions() if given.agent else None)
     runpy.run_path(given.script, run_name="__main__")
 
 
@@ -195,9 +234,8 @@ def _save(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike) -> None:
 def _async_save(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_strategy: str = "mcore") -> Any:
     save = _begun(sharded_state_dict, checkpoint_dir)
     request = versions.core().async_request(async_strategy)
-    # A checkpoint that replaces another one is no step above all others, which an agent needs.
-    if _options.agent is not None and not save.shard.replace:
-        return AgentSave(save).request(request)
+    if _options.agent is not None:
+        return save.request(request)
     return request(write_shard, (save.detach(),), [save.commit])
 
 
@@ -206,9 +244,24 @@ def write_shard(shard: RankShard) -> None:
     shard.write()
 
 
+def _rank_saves() -> RankSaves:
+    global _saves
+    if _saves is None:
+        _saves = RankSaves(_options)
+    return _saves
+
+
+def _leave() -> None:
+    """Leaves the agent, which goes on with what it has."""
+    global _saves
+    if _saves is not None:
+        _saves.leave()
+        _saves = None
+
+
 def _begun(sharded_state_dict: Any, checkpoint_dir: PathLike) -> FolderSave:
     items = versions.core().nested_values(sharded_state_dict)
-    return FolderSave(checkpoint_dir, items, _common.pop(str(checkpoint_dir), None), _options)
+    return FolderSave(_rank_saves(), checkpoint_dir, items, _common.pop(str(checkpoint_dir), None), _options)
 
 
 def _load(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_strategy: str = "mcore") -> Any:
@@ -218,7 +271,7 @@ def _load(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_st
     keys = [item.unique_key for item in items if isinstance(item, core.sharded_object)]
     with OpenFolder(checkpoint_dir, _options) as checkpoint:
         try:
-            checkpoint.fill(tensors)
+            checkpoint.read(tensors)
             objects = checkpoint.objects(keys)
         except (NotFoundError, InvalidArgumentError) as error:  # the model is another one than that of the checkpoint
             # The exception of torch_dist.
@@ -233,7 +286,7 @@ def _load(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_st
 def _load_tensors_metadata(self: Any, checkpoint_dir: PathLike, metadata: Any = None) -> dict[str, Any]:
     core = versions.core()
     with OpenFolder(checkpoint_dir, _options) as checkpoint:
-        found = checkpoint.tensors()
+        found = checkpoint.tensors
     return {
         key: core.sharded_tensor.from_rank_offsets(
             key, torch.empty(tensor.shape, dtype=versions.dtype_of(tensor, key), device="meta")
@@ -356,6 +409,4 @@ def _with_weights(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    stock = getattr(owner, name)
-    _originals.append((owner, name, stock))
-    setattr(owner, name, make(stock))
+    _replaced.replace(owner, name, make(getattr(owner, name)))

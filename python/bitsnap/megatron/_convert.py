@@ -5,8 +5,8 @@ Tensors keep the parts in which they are stored, and only the parts that are bei
 
 from __future__ import annotations
 
+import json
 import math
-import secrets
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,14 @@ from bitsnap._arguments.durable_files import write_durably
 from bitsnap._arguments.naming import checkpoint_id_of
 from bitsnap._arguments.options import Role
 from bitsnap._runs.options import Options
+from bitsnap._runs.rank_saves import RankSaves
 from bitsnap._tensors.boxes import named_part
 from bitsnap._tensors.lazy import LazyTensor
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.megatron import _versions as versions
-from bitsnap.megatron._folders import CONFIG, KEY, is_ours, new_place, place_of
-from bitsnap.megatron._saves import commit
-from bitsnap.megatron._shards import OpenFolder, RankShard, adam_numbers, role_of
+from bitsnap.megatron._folders import CONFIG, KEY, destination_of, is_ours, remove_stock
+from bitsnap.megatron._shards import OpenFolder, adam_values, role_of
 from bitsnap.megatron._torch_dist import StoredBox, StoredTensor, TorchDistFolder, write_torch_dist
-from bitsnap.store import Store
 
 _TRACKER = "latest_checkpointed_iteration.txt"
 
@@ -86,41 +85,25 @@ def _to_run(source: Path, target: Path, options: Options) -> None:
     if common is not None:
         values["common"] = common
     state[KEY] = values
-    target.mkdir(parents=True, exist_ok=True)
-    place = new_place(target)
-    shard = RankShard(
-        run=place.run,
-        step=place.step,
-        shard=0,
-        shards=1,
-        attempt=secrets.token_hex(8),
-        replace=bool(place.replaced),
-        options=options,
-        state=state,
-        roles=roles,
-        masters={},
-        numbers=adam_numbers(values),
-    )
-    shard.write()
-    commit(target, shard, dict.fromkeys(folder.object_keys, 0))
+    saves = RankSaves(options)
+    new = saves.begin(*destination_of(target))
+    saves.write(saves.shard(new, state, roles=roles, adam=adam_values(values)))
+    saves.commit(new, {KEY: json.dumps({"objects": dict.fromkeys(folder.object_keys, 0)})})
+    remove_stock(target)
     write_durably(target / CONFIG, (source / CONFIG).read_bytes())
 
 
 def _to_torch_dist(source: Path, target: Path, options: Options) -> None:
-    place = place_of(source)
-    with (
-        OpenFolder(source, options) as checkpoint,
-        Store(place.run, read_only=True, threads=options.threads) as store,
-    ):
+    with OpenFolder(source, options) as checkpoint:
         tensors = {}
-        for key, tensor in checkpoint.tensors().items():
+        for key, tensor in checkpoint.tensors.items():
             parts = [StoredBox(part.offset, part.shape) for part in tensor.parts]
             empty = StoredBox((0,) * len(tensor.shape), tensor.shape)
             tensors[key] = StoredTensor(versions.dtype_of(tensor, key), tensor.shape, parts or [empty])
 
         def read(key: str, tensor: StoredTensor, part: StoredBox) -> torch.Tensor:
             elements = torch.empty(part.shape, dtype=tensor.dtype)
-            store.read_into(place.step, [(key, part.offset, elements)])
+            checkpoint.fill([(key, part.offset, elements)])
             return elements
 
         values = checkpoint.objects(checkpoint.object_keys())

@@ -38,13 +38,13 @@ class LocalCheckpointManager:
 
     Example:
         manager = bitsnap.megatron.LocalCheckpointManager("/local/checkpoints")
-        context = {"local_checkpoint_manager": manager}     # install() does this for --non-persistent-ckpt-type local
+        context = {"local_checkpoint_manager": manager}     # use() does this for --non-persistent-ckpt-type local
 
     Args:
         root_local_ckpt_dir: a directory on this machine. It is made if it does not exist.
         session_id: a name for the job, if several use the directory.
         repl_strategy: must be None, because states are not copied to other machines.
-        allow_pickle: as for install().
+        allow_pickle: as for use().
         memory, agent: as for bitsnap.Checkpointer. By default, the agent waits ten minutes for the next trainers.
         timeout: the longest wait of any call, in seconds.
 

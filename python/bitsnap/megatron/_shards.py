@@ -8,19 +8,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from bitsnap._arguments.options import PathLike, Role
-from bitsnap._base.text import parse_json
 from bitsnap._bitsnap import GlobalTensor
+from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._runs.options import Options
-from bitsnap._states.adam import Adam
+from bitsnap._runs.rank_saves import AdamValues
 from bitsnap._tensors.boxes import Box, named_part
-from bitsnap._tensors.dtypes import torch_dtype
-from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError, UnsupportedError
+from bitsnap.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron._folders import KEY, place_of
 from bitsnap.megatron._pairs import (
     Master,
@@ -33,51 +31,8 @@ from bitsnap.megatron._pairs import (
     is_half,
     is_quantized,
 )
-from bitsnap.state import load
-from bitsnap.store import Store
 
-_VALUES = f"{KEY}."
 _STATES = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq", "param": "master", "fp32_param": "master"}
-
-
-@dataclasses.dataclass
-class RankShard:
-    """What one rank saves of a checkpoint. Can be sent to another process, which then writes it."""
-
-    run: Path
-    step: int
-    shard: int
-    shards: int
-    attempt: str
-    replace: bool
-    options: Options
-    state: dict[str, Any]
-    roles: dict[str, Role]
-    masters: dict[str, tuple[str, int]]  # of weights, by name: the master, and the element where the weight begins
-    numbers: tuple[tuple[float, float], float, int] | None  # Adam's betas, eps and step
-
-    def write(self) -> None:
-        self.run.parent.mkdir(parents=True, exist_ok=True)
-        with open_store(self.run, self.options, self.numbers) as store:
-            store.save_shard(
-                self.step,
-                self.state,
-                shard=self.shard,
-                shards=self.shards,
-                attempt=self.attempt,
-                roles=self.roles,
-                masters=self.masters,
-                allow_pickle=self.options.allow_pickle,
-                replace=self.replace,
-            )
-
-
-def open_store(run: Path, options: Options, numbers: tuple[tuple[float, float], float, int] | None = None) -> Store:
-    return options.store(run, adam=adam_of(numbers), shared=True)
-
-
-def adam_of(numbers: tuple[tuple[float, float], float, int] | None) -> Adam | None:
-    return None if numbers is None else Adam(betas=numbers[0], eps=numbers[1], step=lambda: numbers[2])
 
 
 class RankPart:
@@ -175,7 +130,7 @@ def role_of(key: str, dtype: torch.dtype) -> Role | None:
     return None
 
 
-def adam_numbers(values: Any) -> tuple[tuple[float, float], float, int] | None:
+def adam_values(values: Any) -> AdamValues | None:
     """Adam's betas, eps and step of the optimizer's groups in a state; None if they are not there or differ."""
     found = set()
     for group in _groups_of(values):
@@ -185,27 +140,17 @@ def adam_numbers(values: Any) -> tuple[tuple[float, float], float, int] | None:
     return found.pop() if len(found) == 1 else None
 
 
-class OpenFolder:
-    """The checkpoint of a folder, opened for reading."""
+class OpenFolder(OpenedStep):
+    """The checkpoint of a folder, opened for reading. The tensors have Megatron's keys."""
 
     def __init__(self, folder: PathLike, options: Options) -> None:
-        run, self._step = place_of(folder)
+        super().__init__(*place_of(folder), KEY, options.allow_pickle, options.threads)
         self._folder = str(folder)
-        self._allow_pickle = options.allow_pickle
-        self._store = Store(run, read_only=True, threads=options.threads)
-        info = self._store.checkpoint(self._step)
-        try:
-            # An agent commits without metadata: each shard has them then.
-            metadata = info.metadata if KEY in info.metadata else self._store.snapshot(self._step, 0).metadata
-            described = parse_json(metadata[KEY])
-            self._objects = dict(described["objects"].items())
-            if any(type(shard) is not int or not 0 <= shard < info.shards for shard in self._objects.values()):
-                raise ValueError("it names a shard that does not exist")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptError(f"{run}: step {self._step}: metadata {KEY!r} is damaged: {error}") from None
-
-    def close(self) -> None:
-        self._store.close()
+        # An agent commits without metadata: each shard has them then.
+        text = self.info.metadata.get(KEY) or self.store.snapshot(self.step, 0).metadata.get(KEY)
+        self._objects: dict[str, int] = self.described(
+            text, lambda found: {key: self.shard_of(shard) for key, shard in found["objects"].items()}
+        )
 
     def __enter__(self) -> OpenFolder:
         return self
@@ -213,18 +158,13 @@ class OpenFolder:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def tensors(self) -> dict[str, GlobalTensor]:
-        """The whole tensors by their keys."""
-        found = self._store.tensors(self._step)
-        return {key: tensor for key, tensor in found.items() if not key.startswith(_VALUES)}
-
     def object_keys(self) -> list[str]:
         """The unique keys of all objects."""
         return list(self._objects)
 
     def common(self) -> Any:
         """What Megatron calls the common state; None if it was saved elsewhere."""
-        return self._values(0, [(KEY, "common")]).get("common")
+        return self.values(0, lambda found: found.get("common"), ("common",))
 
     def objects(self, keys: Iterable[str]) -> dict[str, Any]:
         """The values of objects, by their unique keys."""
@@ -236,31 +176,21 @@ class OpenFolder:
             by_shard.setdefault(shard, []).append(key)
         found: dict[str, Any] = {}
         for shard, wanted in by_shard.items():
-            found.update(self._values(shard, [(KEY, "objects", key) for key in wanted])["objects"])
+            found |= self.values(shard, lambda each: dict(each["objects"]), *(("objects", key) for key in wanted))
         return found
 
-    def fill(self, items: Iterable[Any]) -> None:
+    def read(self, items: Iterable[Any]) -> None:
         """Reads the parts of ShardedTensors into their data, which is made where there is none."""
-        tensors = self.tensors()
         requests = []
-        converted = []
         for item in items:
-            tensor = tensors.get(item.key)
+            tensor = self.tensors.get(item.key)
             if tensor is None:
                 raise NotFoundError(f"{self._folder}: there is no tensor {item.key!r}")
             self._check_shape(item, tensor)
             place = _inside(item, _prepared(item), tuple(tensor.shape))
-            if place is None:
-                continue
-            dtype = torch_dtype(tensor.dtype, item.key)
-            if place.dtype != dtype:
-                staged = torch.empty(place.shape, dtype=dtype)
-                converted.append((place, staged))
-                place = staged
-            requests.append((item.key, tuple(item.global_offset), place))
-        self._store._read_into(self._step, requests, may_share=True)
-        for place, staged in converted:
-            place.copy_(staged)
+            if place is not None:
+                requests.append((item.key, tuple(item.global_offset), place))
+        self.fill(requests)
 
     def _check_shape(self, item: Any, tensor: GlobalTensor) -> None:
         expected, found = tuple(item.global_shape), tuple(tensor.shape)
@@ -268,13 +198,6 @@ class OpenFolder:
             raise InvalidArgumentError(
                 f"{self._folder}: tensor {item.key!r} has the global shape {list(found)}, expected {list(expected)}"
             )
-
-    def _values(self, shard: int, keys: list[tuple[str, ...]]) -> dict[str, Any]:
-        state = load(self._store.snapshot(self._step, shard), keys=keys, allow_pickle=self._allow_pickle)
-        values = state[KEY]
-        if not isinstance(values, dict):
-            raise CorruptError(f"{self._store.path}: step {self._step}, shard {shard}: {KEY!r} is damaged")
-        return values
 
 
 def staged(state: dict[str, Any]) -> dict[str, Any]:

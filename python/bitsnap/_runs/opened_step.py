@@ -1,0 +1,88 @@
+"""A step of a store, opened for the framework that saved it: global tensors, and values that are no tensors.
+
+A framework describes its values in the metadata, and has them in the state of each shard, both under one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from bitsnap._base.text import parse_json
+from bitsnap._bitsnap import GlobalTensor
+from bitsnap._tensors.dtypes import torch_dtype
+from bitsnap.errors import CorruptError, NotFoundError
+from bitsnap.state import load
+from bitsnap.store import Store
+
+_T = TypeVar("_T")
+
+
+class OpenedStep:
+    """One step of a store. `key` is the framework's; None as the step is the newest one.
+
+    Raises:
+        NotFoundError: there is no store, or it has no such step.
+    """
+
+    def __init__(self, run: Path, step: int | None, key: str, allow_pickle: bool, threads: int) -> None:
+        self._key, self._allow_pickle = key, allow_pickle
+        self.store = Store(run, read_only=True, threads=threads)
+        newest = self.store.latest() if step is None else step
+        if newest is None:
+            raise NotFoundError(f"{run}: the store has no checkpoints")
+        self.step: int = newest
+        self.info = self.store.checkpoint(newest)
+        found = self.store.tensors(newest)
+        # The tensors of values have names below the key.
+        self.tensors: dict[str, GlobalTensor] = {
+            name: tensor for name, tensor in found.items() if not name.startswith(f"{key}.")
+        }
+
+    def close(self) -> None:
+        self.store.close()
+
+    @property
+    def where(self) -> str:
+        """For errors."""
+        return f"{self.store.path}: step {self.step}"
+
+    def described(self, text: str | None, read: Callable[[Any], _T]) -> _T:
+        """What the metadata say, by a function that raises a ValueError, KeyError, TypeError or AttributeError if they
+        are damaged."""
+        return self._checked(f"{self.where}: metadata {self._key!r}", lambda: read(parse_json(text or "")))
+
+    def shard_of(self, shard: Any) -> int:
+        """A number that the metadata give, if it is that of a shard; a ValueError otherwise."""
+        if type(shard) is not int or not 0 <= shard < self.info.shards:
+            raise ValueError(f"it names the shard {shard!r}, and there are {self.info.shards}")
+        return shard
+
+    def values(self, shard: int, read: Callable[[Any], _T], *places: Sequence[str]) -> _T:
+        """The values of a shard, by a function as for described(); below some places only, or all of them."""
+        keys = [(self._key, *place) for place in places] or [(self._key,)]
+        state = load(self.store.snapshot(self.step, shard), keys=keys, allow_pickle=self._allow_pickle)
+        return self._checked(f"{self.where}, shard {shard}: {self._key!r}", lambda: read(state[self._key]))
+
+    def fill(self, requests: Iterable[tuple[str, tuple[int, ...], torch.Tensor]]) -> None:
+        """Reads boxes of tensors, each given by its name and offset, into tensors of any dtype."""
+        read, converted = [], []
+        for name, offset, place in requests:
+            dtype = torch_dtype(self.tensors[name].dtype, name)
+            target = place
+            if place.dtype != dtype:
+                target = torch.empty(place.shape, dtype=dtype)
+                converted.append((place, target))
+            read.append((name, offset, target))
+        self.store._read_into(self.step, read, may_share=True)
+        for place, staged in converted:
+            place.copy_(staged)
+
+    def _checked(self, what: str, read: Callable[[], _T]) -> _T:
+        try:
+            return read()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptError(f"{what} is damaged: {error}") from None
