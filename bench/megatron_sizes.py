@@ -38,7 +38,7 @@ from megatron.core.dist_checkpointing.strategies.fully_parallel import FullyPara
 from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy  # noqa: E402
 
 from data import Corpus, Sampler, read_text  # noqa: E402
-from python.megatron_gpt import Training, new_folder, run_ranks  # noqa: E402
+from python.megatron.megatron_gpt import Training, new_folder, run_ranks  # noqa: E402
 
 RANKS, TENSOR_PARALLEL = 4, 2
 MOMENTS = ("first", "one step later", "ten steps later")

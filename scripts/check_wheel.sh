@@ -12,8 +12,8 @@ torch_venv=${3:-}
 limit_bytes=8000000
 # Of the command, they need no torch; of the package, they do.
 command_tests=(tests/cli/cli_round_trip_test.py tests/cli/cli_files_test.py)
-package_tests=(tests/python/store_files_test.py tests/python/store_labels_test.py tests/python/store_remove_test.py
-  tests/python/store_replace_test.py tests/python/checkpointer_done_test.py tests/python/guide_snippets_test.py)
+package_tests=(tests/python/store/store_files_test.py tests/python/store/store_labels_test.py tests/python/store/store_remove_test.py
+  tests/python/store/store_replace_test.py tests/python/engine/checkpointer_done_test.py tests/python/documents/guide_snippets_test.py)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 

@@ -272,7 +272,7 @@ def in_a_child(folder: Path, work: Any) -> None:
 
     torch.set_num_threads(1)
     torch.cuda.device_count = lambda: RANKS
-    mode: Any = importlib.import_module("python.megatron_gpt")._OnCpu()
+    mode: Any = importlib.import_module("python.megatron.megatron_gpt")._OnCpu()
     mode.__enter__()  # until the process ends
     work()
     sys.stdout.flush()
@@ -306,7 +306,7 @@ def main() -> int:
         os.chdir(folder)
         sys.path[:0] = [folder, str(Path(__file__).resolve().parents[1] / "tests")]
         sys.meta_path.append(NotInstalled())
-        for name in ("python.megatron_gpt", "bitsnap.megatron"):  # the slow imports, once
+        for name in ("python.megatron.megatron_gpt", "bitsnap.megatron"):  # the slow imports, once
             importlib.import_module(name)
         runs = Runs(Path(folder), options.timeout, options.keep)
         copies = copy_for_the_cpu(options.dir, runs.folder)

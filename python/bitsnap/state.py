@@ -19,7 +19,17 @@ from bitsnap._states.packing import pack
 from bitsnap._states.partial import damaged_tensors, without_damaged
 from bitsnap._states.pickled_values import PickledValue, check_consent, may_pickle
 from bitsnap._states.registry import check_registered, packed, registration_of
-from bitsnap._states.tree import Path, Question, Reference, place_of, places, program_values, prune, rebuild, references
+from bitsnap._states.tree import (
+    KeyPath,
+    Question,
+    Reference,
+    keystr,
+    places,
+    program_values,
+    prune,
+    rebuild,
+    references,
+)
 from bitsnap._states.typed_values import StoredValue, decode, items_of
 from bitsnap._tensors import dtypes
 from bitsnap._tensors.arrays import copy_into, gpu_of, is_tensor, note_filled, target_of
@@ -157,10 +167,10 @@ def load(
     may_unpickle = may_pickle(allow_pickle)
     native = native_snapshot(path, bases)
     tree = _tree_of(native, keys, may_unpickle)
-    lost: set[Path] = set()
+    lost: set[KeyPath] = set()
     if partial:
         tree, lost = without_damaged(tree, damaged_tensors(native, threads, progress), stacklevel=3)
-    filled: dict[Path, Any] = {}
+    filled: dict[KeyPath, Any] = {}
     loader = Loader(native)
     if into is not None:
         filled = _match(native.tensors, into, strict, tree, lost, loader)
@@ -170,7 +180,7 @@ def load(
 def _load_tree(
     loader: Loader,
     tree: Any,
-    filled: Mapping[Path, Any],
+    filled: Mapping[KeyPath, Any],
     native: _bitsnap.Snapshot,
     map_location: Device | None,
     threads: int,
@@ -183,7 +193,7 @@ def _load_tree(
     def want(reference: Reference) -> tuple[int, str]:
         return loader.want(reference.index, *((tensors, device) if reference.kind == "tensor" else ("np", None)))
 
-    def give(reference: Reference, place: Path) -> Any:
+    def give(reference: Reference, place: KeyPath) -> Any:
         if place in filled:
             return filled[place]
         return _value_of(loader.get(want(reference)), reference, place, native.tensors)
@@ -209,33 +219,33 @@ def _tree_of(native: _bitsnap.Snapshot, keys: Keys | None, may_unpickle: bool) -
         tree = _select(tree, keys)
     for place, value in program_values(tree):
         if isinstance(value, PickledValue):
-            check_consent(value, may_unpickle, place_of(place, "state"))
+            check_consent(value, may_unpickle, keystr(place, "state"))
         else:
-            check_registered(value, place_of(place, "state"))
+            check_registered(value, keystr(place, "state"))
     return tree
 
 
-def _check_stored(reference: StoredValue, info: TensorInfo, place: Path) -> None:
+def _check_stored(reference: StoredValue, info: TensorInfo, place: KeyPath) -> None:
     if info.dtype != "U8" or len(info.shape) != 1:
         raise CorruptError(
-            f"{place_of(place, 'state')} is a {reference.kind} stored as a tensor of dtype {info.dtype} and shape "
+            f"{keystr(place, 'state')} is a {reference.kind} stored as a tensor of dtype {info.dtype} and shape "
             f"{info.shape}, not of dtype U8 and one dimension"
         )
 
 
-def _value_of(value: Any, reference: Reference, place: Path, infos: TensorInfos) -> Any:
+def _value_of(value: Any, reference: Reference, place: KeyPath, infos: TensorInfos) -> Any:
     if isinstance(reference, StoredValue):
         return _value_in(value, reference, place)
     return value[()] if reference.kind == "scalar" else box_around(value, infos[reference.index])
 
 
-def _value_in(content: np.ndarray[Any, Any], reference: StoredValue, place: Path) -> bytes | str:
+def _value_in(content: np.ndarray[Any, Any], reference: StoredValue, place: KeyPath) -> bytes | str:
     if reference.kind == "bytes":
         return content.tobytes()
     try:
         return str(content.data, "utf-8")
     except UnicodeDecodeError as error:
-        raise CorruptError(f"{place_of(place, 'state')} is a str that is not stored as UTF-8: {error}") from None
+        raise CorruptError(f"{keystr(place, 'state')} is a str that is not stored as UTF-8: {error}") from None
 
 
 def _select(tree: Any, keys: Keys) -> Any:
@@ -247,8 +257,8 @@ def _select(tree: Any, keys: Keys) -> Any:
     wanted = dict.fromkeys([keys] if isinstance(keys, str) else keys)
     leads_on = _above(wanted)
     has_names = any(isinstance(each, str) for each in wanted)
-    found: dict[Any, Path] = {}  # by what was wanted; the path of the place with exactly that name, if there is one
-    chosen: set[Path] = set()
+    found: dict[Any, KeyPath] = {}  # by what was wanted; the path of the place with exactly that name, if there is one
+    chosen: set[KeyPath] = set()
     for name, path in places(tree, leads_on):
         for prefix in _prefixes(name) if has_names else ():
             if prefix in wanted:
@@ -257,8 +267,8 @@ def _select(tree: Any, keys: Keys) -> Any:
                 if exact and found.get(name):
                     raise invalid(
                         "keys",
-                        f"holds {name!r}, which names both {place_of(found[name], 'state')} and "
-                        f"{place_of(path, 'state')}; give the path of one as a tuple, as in keys=[{path!r}]",
+                        f"holds {name!r}, which names both {keystr(found[name], 'state')} and "
+                        f"{keystr(path, 'state')}; give the path of one as a tuple, as in keys=[{path!r}]",
                     )
                 found[prefix] = exact or found.get(prefix, ())
         if path in wanted:
@@ -274,7 +284,7 @@ def _select(tree: Any, keys: Keys) -> Any:
 def _above(wanted: Iterable[Any]) -> Question:
     """Whether a value lies above one with a wanted name or path."""
     names: set[str] = set()
-    paths: set[Path] = set()
+    paths: set[KeyPath] = set()
     for each in wanted:
         if isinstance(each, str):
             names.update(prefix for prefix in _prefixes(each) if prefix != each)
@@ -297,10 +307,12 @@ def _no_such_keys(problem: str) -> NotFoundError:
     return error
 
 
-def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, lost: set[Path], loader: Loader) -> dict[Path, Any]:
+def _match(
+    infos: TensorInfos, into: Any, strict: bool, tree: Any, lost: set[KeyPath], loader: Loader
+) -> dict[KeyPath, Any]:
     """Matches the tensors of a file with those of `into` that are not lost: checks every dtype and shape, then adds the
     tensors to fill to the loader; returns them by path."""
-    filled: dict[Path, Any] = {}
+    filled: dict[KeyPath, Any] = {}
     # What a pickled value holds is in its pickle.
     pickled = {path for path, value in program_values(tree) if isinstance(value, PickledValue)}
     targets = dict(_tensors_of(into, (), pickled))
@@ -312,11 +324,11 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, lost: set[Pat
 
     jobs: list[Job] = []
     all_filled: list[Filled] = []
-    taken: dict[Hashable, tuple[int, Path]] = {}
+    taken: dict[Hashable, tuple[int, KeyPath]] = {}
     for path, reference in found.items():
         if path not in targets:
             continue
-        where = place_of(path, "into")
+        where = keystr(path, "into")
         info = infos[reference.index]
         part = local_part(targets[path], path)
         _check_box(part, part is not targets[path], info, where)
@@ -327,7 +339,7 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, lost: set[Pat
             first, other = taken.setdefault(target.identity, (index, path))
             if other is not path and first != index:
                 raise InvalidArgumentError(
-                    f"{place_of(other, 'into')} and {where} are the same memory, "
+                    f"{keystr(other, 'into')} and {where} are the same memory, "
                     "but two different tensors in the snapshot"
                 )
             if other is not path:
@@ -354,12 +366,12 @@ def _check_box(target: Any, is_of_dtensor: bool, info: TensorInfo, where: str) -
         )
 
 
-def _tensors_of(value: Any, path: Path, left_out: set[Path]) -> Iterable[tuple[Path, torch.Tensor | Any]]:
+def _tensors_of(value: Any, path: KeyPath, left_out: set[KeyPath]) -> Iterable[tuple[KeyPath, torch.Tensor | Any]]:
     if path in left_out:
         return
     registration = registration_of(type(value))
     if registration is not None:
-        yield from _tensors_of(packed(value, registration, lambda: place_of(path, "into")), path, left_out)
+        yield from _tensors_of(packed(value, registration, lambda: keystr(path, "into")), path, left_out)
         return
     if is_tensor(value) or isinstance(value, np.ndarray | Box):
         yield path, value
@@ -367,11 +379,11 @@ def _tensors_of(value: Any, path: Path, left_out: set[Path]) -> Iterable[tuple[P
         yield from _tensors_of(item, (*path, key), left_out)
 
 
-def _describe(missing: list[Path], unexpected: list[Path]) -> str:
+def _describe(missing: list[KeyPath], unexpected: list[KeyPath]) -> str:
     lines = ["the tensors of `into` and of the snapshot differ (strict=False takes what fits; keys= selects)"]
     for what, paths in (("not in the snapshot", missing), ("not in `into`", unexpected)):
         if paths:
-            shown = ", ".join(place_of(path, "state") for path in paths[:_LISTED_KEYS])
+            shown = ", ".join(keystr(path, "state") for path in paths[:_LISTED_KEYS])
             more = f" and {len(paths) - _LISTED_KEYS} more" if len(paths) > _LISTED_KEYS else ""
             lines.append(f"  {what}: {shown}{more}")
     return "\n".join(lines)

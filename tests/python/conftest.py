@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from bitsnap.report.report_data import RunData, gather
-from python.checkpointer_jobs import Jobs, processes
+from python.engine.checkpointer_jobs import Jobs, processes
 from python.forked_calls import Calls, calls_of
 from python.processes import Start, start_script
-from python.report_pages import make_run
+from python.report.report_pages import make_run
 
 
 @pytest.fixture(scope="session")

@@ -89,7 +89,7 @@ def _number_of(path: Path) -> int:
 def train_transformers(life: Life) -> None:
     from transformers import TrainerCallback
 
-    from python import transformers_trainings as trainings
+    from python.transformers import transformers_trainings as trainings
 
     class Noting(trainings.Recorder):
         def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
@@ -120,7 +120,7 @@ def train_lightning(life: Life) -> None:
     from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
     import bitsnap.lightning
-    from python import lightning_trainings as trainings
+    from python.lightning import lightning_trainings as trainings
 
     class Noting(Callback):  # type: ignore[misc]
         def on_train_start(self, trainer: Any, module: Any) -> None:
@@ -151,7 +151,7 @@ def train_accelerate(life: Life) -> None:
     from accelerate.utils import ProjectConfiguration, set_seed
 
     import bitsnap.accelerate
-    from python.accelerate_trainings import Counter as Progress
+    from python.accelerate.accelerate_trainings import Counter as Progress
 
     set_seed(0)
     taken = [] if life.folder is None else [_number_of(each) for each in life.folder.glob("checkpoints/checkpoint_*")]
@@ -229,7 +229,7 @@ def train_deepspeed(life: Life, stage: int) -> None:
 
 def _train_deepspeed_rank(life: Life, stage: int) -> None:
     import bitsnap.deepspeed
-    from python.deepspeed_test import new_engine, train
+    from python.deepspeed.deepspeed_test import new_engine, train
 
     rank = torch.distributed.get_rank()
     engine = new_engine(stage)
@@ -275,9 +275,9 @@ KINDS: dict[str, tuple[Callable[[Life], None], bool]] = {
     "deepspeed 2 agent": (functools.partial(train_deepspeed, stage=2), True),
 }
 MODULES = {
-    "transformers": "transformers_trainings",
-    "lightning": "lightning_trainings",
-    "accelerate": "accelerate_trainings",
+    "transformers": "transformers.transformers_trainings",
+    "lightning": "lightning.lightning_trainings",
+    "accelerate": "accelerate.accelerate_trainings",
 }
 
 

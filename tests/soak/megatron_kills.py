@@ -33,7 +33,7 @@ import torch.distributed as dist
 import bitsnap
 import bitsnap.megatron
 from bitsnap._bitsnap import default_job
-from python.megatron_gpt import new_folder, one_rank
+from python.megatron.megatron_gpt import new_folder, one_rank
 from soak.killed_job import ViolatedGuaranteeError
 from soak.leftovers import agents_of
 

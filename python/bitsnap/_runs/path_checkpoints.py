@@ -336,7 +336,7 @@ def snapshot_of(reference: PathLike) -> Snapshot:
         return store.snapshot(_committed(store, path, found))
 
 
-def place_of(reference: PathLike) -> StepOfRun:
+def step_of(reference: PathLike) -> StepOfRun:
     """Where the checkpoint of a path is stored. Raises as snapshot_of() does."""
     path, found = _target(reference)
     with open_run(path, found) as store:

@@ -19,7 +19,7 @@ import numpy as np
 from bitsnap._arguments.checks import LARGEST, count_of, float_of, invalid
 from bitsnap._arguments.options import PathLike
 from bitsnap._bitsnap import AdamNumbers, Settings
-from bitsnap._states.tree import Entries, Path, is_container
+from bitsnap._states.tree import Entries, KeyPath, is_container
 from bitsnap._states.typed_values import items_of
 from bitsnap._tensors.arrays import NotStorableTensorError, is_tensor, source_of
 from bitsnap._tensors.boxes import tensor_of
@@ -327,7 +327,7 @@ def _index_of(moment: Any, entries: Entries) -> int | None:
     return None if identity is None else entries.index_of(identity)
 
 
-def _moments(entries: Entries, value: Any, path: Path = ()) -> Iterator[tuple[int, AdamValues]]:
+def _moments(entries: Entries, value: Any, path: KeyPath = ()) -> Iterator[tuple[int, AdamValues]]:
     """The first moments in state dicts of optimizers anywhere in a state: the index of the tensor, and its numbers."""
     if isinstance(value, Mapping) and "state" in value and "param_groups" in value:
         yield from _moments_in(entries, value, path)
@@ -336,7 +336,7 @@ def _moments(entries: Entries, value: Any, path: Path = ()) -> Iterator[tuple[in
             yield from _moments(entries, item, (*path, key))
 
 
-def _moments_in(entries: Entries, optimizer: Mapping[Any, Any], path: Path) -> Iterator[tuple[int, AdamValues]]:
+def _moments_in(entries: Entries, optimizer: Mapping[Any, Any], path: KeyPath) -> Iterator[tuple[int, AdamValues]]:
     groups, slots_of = optimizer["param_groups"], optimizer["state"]
     if not isinstance(groups, list | tuple) or not isinstance(slots_of, Mapping):
         return

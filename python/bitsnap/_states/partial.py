@@ -10,7 +10,7 @@ from bitsnap import _bitsnap
 from bitsnap._arguments.options import Progress
 from bitsnap._states.pickled_values import PickledValue
 from bitsnap._states.registry import PackedValue
-from bitsnap._states.tree import Path, Reference, is_container, place_of, references
+from bitsnap._states.tree import KeyPath, Reference, is_container, keystr, references
 from bitsnap._states.typed_values import is_mapping, items_of, like
 from bitsnap.errors import BitsnapError, DamageWarning
 
@@ -24,7 +24,7 @@ def damaged_tensors(
     return {each.tensor: each.error for each in native.damaged_tensors(threads, progress)}
 
 
-def without_damaged(tree: Any, damaged: Mapping[int, BitsnapError], stacklevel: int) -> tuple[Any, set[Path]]:
+def without_damaged(tree: Any, damaged: Mapping[int, BitsnapError], stacklevel: int) -> tuple[Any, set[KeyPath]]:
     """The loaded tree without the damaged tensors, and the places that it lost. Warns of them.
 
     A dict loses the entry, a list or tuple holds None instead, and a value of a program is left out as a whole.
@@ -33,7 +33,7 @@ def without_damaged(tree: Any, damaged: Mapping[int, BitsnapError], stacklevel: 
         CorruptError, TruncatedError, ...: the first error, if nothing is left.
     """
     places = dict(references(tree))
-    found = {place_of(path, "state"): damaged[each.index] for path, each in places.items() if each.index in damaged}
+    found = {keystr(path, "state"): damaged[each.index] for path, each in places.items() if each.index in damaged}
     if not found:
         return tree, set()
     left = _without(tree, damaged)

@@ -17,7 +17,7 @@ import numpy as np
 
 from bitsnap._arguments.checks import number_of
 from bitsnap._arguments.options import Masters
-from bitsnap._base.places import Path as Path, join, place_of as place_of
+from bitsnap._base.key_paths import KeyPath as KeyPath, join, keystr as keystr
 from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
 from bitsnap._states.pickled_values import PICKLED, PickledValue, pickled, type_name, unpickled
 from bitsnap._states.registry import REGISTERED, PackedValue, Registration, packed, registration_of, unpacked
@@ -81,7 +81,7 @@ NativeBox: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
 class Content(NamedTuple):
     """What a registered value of a state is stored as."""
 
-    path: Path
+    path: KeyPath
     value: Any
     registration: Registration
 
@@ -102,10 +102,12 @@ class Entries:
         self._masters = {name: _master_of(master, f"masters[{name!r}]") for name, master in (masters or {}).items()}
         self._used: set[str] = set()
         self._by_identity: dict[Hashable, int] = {}
-        self._paths: list[Path] = []
-        self._by_path: dict[Path, int] = {}  # made when it is needed
+        self._paths: list[KeyPath] = []
+        self._by_path: dict[KeyPath, int] = {}  # made when it is needed
 
-    def add(self, name: str, source: Source, path: Path = (), role: str | None = None, box: Box | None = None) -> int:
+    def add(
+        self, name: str, source: Source, path: KeyPath = (), role: str | None = None, box: Box | None = None
+    ) -> int:
         """Adds the tensor at a path of the state; returns its index. A name that is taken gets "#2", "#3" and so on.
 
         `role` is that of a tensor for which the caller gave none; None lets the library find it. `box` is the box that
@@ -138,7 +140,7 @@ class Entries:
         """The tensor of that memory, if there is one."""
         return self._by_identity.get(identity)
 
-    def index_at(self, path: Path) -> int | None:
+    def index_at(self, path: KeyPath) -> int | None:
         """The tensor at a path of the state, or the one that it is an alias of; None if there is none."""
         if len(self._by_path) < len(self._paths):
             self._by_path = {path: index for index, path in enumerate(self._paths)}
@@ -208,7 +210,7 @@ class _Flattener:
         self._open: set[int] = set()  # containers around the current place, by id
         self._max_value_bytes: float = MAX_VALUE_BYTES
 
-    def value(self, value: Any, path: Path, name: str) -> Any:
+    def value(self, value: Any, path: KeyPath, name: str) -> Any:
         """The value at a path, encoded. `name` is the dotted name of the path."""
         kind = type(value)
         if kind in self._sources:
@@ -219,7 +221,7 @@ class _Flattener:
             return value
         if kind is str:
             if not value.isascii():
-                check_text(value, place_of(path, "state"))
+                check_text(value, keystr(path, "state"))
             # A character takes up to four bytes.
             if 4 * len(value) > self._max_value_bytes and len(encoded := value.encode()) > self._max_value_bytes:
                 return self._stream(encoded, path, name, "str")
@@ -230,11 +232,11 @@ class _Flattener:
             return encode_set(kind, (self._key(item, path, "the item") for item in value))
         return self._leaf(value, path, name)
 
-    def _container(self, value: Any, path: Path, name: str) -> Any:
+    def _container(self, value: Any, path: KeyPath, name: str) -> Any:
         if id(value) in self._open:
-            raise InvalidArgumentError(f"{place_of(path, 'state')} contains itself")
+            raise InvalidArgumentError(f"{keystr(path, 'state')} contains itself")
         if len(path) >= MAX_DEPTH:
-            raise InvalidArgumentError(f"{place_of(path, 'state')} is nested deeper than {MAX_DEPTH} levels")
+            raise InvalidArgumentError(f"{keystr(path, 'state')} is nested deeper than {MAX_DEPTH} levels")
         self._open.add(id(value))
         try:
             if not is_mapping(value):
@@ -257,14 +259,14 @@ class _Flattener:
         finally:
             self._open.discard(id(value))
 
-    def _registered(self, value: Any, registration: Registration, path: Path, name: str) -> TypedValue:
+    def _registered(self, value: Any, registration: Registration, path: KeyPath, name: str) -> TypedValue:
         if self._max_value_bytes == math.inf:
             raise self._refusal(value, path, "the attribute _metadata of a dict holds no registered values")
         if id(value) in self._open:
-            raise InvalidArgumentError(f"{place_of(path, 'state')} contains itself")
+            raise InvalidArgumentError(f"{keystr(path, 'state')} contains itself")
         if len(self._open) >= MAX_DEPTH:
-            raise InvalidArgumentError(f"{place_of(path, 'state')} is nested deeper than {MAX_DEPTH} levels")
-        content = packed(value, registration, lambda: place_of(path, "state"))
+            raise InvalidArgumentError(f"{keystr(path, 'state')} is nested deeper than {MAX_DEPTH} levels")
+        content = packed(value, registration, lambda: keystr(path, "state"))
         self._entries.contents.append(Content(path, content, registration))
         self._open.add(id(value))
         try:
@@ -272,7 +274,7 @@ class _Flattener:
         finally:
             self._open.discard(id(value))
 
-    def _metadata(self, value: Any, path: Path, name: str) -> Any:
+    def _metadata(self, value: Any, path: KeyPath, name: str) -> Any:
         metadata = metadata_of(value)
         if metadata is None:
             return None
@@ -283,15 +285,15 @@ class _Flattener:
         finally:
             self._max_value_bytes = before
         if len(self._entries.items) > tensors:
-            raise InvalidArgumentError(f"{place_of(path, 'state')}._metadata holds a tensor and cannot be stored")
+            raise InvalidArgumentError(f"{keystr(path, 'state')}._metadata holds a tensor and cannot be stored")
         return encoded
 
-    def _key(self, key: Any, path: Path, what: str) -> Any:
+    def _key(self, key: Any, path: KeyPath, what: str) -> Any:
         kind = type(key)
         if kind in _KEY_TYPES:
             return key
         if kind is str:
-            return key if key.isascii() else check_text(key, f"a key of {place_of(path, 'state')}")
+            return key if key.isascii() else check_text(key, f"a key of {keystr(path, 'state')}")
         if kind is tuple:
             return tuple(self._key(part, path, what) for part in key)
         if kind is frozenset:
@@ -300,12 +302,12 @@ class _Flattener:
         if encoded is not None:
             return encoded
         raise _not_storable(
-            f"{place_of(path, 'state')} has {what} {key!r} of type {type_name(kind)}; keys and the items of sets are "
+            f"{keystr(path, 'state')} has {what} {key!r} of type {type_name(kind)}; keys and the items of sets are "
             "str, int, float, bool, bytes, None, tuples and frozensets of those, enum members, dtypes, devices, paths "
             "and times"
         )
 
-    def _typed(self, value: Any, path: Path) -> Any:
+    def _typed(self, value: Any, path: KeyPath) -> Any:
         try:
             encoded = encode_leaf(value)
         except NotStorableError as error:
@@ -314,10 +316,10 @@ class _Flattener:
             texts = encoded.content if isinstance(encoded.content, tuple) else (encoded.content,)
             for text in texts:
                 if isinstance(text, str) and not text.isascii():
-                    check_text(text, place_of(path, "state"))
+                    check_text(text, keystr(path, "state"))
         return encoded
 
-    def _leaf(self, value: Any, path: Path, name: str) -> Any:
+    def _leaf(self, value: Any, path: KeyPath, name: str) -> Any:
         registration = registration_of(type(value))
         if registration is not None:
             return self._registered(value, registration, path, name)
@@ -341,20 +343,20 @@ class _Flattener:
         raise self._refusal(value, path, _advice(value))
 
     def _tensor(
-        self, value: Any, path: Path, name: str, kind: str, role: str | None = None, box: Box | None = None
+        self, value: Any, path: KeyPath, name: str, kind: str, role: str | None = None, box: Box | None = None
     ) -> TensorRef:
         try:
             if isinstance(value, LazyTensor):
-                source = value.source(place_of(path, "state"))
+                source = value.source(keystr(path, "state"))
             else:
                 source = self._sources.get(type(value), source_of)(value)
         except NotStorableTensorError as error:
-            raise _not_storable(f"{place_of(path, 'state')} {error}") from None
+            raise _not_storable(f"{keystr(path, 'state')} {error}") from None
         return TensorRef(self._entries.add(name or "tensor", source, path, role, box), kind)
 
-    def _box(self, box: Box, path: Path, name: str) -> TensorRef:
+    def _box(self, box: Box, path: KeyPath, name: str) -> TensorRef:
         if box.name is not None:
-            check_text(box.name, f"the name of {place_of(path, 'state')}")
+            check_text(box.name, f"the name of {keystr(path, 'state')}")
         if isinstance(box.tensor, LazyTensor):
             return self._tensor(box.tensor, path, name, "tensor" if box.tensor.is_of_torch else "array", box=box)
         if is_tensor(box.tensor):
@@ -363,26 +365,26 @@ class _Flattener:
             return self._tensor(box.tensor, path, name, "array", box=box)
         raise self._refusal(box.tensor, path, "a box holds a tensor or an array")
 
-    def _stream(self, content: bytes, path: Path, name: str, kind: str) -> Any:
+    def _stream(self, content: bytes, path: KeyPath, name: str, kind: str) -> Any:
         return TypedValue(kind, self._tensor(np.frombuffer(content, np.uint8), path, name, "tensor", "other"))
 
     @staticmethod
-    def _refusal(value: object, path: Path, why: str) -> InvalidArgumentError:
-        where = place_of(path, "state")
+    def _refusal(value: object, path: KeyPath, why: str) -> InvalidArgumentError:
+        where = keystr(path, "state")
         return _not_storable(f"{where} is of type {type_name(type(value))} and cannot be stored: {why}")
 
 
 class _PicklingFlattener(_Flattener):
     """Pickles the innermost values that no other way can store."""
 
-    def value(self, value: Any, path: Path, name: str) -> Any:
+    def value(self, value: Any, path: KeyPath, name: str) -> Any:
         try:
             return super().value(value, path, name)
         except InvalidArgumentError as error:
             # What lies in metadata stays plain: the dict that has them is pickled.
             if error.code != _NOT_STORABLE or self._max_value_bytes == math.inf:
                 raise
-        content = pickled(value, lambda: place_of(path, "state"))
+        content = pickled(value, lambda: keystr(path, "state"))
         return TypedValue(PICKLED, (type_name(type(value)), super().value(content, path, name)))
 
 
@@ -408,7 +410,7 @@ def encoded_value(value: Any, may_pickle: bool) -> Any:
     return encoded
 
 
-def references(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Reference]]:
+def references(tree: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Reference]]:
     """All references of a loaded tree with their paths, in order."""
     if isinstance(tree, Reference):
         yield path, tree
@@ -418,7 +420,7 @@ def references(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Reference]]:
         yield from references(item, (*path, key))
 
 
-def program_values(tree: Any, path: Path = ()) -> Iterator[tuple[Path, PackedValue | PickledValue]]:
+def program_values(tree: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, PackedValue | PickledValue]]:
     """All values of a loaded tree that code of the program or of the file makes, with their paths."""
     if isinstance(tree, PackedValue | PickledValue):
         yield path, tree
@@ -427,7 +429,7 @@ def program_values(tree: Any, path: Path = ()) -> Iterator[tuple[Path, PackedVal
         yield from program_values(item, (*path, key))
 
 
-def rebuild(tree: Any, give: Callable[[Reference, Path], Any], path: Path = ()) -> Any:
+def rebuild(tree: Any, give: Callable[[Reference, KeyPath], Any], path: KeyPath = ()) -> Any:
     """The loaded tree with what `give` returns in the place of each reference, and with the values of programs made.
 
     Runs the pickles of the tree.
@@ -435,19 +437,19 @@ def rebuild(tree: Any, give: Callable[[Reference, Path], Any], path: Path = ()) 
     if isinstance(tree, Reference):
         return give(tree, path)
     if isinstance(tree, PackedValue):
-        return unpacked(tree.tag, rebuild(tree.content, give, path), lambda: place_of(path, "state"))
+        return unpacked(tree.tag, rebuild(tree.content, give, path), lambda: keystr(path, "state"))
     if isinstance(tree, PickledValue):
-        return unpickled(tree.type_name, rebuild(tree.content, give, path), lambda: place_of(path, "state"))
+        return unpickled(tree.type_name, rebuild(tree.content, give, path), lambda: keystr(path, "state"))
     if type(tree) not in _CONTAINERS:
         return tree
     return like(tree, [(key, rebuild(item, give, (*path, key))) for key, item in items_of(tree)])
 
 
 # What is asked about the dotted name and the path of a value.
-Question: TypeAlias = Callable[[str, Path], bool]
+Question: TypeAlias = Callable[[str, KeyPath], bool]
 
 
-def places(tree: Any, leads_on: Question, path: Path = (), name: str = "") -> Iterator[tuple[str, Path]]:
+def places(tree: Any, leads_on: Question, path: KeyPath = (), name: str = "") -> Iterator[tuple[str, KeyPath]]:
     """The dotted name and the path of every value inside a loaded tree. Several values may have one name.
 
     Of what lies below a value, only if `leads_on` is true of it. What lies in a registered value has the names that it
@@ -470,7 +472,7 @@ def prune(tree: Any, selected: Question, leads_on: Question) -> Any:
     meaning, and so do registered values.
     """
 
-    def visit(value: Any, path: Path, name: str) -> Any:
+    def visit(value: Any, path: KeyPath, name: str) -> Any:
         if path and selected(name, path):
             return value
         if path and not leads_on(name, path):

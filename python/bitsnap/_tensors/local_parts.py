@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from bitsnap._base.places import Path
+from bitsnap._base.key_paths import KeyPath
 
 
-def local_part(value: Any, path: Path) -> Any:
+def local_part(value: Any, path: KeyPath) -> Any:
     """Of a DTensor at a path of a state, what this process holds: in a Box, or the tensor if that is all of it. Any
     other value itself.
 

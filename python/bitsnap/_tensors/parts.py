@@ -12,7 +12,7 @@ import torch
 from torch import distributed
 from torch.distributed.tensor import DTensor
 
-from bitsnap._base.places import Path, place_of
+from bitsnap._base.key_paths import KeyPath, keystr
 from bitsnap._tensors.boxes import Box
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 
@@ -59,7 +59,7 @@ class Part(NamedTuple):
         return Box(self.tensor, self.global_shape, self.offset)
 
 
-def part_of(tensor: torch.Tensor, place: Path, replicas: Any = None, *, shares_replicas: bool = True) -> Part:
+def part_of(tensor: torch.Tensor, place: KeyPath, replicas: Any = None, *, shares_replicas: bool = True) -> Part:
     """The part of a tensor in this process.
 
     Args:
@@ -78,22 +78,22 @@ def part_of(tensor: torch.Tensor, place: Path, replicas: Any = None, *, shares_r
     return Part(tensor, shape, (0,) * len(shape), (replicas,), distributed.get_rank(replicas) == 0)
 
 
-def _part_of_dtensor(tensor: DTensor, place: Path, shares_replicas: bool) -> Part:
+def _part_of_dtensor(tensor: DTensor, place: KeyPath, shares_replicas: bool) -> Part:
     mesh, placements = tensor.device_mesh, tensor.placements
     if any(placement.is_partial() for placement in placements):
         raise InvalidArgumentError(
-            f"{place_of(place, 'state')} is a DTensor of partial sums ({placements}): redistribute it first"
+            f"{keystr(place, 'state')} is a DTensor of partial sums ({placements}): redistribute it first"
         )
     coordinate = mesh.get_coordinate()
     if coordinate is None:
-        raise UnsupportedError(f"{place_of(place, 'state')} is a DTensor on {mesh}, which this process is not in")
+        raise UnsupportedError(f"{keystr(place, 'state')} is a DTensor on {mesh}, which this process is not in")
     chunks = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]
     local = tensor.to_local()
     shape = tuple(tensor.shape)
     splits = [(placement, mesh.size(d), coordinate[d]) for d, placement in enumerate(placements)]
     is_box = all(_is_one_range(extent, len(shape), dim, _of_dimension(splits, dim)) for dim, extent in enumerate(shape))
     if len(chunks) != 1 or tuple(chunks[0].sizes) != tuple(local.shape) or not is_box:
-        raise UnsupportedError(f"{place_of(place, 'state')} is a DTensor whose part is no box: {placements} on {mesh}")
+        raise UnsupportedError(f"{keystr(place, 'state')} is a DTensor whose part is no box: {placements} on {mesh}")
     # An empty part may begin behind the end.
     offset = tuple(min(start, size) for start, size in zip(chunks[0].offsets, shape, strict=True))
     if not shares_replicas:
@@ -153,21 +153,21 @@ def _can_send(tensor: torch.Tensor, group: Any) -> bool:
     return f"{tensor.device.type}:" in backend
 
 
-def checksums_of(parts: Mapping[Path, Part]) -> dict[Path, int]:
+def checksums_of(parts: Mapping[KeyPath, Part]) -> dict[KeyPath, int]:
     """The sum of all elements, taken as integers, of each part that is saved once: other for almost all replicas that
     are not equal. Each device adds up its own tensors."""
-    by_device: defaultdict[torch.device, dict[Path, torch.Tensor]] = defaultdict(dict)
+    by_device: defaultdict[torch.device, dict[KeyPath, torch.Tensor]] = defaultdict(dict)
     for place, part in parts.items():
         if part.is_shared:
             elements = part.tensor.contiguous().reshape(-1).view(_INTEGERS[part.tensor.element_size()])
             by_device[part.tensor.device][place] = elements.sum(dtype=torch.int64)
-    sums: dict[Path, int] = {}
+    sums: dict[KeyPath, int] = {}
     for of_device in by_device.values():
         sums.update(zip(of_device, torch.stack([*of_device.values()]).tolist(), strict=True))
     return sums
 
 
-def digest_of(sums: Mapping[Path, int]) -> bytes:
+def digest_of(sums: Mapping[KeyPath, int]) -> bytes:
     """The same for equal sums of the same tensors."""
     return hashlib.sha256(repr(sorted(sums.items())).encode()).digest()
 

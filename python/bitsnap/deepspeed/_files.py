@@ -55,7 +55,7 @@ def state_of(path: Path, allow_pickle: bool) -> Any:
     if not path.absolute().as_posix().endswith(f"/{name}"):
         raise CorruptError(f"{path} is damaged, or renamed: it is the file {name} of its tag")
     folder = path.absolute().parents[name.count("/")]
-    place = paths.place_of(reference_in(folder))
+    place = paths.step_of(reference_in(folder))
     with Store(place.run, read_only=True) as store:
         return load(store.snapshot(place.step, shard), keys=[(name,)], allow_pickle=allow_pickle)[name]
 

@@ -67,7 +67,7 @@ class ShardedCheckpoints:
         if not ranks.from_first(lambda: may_be_reference(path), what):
             found: dict[str, Any] = self._stock_load(checkpoint_path, **given_only(weights_only))
             return found
-        run, step = ranks.from_first(lambda: paths.place_of(path), what)
+        run, step = ranks.from_first(lambda: paths.step_of(path), what)
         allow_pickle = not weights_only and self._options.allow_pickle
         reader = StorageReader(allow_pickle=allow_pickle, threads=self._options.threads)
         model = self._strategy.model

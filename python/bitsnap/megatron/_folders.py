@@ -55,9 +55,9 @@ def is_ours(folder: PathLike) -> bool:
     return True
 
 
-def place_of(folder: PathLike) -> StepOfRun:
-    """What the reference of a folder leads to. Raises as path_checkpoints.place_of() does."""
-    return paths.place_of(reference_in(absolute(folder)))
+def step_of(folder: PathLike) -> StepOfRun:
+    """What the reference of a folder leads to. Raises as path_checkpoints.step_of() does."""
+    return paths.step_of(reference_in(absolute(folder)))
 
 
 def remove_stock(folder: Path) -> None:

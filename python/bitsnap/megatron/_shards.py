@@ -19,7 +19,7 @@ from bitsnap._runs.options import Options
 from bitsnap._runs.rank_saves import AdamValues
 from bitsnap._tensors.boxes import Box, named_part
 from bitsnap.errors import InvalidArgumentError, NotFoundError, UnsupportedError
-from bitsnap.megatron._folders import KEY, place_of
+from bitsnap.megatron._folders import KEY, step_of
 from bitsnap.megatron._pairs import (
     Master,
     Masters,
@@ -144,7 +144,7 @@ class OpenFolder(OpenedStep):
     """The checkpoint of a folder, opened for reading. The tensors have Megatron's keys."""
 
     def __init__(self, folder: PathLike, options: Options) -> None:
-        super().__init__(*place_of(folder), KEY, options.allow_pickle, options.threads)
+        super().__init__(*step_of(folder), KEY, options.allow_pickle, options.threads)
         self._folder = str(folder)
         # An agent commits without metadata: each shard has them then.
         text = self.info.metadata.get(KEY) or self.store.snapshot(self.step, 0).metadata.get(KEY)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence, Set
 from functools import partial
-from pathlib import Path as FilePath
+from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsIndex, TypeVar, cast
 
@@ -26,7 +26,7 @@ import torch
 from bitsnap import checkpointer as _engine
 from bitsnap._arguments.checks import number_of
 from bitsnap._arguments.options import PathLike
-from bitsnap._base.places import Path
+from bitsnap._base.key_paths import KeyPath
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
 from bitsnap._engine.saves import Save
@@ -99,7 +99,7 @@ class TrainingCheckpointer:
         self._verify = True
         self._notes: list[str] = []  # of the last comparison with a checkpoint
         # The replicas that are saved once; None if each process saves for itself.
-        self._agreed: set[Path] | None = set() if self._ranks.agree else None
+        self._agreed: set[KeyPath] | None = set() if self._ranks.agree else None
         self._has_replicas = self._ranks.agree and any(self._ranks.gather(self._training.has_replicas))
 
     @property
@@ -108,7 +108,7 @@ class TrainingCheckpointer:
         return self._engine
 
     @property
-    def path(self) -> FilePath:
+    def path(self) -> Path:
         """The directory of the store, absolute and without symbolic links."""
         return self._engine.path
 
@@ -246,14 +246,14 @@ class TrainingCheckpointer:
         others = [sums] if all_equal else ranks.gather(sums)
         self._agreed = {place for place, each in sums.items() if all(other.get(place) == each for other in others)}
 
-    def _parts(self) -> dict[Path, Part]:
+    def _parts(self) -> dict[KeyPath, Part]:
         self._training.make_optimizer_state()
         return self._held(self._training.parts())
 
-    def _with_slots(self, shard: SavedShard | AllShards, step: int) -> dict[Path, Part]:
+    def _with_slots(self, shard: SavedShard | AllShards, step: int) -> dict[KeyPath, Part]:
         """The parts, with those of optimizer states that only the checkpoint has."""
 
-        def compared() -> dict[Path, Part]:
+        def compared() -> dict[KeyPath, Part]:
             values = shard.values
             if not {"optimizer", "training", "rank"} <= values.keys():
                 raise InvalidArgumentError(
@@ -266,10 +266,10 @@ class TrainingCheckpointer:
 
         return self._together(compared)
 
-    def _held(self, parts: dict[Path, Part]) -> dict[Path, Part]:
+    def _held(self, parts: dict[KeyPath, Part]) -> dict[KeyPath, Part]:
         return parts if self._ranks.agree else {place: alone(part) for place, part in parts.items()}
 
-    def _restore_step(self, step: int, attempt: str, places: Mapping[Path, Part]) -> Failure | None:
+    def _restore_step(self, step: int, attempt: str, places: Mapping[KeyPath, Part]) -> Failure | None:
         """Restores a step, of which memory alone has an attempt. Nothing is filled if it does not fit."""
         restoring, ranks = self._engine._restoring, self._ranks
         parts = {name_of(place): part for place, part in places.items()}
@@ -306,7 +306,7 @@ class TrainingCheckpointer:
         self,
         step: int,
         attempt: str,
-        places: Mapping[Path, Part],
+        places: Mapping[KeyPath, Part],
         needed: Mapping[str, Part],
         apart: set[str],
         shard: SavedShard,
@@ -373,7 +373,7 @@ class TrainingCheckpointer:
         return None
 
     def _check(
-        self, values: Mapping[str, Any], needed: set[str], places: Collection[Path], found: set[str]
+        self, values: Mapping[str, Any], needed: set[str], places: Collection[KeyPath], found: set[str]
     ) -> set[str]:
         frozen = self._training.frozen()
         new, left = self._training.check_values(values, places)
@@ -391,7 +391,7 @@ class TrainingCheckpointer:
         return stateless
 
     def _take(
-        self, values: Mapping[str, Any], forgotten: set[str], own: Mapping[str, Any] | None, places: Collection[Path]
+        self, values: Mapping[str, Any], forgotten: set[str], own: Mapping[str, Any] | None, places: Collection[KeyPath]
     ) -> None:
         self._training.forget_state(forgotten)
         self._notes += self._training.take_values(values, self._verify)

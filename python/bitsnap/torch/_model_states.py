@@ -12,7 +12,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from bitsnap._base.places import place_of
+from bitsnap._base.key_paths import keystr
 from bitsnap.errors import InvalidArgumentError, RestoreWarning
 from bitsnap.torch._overlay import tensors_in
 
@@ -109,7 +109,7 @@ def load_back(model: torch.nn.Module, state: Mapping[str, Any], *, verify: bool 
     found = model.state_dict()
     tensors = dict(tensors_in(found, ()))
     wrong = [
-        str(path[0]) if len(path) == 1 else place_of(path, "state_dict()")
+        str(path[0]) if len(path) == 1 else keystr(path, "state_dict()")
         for path, bits in expected.items()
         if path not in tensors or _fingerprint(tensors[path]) != bits
     ]

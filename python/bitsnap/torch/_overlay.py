@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from bitsnap._base.places import Path, place_of
+from bitsnap._base.key_paths import KeyPath, keystr
 from bitsnap._states.registry import packed, registration_of
 from bitsnap._states.tree import MAX_DEPTH, is_container
 from bitsnap._states.typed_values import is_mapping, items_of, like
 from bitsnap.errors import InvalidArgumentError
 
 
-def tensors_in(value: Any, path: Path) -> Iterator[tuple[Path, torch.Tensor]]:
+def tensors_in(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, torch.Tensor]]:
     """The tensors in dicts, lists and tuples at a path of a state, with their paths.
 
     Raises:
@@ -31,16 +31,16 @@ def tensors_in(value: Any, path: Path) -> Iterator[tuple[Path, torch.Tensor]]:
     else:
         registration = registration_of(type(value))
         if registration is not None:
-            content = packed(value, registration, lambda: place_of(path, "state"))
+            content = packed(value, registration, lambda: keystr(path, "state"))
             for _, tensor in tensors_in(content, path):
                 if isinstance(tensor, DTensor):
                     raise InvalidArgumentError(
-                        f"{place_of(path, 'state')} is a registered value that holds a DTensor, which a restore cannot "
+                        f"{keystr(path, 'state')} is a registered value that holds a DTensor, which a restore cannot "
                         "fill: put the DTensor into a dict of its own"
                     )
 
 
-def overlaid(value: Any, template: Any, changes: Mapping[Path, Any], path: Path = ()) -> Any:
+def overlaid(value: Any, template: Any, changes: Mapping[KeyPath, Any], path: KeyPath = ()) -> Any:
     """A value with others at some paths in it, which `template` has, too.
 
     A container that `value` lacks is made like that of `template`, with the changes alone.
@@ -52,7 +52,7 @@ def overlaid(value: Any, template: Any, changes: Mapping[Path, Any], path: Path 
         return value
     if () in changes:
         return changes[()]
-    below: defaultdict[Any, dict[Path, Any]] = defaultdict(dict)
+    below: defaultdict[Any, dict[KeyPath, Any]] = defaultdict(dict)
     for (key, *rest), change in changes.items():
         below[key][tuple(rest)] = change
     parts = dict(items_of(template))
@@ -60,7 +60,7 @@ def overlaid(value: Any, template: Any, changes: Mapping[Path, Any], path: Path 
     items = dict(items_of(value)) if is_alike else {}
     if is_alike and not is_mapping(value) and len(items) != len(parts):
         raise InvalidArgumentError(
-            f"{place_of(path, 'extra')} has {len(parts)} items, the checkpoint {len(items)}: a list with DTensors must "
+            f"{keystr(path, 'extra')} has {len(parts)} items, the checkpoint {len(items)}: a list with DTensors must "
             "keep its length"
         )
     for key, part in below.items():

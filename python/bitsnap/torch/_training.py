@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.optim import Optimizer
 
-from bitsnap._base.places import Path, place_of
+from bitsnap._base.key_paths import KeyPath, keystr
 from bitsnap._tensors.parts import Part, part_of
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 from bitsnap.torch._model_states import (
@@ -92,7 +92,7 @@ class Training:
         """Whether DistributedDataParallel keeps parameters equal on several processes."""
         return bool(self._replicas)
 
-    def state(self, agreed: Set[Path] | None) -> dict[str, Any]:
+    def state(self, agreed: Set[KeyPath] | None) -> dict[str, Any]:
         """The state now, as this process saves it; its tensors are those of the training.
 
         `agreed`: the places of the replicas of which one process saves those of all; None if the processes do not save
@@ -139,14 +139,14 @@ class Training:
         }
         return state
 
-    def parts(self) -> dict[Path, Part]:
+    def parts(self) -> dict[KeyPath, Part]:
         """What this process holds of the tensors of the model and the optimizers, by their places in the state.
 
         What may be a replica counts as one.
         """
         return self._tensors(set(), True)
 
-    def with_slots(self, found: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[Path, Part]:
+    def with_slots(self, found: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[KeyPath, Part]:
         """The parts as parts() found them, and those of the optimizer states that parameters do not have yet.
 
         `found`: the dtypes and shapes of the tensors of a checkpoint, by name.
@@ -191,7 +191,7 @@ class Training:
         self._one_sided, notes = compared(own, saved, optional)
         return notes
 
-    def _tensors(self, agreed: Set[Path] | None, all_replicas: bool) -> dict[Path, Part]:
+    def _tensors(self, agreed: Set[KeyPath] | None, all_replicas: bool) -> dict[KeyPath, Part]:
         """The parts as they are now."""
         self._look()
         for _ in self._group_names():  # all parameters have names
@@ -206,11 +206,11 @@ class Training:
         self._packed_extra = {name: _packed(value) for name, value in (self._extra or {}).items()}
         return self._parts_of_live(agreed, all_replicas)
 
-    def _parts_of_live(self, agreed: Set[Path] | None, all_replicas: bool) -> dict[Path, Part]:
-        parts: dict[Path, Part] = {}
+    def _parts_of_live(self, agreed: Set[KeyPath] | None, all_replicas: bool) -> dict[KeyPath, Part]:
+        parts: dict[KeyPath, Part] = {}
         self._model_values = {}
 
-        def add(place: Path, tensor: torch.Tensor, group: Any) -> None:
+        def add(place: KeyPath, tensor: torch.Tensor, group: Any) -> None:
             is_agreed = all_replicas or (agreed is not None and place in agreed)
             parts[place] = part_of(tensor, place, group if is_agreed else None, shares_replicas=agreed is not None)
 
@@ -230,13 +230,13 @@ class Training:
             if isinstance(value, DTensor):
                 if name_of(path) in names:
                     raise InvalidArgumentError(
-                        f"{place_of(path, 'state')} and another DTensor are both {name_of(path)!r}"
+                        f"{keystr(path, 'state')} and another DTensor are both {name_of(path)!r}"
                     )
                 names.add(name_of(path))
                 add(path, value, None)
         return parts
 
-    def whole_parts(self, names: Set[str]) -> dict[Path, Part]:
+    def whole_parts(self, names: Set[str]) -> dict[KeyPath, Part]:
         """Tensors of `extra` that this process holds whole, of those with these names: as parts() found them."""
         return {
             path: part_of(value, path)
@@ -315,7 +315,7 @@ class Training:
         parameters = self._model.named_parameters(remove_duplicate=False)
         return {self._clean(name) for name, parameter in parameters if not parameter.requires_grad}
 
-    def check_values(self, values: Mapping[str, Any], places: Iterable[Path]) -> tuple[set[str], set[str]]:
+    def check_values(self, values: Mapping[str, Any], places: Iterable[KeyPath]) -> tuple[set[str], set[str]]:
         """Raises InvalidArgumentError unless optimizers, schedulers and extra values are those of the checkpoint.
 
         `places`: of the tensors to fill, which are not among the values.
@@ -348,7 +348,9 @@ class Training:
             raise InvalidArgumentError(f"extra has {sorted(self._extra)}, the checkpoint {sorted(map(str, saved))}")
         return new, left
 
-    def take_states(self, training: Mapping[str, Any], rank: Mapping[str, Any] | None, places: Iterable[Path]) -> None:
+    def take_states(
+        self, training: Mapping[str, Any], rank: Mapping[str, Any] | None, places: Iterable[KeyPath]
+    ) -> None:
         """Takes over the states of schedulers and all else that is neither model nor optimizer.
 
         `places`: of the tensors that have been filled.
@@ -432,7 +434,7 @@ class Training:
         return name
 
 
-def nested(parts: Mapping[Path, Part]) -> dict[str, Any]:
+def nested(parts: Mapping[KeyPath, Part]) -> dict[str, Any]:
     """The parts as values of a state, in dicts: also where it has lists."""
     state: dict[Any, Any] = {"model": {}, "optimizer": {"state": {}}}
     for place, part in parts.items():
@@ -446,7 +448,7 @@ def nested(parts: Mapping[Path, Part]) -> dict[str, Any]:
     return state
 
 
-def _is_extra(place: Path) -> bool:
+def _is_extra(place: KeyPath) -> bool:
     return place[: len(EXTRA)] == EXTRA
 
 

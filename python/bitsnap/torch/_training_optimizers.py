@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer, optimizer as _torch_optimizer
 
-from bitsnap._base.places import place_of
+from bitsnap._base.key_paths import keystr
 from bitsnap._states.optimizer_states import named, restore_optimizer
 from bitsnap._states.tree import is_container
 from bitsnap._states.typed_values import items_of
@@ -106,7 +106,7 @@ def state_of(optimizer: Optimizer, names: Mapping[int, str]) -> OptimizerState:
     for path, value in tensors_in(taken.rest, ()):
         if isinstance(value, DTensor):
             raise UnsupportedError(
-                f"optimizer: {place_of(path, 'state_dict()')} of {kind} is a DTensor inside another value, which a "
+                f"optimizer: {keystr(path, 'state_dict()')} of {kind} is a DTensor inside another value, which a "
                 "restore cannot fill: keep it as a tensor of its own in the state of its parameter"
             )
     taken.slots = [*seen]
@@ -303,7 +303,7 @@ def _differences(kind: str, expected: Mapping[str, Any], found: Mapping[str, Any
 def _compare(
     expected: Any, found: Any, path: tuple[object, ...], wrong: Callable[[str], None], other: Callable[[str], None]
 ) -> None:
-    where = place_of(path, "state_dict()")
+    where = keystr(path, "state_dict()")
     if isinstance(expected, torch.Tensor):
         if not isinstance(found, torch.Tensor) or not same_bits(expected, found):
             wrong(where)
@@ -313,8 +313,8 @@ def _compare(
             if key in others:
                 _compare(item, others[key], (*path, key), wrong, other)
             elif any(True for _ in tensors_in(item, (key,))):
-                wrong(place_of((*path, key), "state_dict()"))
+                wrong(keystr((*path, key), "state_dict()"))
             else:
-                other(place_of((*path, key), "state_dict()"))
+                other(keystr((*path, key), "state_dict()"))
     elif isinstance(expected, (str, bytes, *_PLAIN)) and expected == expected and expected != found:  # NaN is not
         other(where)

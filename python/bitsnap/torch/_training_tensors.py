@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from bitsnap._base.places import Path, component
+from bitsnap._base.key_paths import KeyPath, component
 from bitsnap._bitsnap import TensorInfo
 from bitsnap._states.registry import PackedValue
 from bitsnap._states.tree import is_container, references
@@ -18,7 +18,7 @@ from bitsnap.store import Store
 
 _OPTIMIZER = "optimizer.state."
 # The place of the values of the program.
-EXTRA: Path = ("training", "extra")
+EXTRA: KeyPath = ("training", "extra")
 
 
 class SavedShard:
@@ -36,7 +36,7 @@ class SavedShard:
         tree = snapshot._native.tree(decode)
         if not is_container(tree) or not is_mapping(tree):
             tree = {}  # the state of another program
-        left_out: set[Path] = set()  # what is a tensor to fill, or holds one
+        left_out: set[KeyPath] = set()  # what is a tensor to fill, or holds one
         for path, reference in references(tree):
             if all_infos[reference.index].name in self._infos:
                 left_out.update(path[:end] for end in range(len(path) + 1))
@@ -157,7 +157,7 @@ def parameter_of(name: str) -> str:
     return name.removeprefix(_OPTIMIZER).rpartition(".")[0] if name.startswith(_OPTIMIZER) else ""
 
 
-def name_of(place: Path) -> str:
+def name_of(place: KeyPath) -> str:
     """The name that a tensor at a place of a state gets in the store."""
     return ".".join(map(component, place))
 
@@ -180,7 +180,7 @@ def _is_filled(info: TensorInfo, dtensors: Set[str]) -> bool:
     return _is_to_fill(info.name) or (is_divided and _is_of_extra(info.name))
 
 
-def _kept(tree: Any, left_out: Set[Path], path: Path = ()) -> Iterator[Path]:
+def _kept(tree: Any, left_out: Set[KeyPath], path: KeyPath = ()) -> Iterator[KeyPath]:
     """The paths of the values without tensors to fill."""
     for key, item in items_of(tree):
         at = (*path, key)
