@@ -2,9 +2,12 @@
 #include "save/base_finder.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/try.hpp"
@@ -37,6 +40,14 @@ std::optional<BaseStream> match_tensor(const std::shared_ptr<const Base>& base, 
   return if_alike(base, *match, stream);
 }
 
+constexpr std::size_t kAmbiguous = std::numeric_limits<std::size_t>::max();
+
+// "a.b.c" -> "b.c"; empty after the last part.
+std::string_view without_first_part(std::string_view name) {
+  const std::size_t separator = name.find_first_of("./");
+  return separator == std::string_view::npos ? std::string_view() : name.substr(separator + 1);
+}
+
 bool holds(const Base& base, const TensorInfo& tensor) {
   const std::optional<std::size_t> match = stream_with(base, tensor);
   return match && base.streams()[*match].elements == tensor.element_count();
@@ -49,6 +60,54 @@ std::optional<BaseStream> match_pool(const std::shared_ptr<const Base>& base, co
 }
 
 }  // namespace
+
+Result<void> RenamedTensors::index(const Base& base, std::span<const TensorInfo> tensors) {
+  is_indexed_ = true;
+  std::unordered_set<std::string_view> kept;
+  for (const TensorInfo& tensor : tensors) kept.insert(tensor.name);
+  const std::span<const TensorInfo> theirs = base.tensors();
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    const std::optional<std::size_t> stream = theirs[i].alias_of ? std::nullopt : base.stream_of(i);
+    if (!stream) continue;
+    BITSNAP_ASSIGN(const ChunkHolder first, base.holder(*stream, 0));
+    if (first.decoded_hash) by_hash_.try_emplace(*first.decoded_hash, i);
+    if (kept.contains(theirs[i].name)) continue;
+    for (std::string_view ending = theirs[i].name; !ending.empty(); ending = without_first_part(ending)) {
+      const auto [position, is_new] = by_ending_.try_emplace(std::string(ending), i);
+      if (!is_new) position->second = kAmbiguous;
+    }
+  }
+  return {};
+}
+
+Result<std::optional<BaseStream>> RenamedTensors::find(const std::shared_ptr<const Base>& base,
+                                                       std::span<const TensorInfo> tensors, const TensorInfo& tensor,
+                                                       const StreamInfo& stream, std::uint64_t first_hash) {
+  if (!is_indexed_) BITSNAP_TRY(index(*base, tensors));
+  const auto match = [&](std::size_t number) -> std::optional<BaseStream> {
+    const TensorInfo& theirs = base->tensors()[number];
+    if (theirs.dtype_name != tensor.dtype_name || theirs.shape != tensor.shape) return std::nullopt;
+    if (theirs.shard.has_value() != tensor.shard.has_value()) return std::nullopt;
+    return if_alike(base, *base->stream_of(number), stream);
+  };
+  if (const auto equal = by_hash_.find(first_hash); equal != by_hash_.end()) {
+    const StreamInfo& theirs = base->streams()[*base->stream_of(equal->second)];
+    if (theirs.dtype == stream.dtype && theirs.elements == stream.elements) {
+      return std::optional(BaseStream{base, *base->stream_of(equal->second)});
+    }
+  }
+  // The whole name, as the end of a longer one; or the longest of its own ends that was a whole name.
+  if (const auto longer = by_ending_.find(tensor.name); longer != by_ending_.end() && longer->second != kAmbiguous) {
+    return match(longer->second);
+  }
+  for (std::string_view ending = without_first_part(tensor.name); !ending.empty();
+       ending = without_first_part(ending)) {
+    const auto shorter = by_ending_.find(std::string(ending));
+    if (shorter == by_ending_.end() || shorter->second == kAmbiguous) continue;
+    if (base->tensors()[shorter->second].name == ending) return match(shorter->second);
+  }
+  return std::optional<BaseStream>();
+}
 
 Result<std::optional<BaseStream>> SingleBase::find(const TensorInfo& tensor, const StreamInfo& stream) {
   return match_tensor(base_, tensor, stream);
@@ -118,6 +177,13 @@ Result<std::optional<BaseStream>> ShardedBases::find(const TensorInfo& tensor, c
     if (auto found = match_tensor(other, tensor, stream)) return found;
   }
   return std::nullopt;
+}
+
+Result<std::optional<BaseStream>> ShardedBases::find_renamed(const TensorInfo& tensor, const StreamInfo& stream,
+                                                             std::uint64_t first_hash) {
+  BITSNAP_ASSIGN(const std::shared_ptr<const Base> own, own_base());
+  if (own == nullptr) return std::optional<BaseStream>();
+  return renamed_.find(own, tensors_, tensor, stream, first_hash);
 }
 
 Result<std::optional<BaseStream>> ShardedBases::find_pool(const StreamInfo& stream) {

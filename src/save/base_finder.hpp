@@ -11,6 +11,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -39,11 +41,38 @@ class BaseFinder {
   [[nodiscard]] virtual Result<std::optional<BaseStream>> find(const TensorInfo& tensor, const StreamInfo& stream) = 0;
   // Whether the file names its bases. Ranks with equal states write equal files only if they do not.
   [[nodiscard]] virtual bool names_bases() const noexcept { return true; }
+  // The base of a tensor for which find() has found none, because it has another name than before. `first_hash`: of the
+  // first chunk's bytes.
+  [[nodiscard]] virtual Result<std::optional<BaseStream>> find_renamed(const TensorInfo& tensor,
+                                                                       const StreamInfo& stream,
+                                                                       std::uint64_t first_hash) {
+    static_cast<void>(tensor), static_cast<void>(stream), static_cast<void>(first_hash);
+    return std::optional<BaseStream>();
+  }
   // The base of the pool.
   [[nodiscard]] virtual Result<std::optional<BaseStream>> find_pool(const StreamInfo& stream) = 0;
 
   // Called after the last chunk is encoded. The finder lets go of the bases that it can open again.
   virtual void end() noexcept {}
+};
+
+// The tensors of one base that had other names. A tensor matches one with the same bytes in its first chunk; otherwise
+// one whose name is the end of its own name, or the other way round: as when a model is wrapped, or its prefix is
+// dropped. Dtype, shape and place in a sharded tensor are the same. A wrong match costs no more than time.
+class RenamedTensors {
+ public:
+  // `tensors`: those that are saved, whose names the base's own ones with these names are left for.
+  [[nodiscard]] Result<std::optional<BaseStream>> find(const std::shared_ptr<const Base>& base,
+                                                       std::span<const TensorInfo> tensors, const TensorInfo& tensor,
+                                                       const StreamInfo& stream, std::uint64_t first_hash);
+  void clear() noexcept { is_indexed_ = false, by_hash_.clear(), by_ending_.clear(); }
+
+ private:
+  Result<void> index(const Base& base, std::span<const TensorInfo> tensors);
+
+  bool is_indexed_ = false;
+  std::unordered_map<std::uint64_t, std::size_t> by_hash_;  // streams by the hashes of their first chunks
+  std::unordered_map<std::string, std::size_t> by_ending_;  // tensors by the ends of their names; kAmbiguous: several
 };
 
 // Searches one base. A whole tensor matches a whole tensor of the same name, dtype and number of elements. A part of a
@@ -53,11 +82,19 @@ class SingleBase final : public BaseFinder {
   // Precondition: not nullptr.
   explicit SingleBase(std::shared_ptr<const Base> base) noexcept : base_(std::move(base)) {}
 
+  void begin(std::span<const TensorInfo> tensors) override { tensors_ = tensors; }
   Result<std::optional<BaseStream>> find(const TensorInfo& tensor, const StreamInfo& stream) override;
+  Result<std::optional<BaseStream>> find_renamed(const TensorInfo& tensor, const StreamInfo& stream,
+                                                 std::uint64_t first_hash) override {
+    return renamed_.find(base_, tensors_, tensor, stream, first_hash);
+  }
   Result<std::optional<BaseStream>> find_pool(const StreamInfo& stream) override;
+  void end() noexcept override { renamed_.clear(); }
 
  private:
   std::shared_ptr<const Base> base_;
+  std::span<const TensorInfo> tensors_;
+  RenamedTensors renamed_;
 };
 
 // Searches the shards of one checkpoint, with the rules of SingleBase: first the shard of the same rank (the own
@@ -93,10 +130,14 @@ class ShardedBases final : public BaseFinder {
   void begin(std::span<const TensorInfo> tensors) override { tensors_ = tensors; }
   bool names_bases() const noexcept override { return own_.shards == 1; }
   Result<std::optional<BaseStream>> find(const TensorInfo& tensor, const StreamInfo& stream) override;
+  // In the own shard only.
+  Result<std::optional<BaseStream>> find_renamed(const TensorInfo& tensor, const StreamInfo& stream,
+                                                 std::uint64_t first_hash) override;
   Result<std::optional<BaseStream>> find_pool(const StreamInfo& stream) override;
   void end() noexcept override {
     own_base_.reset();
     others_.clear();
+    renamed_.clear();
   }
 
  private:
@@ -116,6 +157,7 @@ class ShardedBases final : public BaseFinder {
   std::optional<std::vector<const TensorInfo*>> missing_;  // tensors that no opened shard has; nullopt: not known yet
   std::uint32_t looks_left_ = 0;                           // shards that may still be opened in vain
   std::uint64_t others_tried_ = 0;
+  RenamedTensors renamed_;
 };
 
 }  // namespace bitsnap::save

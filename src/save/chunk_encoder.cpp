@@ -128,6 +128,13 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   rows_ = {.row_elements = job.row_elements,
            .first_column = job.row_elements > 0 ? static_cast<std::size_t>(first % job.row_elements) : 0};
 
+  if (job.twin) {
+    BITSNAP_ASSIGN(const PeerBytes twin, read_peer(job, chunk, *job.twin, job.dtype, job.elements));
+    if (std::memcmp(twin.bytes.data(), data_.data(), data_.size()) == 0) {
+      if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data_);
+      return unchanged(twin.use);
+    }
+  }
   Inputs inputs;
   std::optional<ConstByteSpan> rounded;
   if (job.peer) {
@@ -151,11 +158,7 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
 
   if (job.planner->detects_trivial() && !inputs.base.bytes.empty() &&
       std::memcmp(inputs.base.bytes.data(), data_.data(), data_.size()) == 0) {
-    EncodedChunk encoded = raw();
-    encoded.codec = codec::CodecId::same;
-    encoded.payload = {};
-    encoded.inputs.emplace_back(inputs.base.use);
-    return encoded;
+    return unchanged(inputs.base.use);
   }
   if (inputs.base.only_if_equal) inputs.base.bytes = {};
   if (job.step && !inputs.base.bytes.empty()) {
@@ -175,6 +178,14 @@ EncodedChunk ChunkEncoder::raw() const {
   encoded.decoded_hash = hash_;
   encoded.raw_bytes = data_.size();
   encoded.lost = lost_;
+  return encoded;
+}
+
+EncodedChunk ChunkEncoder::unchanged(const std::variant<BaseUse, PeerUse>& from) const {
+  EncodedChunk encoded = raw();
+  encoded.codec = codec::CodecId::same;
+  encoded.payload = {};
+  encoded.inputs.emplace_back(from);
   return encoded;
 }
 

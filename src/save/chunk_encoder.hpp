@@ -99,6 +99,8 @@ class ChunkEncoder {
   // The payload if the chunk is exactly its rounded peer: one byte, which needs no other file.
   Result<std::optional<ConstByteSpan>> as_rounding(const StreamJob& job, const PeerBytes& peer);
   [[nodiscard]] EncodedChunk raw() const;
+  // A reference to equal bytes.
+  [[nodiscard]] EncodedChunk unchanged(const std::variant<BaseUse, PeerUse>& from) const;
   Result<EncodedChunk> code(const StreamJob& job, const Inputs& inputs, plan::Seat& seat);
   [[nodiscard]] plan::Surroundings surroundings_of(const StreamJob& job, const Inputs& inputs) const;
   // Replaces the payload by one of the choice that `encoded` holds.

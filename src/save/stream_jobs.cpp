@@ -6,10 +6,13 @@
 #include <limits>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "base/try.hpp"
+#include "container/chunk_table.hpp"
 #include "plan/candidates.hpp"
 #include "quantize/update_step.hpp"
 #include "save/step_finder.hpp"
+#include "save/twin_finder.hpp"
 #include "tensor/row_elements.hpp"
 
 namespace bitsnap::save {
@@ -25,7 +28,8 @@ class JobMaker {
         inputs_(inputs),
         bases_(streams_.size()),
         steps_(streams_.size()),
-        peers_(streams_.size()) {}
+        peers_(streams_.size()),
+        twins_(streams_.size()) {}
 
   Result<StreamJobs> make() {
     if (parts_.bases != nullptr) BITSNAP_TRY(find_bases());
@@ -33,7 +37,10 @@ class JobMaker {
     // A file that loses some bases has copied chunks that fix the ranks of most streams.
     const bool may_take_steps = parts_.stored == nullptr || parts_.rules.bases_are_later;
     if (may_take_steps && plan::codes_with_optimizer_steps(parts_.settings)) find_optimizer_steps();
-    if (plan::codes_with_peers(parts_.settings)) find_peers_of_all();
+    if (plan::codes_with_peers(parts_.settings)) {
+      find_peers_of_all();
+      find_twins_of_all();
+    }
     StreamJobs made;
     for (std::size_t i = 0; i < streams_.size(); ++i) made.jobs.push_back(make_job(i, made.planners));
     return made;
@@ -69,9 +76,22 @@ class JobMaker {
       if (!planner.wants_base() && !plan::codes_with_optimizer_steps(parts_.settings)) continue;
       BITSNAP_ASSIGN(bases_[i], stream.tensor ? parts_.bases->find(index_.content.tensors[*stream.tensor], stream)
                                               : parts_.bases->find_pool(stream));
+      if (!bases_[i] && stream.tensor) {
+        BITSNAP_ASSIGN(bases_[i], find_renamed(i));
+      }
       if (bases_[i] && !inputs_.keep_place(*bases_[i]->base)) bases_[i].reset();
     }
     return {};
+  }
+
+  Result<std::optional<BaseStream>> find_renamed(std::size_t stream) const {
+    const StreamInfo& info = streams_[stream];
+    if (!parts_.source.can_be_sampled(stream)) return std::optional<BaseStream>();
+    std::vector<std::byte> first(static_cast<std::size_t>(container::chunk_elements(info, 0)) *
+                                 element_size(info.dtype));
+    ReadContext context;
+    if (!parts_.source.read(stream, 0, first, context)) return std::optional<BaseStream>();
+    return parts_.bases->find_renamed(index_.content.tensors[*info.tensor], info, hash64(first));
   }
 
   [[nodiscard]] std::optional<Multiples> multiples_of(std::size_t stream) const noexcept {
@@ -149,8 +169,8 @@ class JobMaker {
     rank_peers();
   }
 
-  // The first peer of each stream in the file that is rewritten.
-  [[nodiscard]] OptionalPeers peers_of_old_file() const {
+  // The first peer of each stream in the file that is rewritten; sets the twins.
+  [[nodiscard]] OptionalPeers peers_of_old_file() {
     OptionalPeers peers(streams_.size());
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       for (const container::StreamInput& input : encodings_[i].inputs) {
@@ -158,7 +178,10 @@ class JobMaker {
         // Only the chunks that name this input are known to lie inside the peer. Now all of them must.
         const std::uint64_t elements = streams_[static_cast<std::size_t>(input.stream)].elements;
         if (input.element > elements || streams_[i].elements > elements - input.element) continue;
-        peers[i] = PeerStream{static_cast<std::size_t>(input.stream), input.element};
+        const auto stream = static_cast<std::size_t>(input.stream);
+        peers[i] = PeerStream{stream, input.element};
+        if (input.element == 0 && streams_[stream].dtype == streams_[i].dtype && elements == streams_[i].elements)
+          twins_[i] = stream;
       }
     }
     return peers;
@@ -181,6 +204,32 @@ class JobMaker {
         peers_[i].reset();
       } else {
         encodings_[i].rank = rank_behind(i, {&*peers_[i], 1});
+      }
+    }
+  }
+
+  // Ranks streams behind their twins. A stream that others are coded against keeps its rank; if its twin would come
+  // after it, it has none.
+  void find_twins_of_all() {
+    if (parts_.stored == nullptr) twins_ = find_twins(index_.streams, parts_.source);
+    std::vector<bool> is_referred_to(streams_.size());
+    const auto refer = [&](std::span<const PeerStream> peers) {
+      for (const PeerStream& peer : peers) is_referred_to[peer.stream] = true;
+    };
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      if (steps_[i]) refer(steps_[i]->peers);
+      if (peers_[i]) refer({&*peers_[i], 1});
+    }
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      if (!twins_[i]) continue;
+      const PeerStream twin{*twins_[i], 0};
+      const std::uint8_t rank = encodings_[twin.stream].rank;
+      const bool comes_after = std::pair(rank, twin.stream) < std::pair(encodings_[i].rank, i);
+      if (!comes_after && (is_referred_to[i] || rank == std::numeric_limits<std::uint8_t>::max())) {
+        twins_[i].reset();
+      } else {
+        encodings_[i].rank = rank_behind(i, {&twin, 1});
+        refer({&twin, 1});
       }
     }
   }
@@ -234,6 +283,7 @@ class JobMaker {
                   .base = bases_[stream],
                   .peer = {},
                   .step = {},
+                  .twin = {},
                   .lattice = lattice,
                   .clusters = clusters_of(stream),
                   .planner = &planners.back(),
@@ -244,6 +294,7 @@ class JobMaker {
       job.peer_elements = streams_[job.peer->stream].elements;
     }
     if (planner.codes_with_step()) job.step = std::move(steps_[stream]);
+    if (twins_[stream] && planner.detects_trivial()) job.twin = PeerStream{*twins_[stream], 0};
     return job;
   }
 
@@ -256,6 +307,7 @@ class JobMaker {
   std::vector<std::optional<BaseStream>> bases_;
   std::vector<std::optional<StepStreams>> steps_;
   OptionalPeers peers_;
+  std::vector<std::optional<std::size_t>> twins_;
 };
 
 }  // namespace

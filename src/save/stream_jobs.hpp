@@ -61,6 +61,7 @@ struct StreamJob {
   DType peer_dtype = DType::opaque;
   std::uint64_t peer_elements = 0;  // of the peer's whole stream
   std::optional<StepStreams> step;
+  std::optional<PeerStream> twin;                       // an earlier stream that seems to hold the same bytes
   std::optional<codec::Lattice> lattice;                // the elements are multiples, computed with the peer
   std::span<const codec::ClusterExtent> clusters = {};  // the elements were quantized to these; owned by the source
   plan::StreamPlanner* planner = nullptr;
@@ -71,6 +72,7 @@ struct StreamJob {
     std::vector<PeerStream> peers;
     if (step) peers = step->peers;
     if (peer) peers.push_back(*peer);
+    if (twin) peers.push_back(*twin);
     return peers;
   }
 };
@@ -81,8 +83,8 @@ struct StreamJobs {
   std::deque<plan::StreamPlanner> planners;
 };
 
-// Finds bases, optimizer steps and peers, in this order. Sets the ranks of the streams in `index`, so that each stream
-// comes after the streams that it may be coded against, and keeps places in `inputs` for the bases.
+// Finds bases, optimizer steps, peers and twins, in this order. Sets the ranks of the streams in `index`, so that each
+// stream comes after the streams that it may be coded against, and keeps places in `inputs` for the bases.
 [[nodiscard]] Result<StreamJobs> make_stream_jobs(container::Index& index, const PipelineParts& parts,
                                                   InputTable& inputs);
 
