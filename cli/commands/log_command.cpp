@@ -182,6 +182,7 @@ Result<int> log(const std::string& text, const CommonOptions& common) {
 Command add_log(CLI::App& program, const CommonOptions& common) {
   auto run = std::make_shared<std::string>();
   CLI::App* app = program.add_subcommand("log", "List the checkpoints of a run, newest last");
+  app->alias("ls");
   app->group(kRunsGroup);
   app->add_option("RUN[@STEP]", *run, "The run, or one of its checkpoints")->required()->type_name("");
   app->footer(

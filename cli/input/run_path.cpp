@@ -32,14 +32,21 @@ bool is_there_but_no_directory(const std::string& path) {
   return fs::exists(status) && !fs::is_directory(status);
 }
 
-// The step of the checkpoint with this label.
+// The step of the checkpoint with this label. What is no label may be "latest", or "-2": the one before the newest.
 Result<std::uint64_t> find_labelled(const std::string& run, const std::string& label) {
   if (label.empty()) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}@: expected a step or a label after the @, as in {}@1000", run, run));
   }
   BITSNAP_ASSIGN(const auto store, open_to_read(run));
-  return store->find(label);
+  auto found = store->find(label);
+  if (found || found.error().kind() != ErrorKind::not_found) return found;
+  if (label == "latest") return newest_step(*store, run);
+  const auto back = label.front() == '-' ? parse_decimal(label.substr(1)) : std::nullopt;
+  if (!back || *back == 0) return found;
+  BITSNAP_ASSIGN(const auto steps, store->steps());
+  if (*back <= steps.size()) return steps[steps.size() - static_cast<std::size_t>(*back)];
+  return fail(ErrorKind::not_found, fmt::format("{}@{}: the run has {} checkpoints", run, label, steps.size()));
 }
 
 Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std::uint64_t step,

@@ -1,5 +1,6 @@
 // RUN, RUN@STEP and RUN@LABEL on the command line, and opening them. RUN is the directory of a store; without a step it
-// means the newest checkpoint.
+// means the newest checkpoint. RUN@latest and RUN@-1 mean the newest one, RUN@-2 the one before, unless these are
+// labels.
 #pragma once
 
 #include <chrono>

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,8 @@ class Snapshot:
 
     Raises:
         NotFoundError: there is no such file.
-        InvalidArgumentError: it is a directory, or a reference. Store.snapshot() opens a checkpoint of a store.
+        InvalidArgumentError: it is a directory, a reference, or a file of another format. Store.snapshot() opens a
+            checkpoint of a store.
         UnsupportedError, TruncatedError, CorruptError: it is not a snapshot that this version can read.
     """
 
@@ -43,6 +45,7 @@ class Snapshot:
             self._native = _bitsnap.Snapshot.open(native, native_bases(bases))
         except BitsnapError:
             _check_no_reference(path)
+            _check_format(path)
             raise
 
     @classmethod
@@ -155,6 +158,33 @@ def _check_no_reference(path: PathLike) -> None:
             f"{os.fspath(path)}: refers to step {step} of the run {run}, and is no snapshot; use load({step}) or "
             f"snapshot({step}) of bitsnap.Store({run!r}, read_only=True)"
         )
+
+
+# How files of other formats begin: the first bytes, what they are, and how they are read.
+_OTHER_FORMATS = (
+    (
+        re.compile(rb"PK\x03\x04"),
+        "a ZIP archive, as torch.save() and numpy.savez() write it",
+        "torch.load() or numpy.load()",
+    ),
+    (re.compile(rb"\x80[\x02-\x05]"), "a pickle, as older versions of torch.save() write it", "torch.load()"),
+    (re.compile(rb"\x93NUMPY"), "a file of numpy.save()", "numpy.load()"),
+    (re.compile(rb".{6}\0\0\{", re.DOTALL), "a safetensors file", "safetensors"),
+)
+
+
+def _check_format(path: PathLike) -> None:
+    try:
+        with Path(path).open("rb") as file:
+            beginning = file.read(16)
+    except OSError:
+        return
+    for pattern, what, reader in _OTHER_FORMATS:
+        if pattern.match(beginning):
+            raise InvalidArgumentError(
+                f"{os.fspath(path)}: is {what}, not a snapshot; {reader} reads it, and `bitsnap convert IN OUT.bsnap` "
+                "writes it as a snapshot"
+            )
 
 
 @dataclass(frozen=True)

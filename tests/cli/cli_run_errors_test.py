@@ -90,7 +90,7 @@ def test_a_missing_step_is_not_found_and_nearby_steps_are_named(made: Path, comm
     assert run_json("extract", name, "-o", "x", status=NOT_FOUND)["error"]["kind"] == "not_found"
 
 
-@pytest.mark.parametrize("text", ["ten", "-1", "1.5", "0x10", "99999999999999999999", "a@b"])
+@pytest.mark.parametrize("text", ["ten", "-0", "1.5", "0x10", "99999999999999999999", "a@b"])
 def test_what_is_no_step_has_to_be_a_label(made: Path, text: str) -> None:
     for command in ("inspect", "verify", "extract"):
         said = named(run(command, f"{made}@{text}", status=NOT_FOUND))

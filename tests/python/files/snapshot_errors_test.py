@@ -411,3 +411,21 @@ def test_errors_show_no_character_that_disturbs_a_terminal(tmp_path: Path) -> No
         with pytest.raises(bitsnap.BitsnapError) as caught:
             store.load(keys=[evil + "x"])
         assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["zip.pt", "old.pt", "a.npz", "a.npy", "a.safetensors"])
+def test_a_file_of_another_format_is_named_with_what_reads_it(tmp_path: Path, name: str) -> None:
+    path, tensor = tmp_path / name, torch.arange(4.0)
+    if name.endswith(".pt"):
+        torch.save({"a": tensor}, path, _use_new_zipfile_serialization=name == "zip.pt")
+    elif name.endswith(".npz"):
+        np.savez(path, a=tensor.numpy())
+    elif name.endswith(".npy"):
+        np.save(path, tensor.numpy())
+    else:
+        safetensors.torch.save_file({"a": tensor}, path)
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"not a snapshot; .* reads it, and `bitsnap convert"):
+        bitsnap.load(path)
+    path.write_bytes(bytes(100))
+    with pytest.raises(bitsnap.CorruptError):
+        bitsnap.load(path)
