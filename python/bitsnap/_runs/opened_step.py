@@ -5,6 +5,7 @@ A framework describes its values in the metadata, and has them in the state of e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,6 +81,15 @@ class OpenedStep:
         self.store._read_into(self.step, read, may_share=True)
         for place, staged in converted:
             place.copy_(staged)
+
+    def check_is_whole(self, name: str, tensor: GlobalTensor) -> None:
+        """Raises CorruptError if the shards do not have all elements: what no part holds would stay as it is."""
+        held, needed = sum(math.prod(part.shape) for part in tensor.parts), math.prod(tensor.shape)
+        if held < needed:
+            raise CorruptError(
+                f"{self.where}: the shards hold {held} of {needed} elements of tensor {name!r}; "
+                "Store.load(shard=...) loads what is there"
+            )
 
     def _checked(self, what: str, read: Callable[[], _T]) -> _T:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from bitsnap._arguments.options import Role
-from bitsnap._arguments.references import FOLDER_REFERENCES
+from bitsnap._arguments.references import FOLDER_REFERENCES, Saved
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
 from bitsnap._runs import path_checkpoints as paths
@@ -97,18 +97,25 @@ class RankSaves:
     class.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, before: RankSaves | None = None) -> None:
+        """`before`: the saves with other options until now; some may not be committed yet. Leaves its agent."""
         self._options = options
         self.ranks = Ranks()
-        self._checkpointer: Checkpointer | None = None
+        self._checkpointers: dict[Path, Checkpointer] = {}  # by the runs
         self._pending: list[Pending] = []
+        self._begun: list[paths.NewSave] = []  # which another process writes, until they are committed
+        if before is not None:
+            before.leave()
+            self._pending, self._begun = before._pending, before._begun
 
     def begin(self, reference: Path, step: int, run: Path | None = None) -> paths.NewSave:
         """Where to save the checkpoint of a path: see path_checkpoints.begin().
 
         `run` is that of the path, if it is not where path_checkpoints.run_of() says.
         """
-        return self.from_first(lambda: self._begun(reference, step, run), reference)
+        new = self.from_first(lambda: self._begin(reference, step, run), reference)
+        self._begun.append(new)
+        return new
 
     def shard(self, new: paths.NewSave, state: dict[str, Any], **more: Any) -> RankShard:
         """The shard of this rank, with what else a RankShard has."""
@@ -116,7 +123,11 @@ class RankSaves:
 
     def write(self, shard: RankShard) -> None:
         """Writes the shard of each rank."""
-        self.on_all(shard.write, shard.new.reference)
+        try:
+            self.on_all(shard.write, shard.new.reference)
+        except BaseException:
+            self._end(shard.new)
+            raise
 
     def commit(
         self,
@@ -128,10 +139,12 @@ class RankSaves:
 
         `complete` is called on rank 0 between the two: it writes what else the checkpoint consists of.
         """
+        self._end(new)
         self.from_first(lambda: self._commit(new, metadata or {}, complete), new.reference)
 
     def stage(self, shard: RankShard, metadata: Mapping[str, str] | None = None) -> Pending:
         """Copies the shard of each rank for the agent, which commits it."""
+        self._end(shard.new)
         save = self.on_all(lambda: self._stage(shard, metadata or {}), shard.new.reference)
         pending = Pending(shard.new, save)
         self._pending.append(pending)
@@ -154,19 +167,25 @@ class RankSaves:
 
     def refer(self, new: paths.NewSave, complete: Callable[[], object] = lambda: None) -> None:
         """Lets the path lead to a step that others have committed."""
+        self._end(new)
         self.from_first(lambda: self._refer(new, complete), new.reference)
 
     def forget(self, pending: Pending) -> None:
         """Leaves a save that has failed."""
-        self._pending = [each for each in self._pending if each is not pending]
+        self._pending[:] = [each for each in self._pending if each is not pending]
+
+    def _end(self, new: paths.NewSave) -> None:
+        self._begun[:] = [each for each in self._begun if each is not new]
 
     def leave(self) -> None:
         """Leaves the agent, which goes on with what it has."""
-        if self._checkpointer is not None:
-            self._checkpointer._leave()
-            if self._is_locked():
-                tidy(self._checkpointer.path, self._options.timeout)
-            self._checkpointer = None
+        for run in list(self._checkpointers):
+            self._leave(run)
+
+    def _leave(self, run: Path) -> None:
+        self._checkpointers.pop(run)._leave()
+        if self._is_locked():
+            tidy(run, self._options.timeout)
 
     def told(self, call: Callable[[], _T], tell: Callable[[_T], Any], reference: Path) -> tuple[_T, list[Any]]:
         """See Ranks.told()."""
@@ -184,15 +203,17 @@ class RankSaves:
         """Whether an agent may hold the run alone, so that only it can write: that of a single rank does."""
         return self._options.agent is not None and self.ranks.world_size == 1
 
-    def _begun(self, reference: Path, step: int, run: Path | None) -> paths.NewSave:
+    def _uncommitted(self, run: Path) -> list[Saved]:
+        return [new.saved for new in (*self._begun, *(each.new for each in self._pending)) if new.run == run]
+
+    def _begin(self, reference: Path, step: int, run: Path | None) -> paths.NewSave:
         run = paths.run_of(reference) if run is None else run
         reference.parent.mkdir(parents=True, exist_ok=True)
         run.parent.mkdir(parents=True, exist_ok=True)
-        if self._is_locked() and self._checkpointer is None:
+        if self._is_locked() and run not in self._checkpointers:
             tidy(run, self._options.timeout)  # what the last process has left
-        pending = [each.new.saved for each in self._pending if each.new.run == run]
         with self._store(run) as store:
-            return paths.begin(store, reference, step, pending, forgets=not self._is_locked())
+            return paths.begin(store, reference, step, self._uncommitted(run), forgets=not self._is_locked())
 
     def _commit(self, new: paths.NewSave, metadata: Mapping[str, str], complete: Callable[[], object]) -> None:
         with self._store(new.run) as store:
@@ -205,20 +226,20 @@ class RankSaves:
 
     def _stage(self, shard: RankShard, metadata: Mapping[str, str]) -> Save:
         run = shard.new.run
-        if self._checkpointer is not None and self._checkpointer.path != Path(run).resolve():
-            self.leave()
-        if self._checkpointer is None:
-            self._checkpointer = self._options.checkpointer(run)
-        return shard.stage(self._checkpointer, metadata)
+        for other in [each for each in self._checkpointers if each != run and not self._uncommitted(each)]:
+            self._leave(other)
+        if run not in self._checkpointers:
+            self._checkpointers[run] = self._options.checkpointer(run)
+        return shard.stage(self._checkpointers[run], metadata)
 
     def _refer(self, new: paths.NewSave, complete: Callable[[], object]) -> None:
         with self._store(new.run) as store:
             complete()
-            pending = [each.new.saved for each in self._pending if each.new.run == new.run]
-            if self._is_locked() and self._checkpointer is not None:
+            pending = self._uncommitted(new.run)
+            if self._is_locked() and new.run in self._checkpointers:
                 paths.refer_to(new, store.run_id)
                 # Which checkpoints are kept is not known: whoever trains deletes their paths.
-                self._checkpointer._rotate(paths.forgotten(store, pending), None)
+                self._checkpointers[new.run]._rotate(paths.forgotten(store, pending), None)
             else:
                 if new.label and store.labels().get(new.label) != new.saved.step:
                     store.label(new.saved.step, new.label)

@@ -19,6 +19,7 @@ import hashlib
 import io
 import itertools
 import json
+import os
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -174,7 +175,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Copies the state for an asynchronous save."""
         if self._agents is not None:
-            return self._agents.staging(self._path).stage(state_dict)
+            return self._agents.staging(self._path, dict(self.metadata)).stage(state_dict)
         return self._copies.stage(state_dict)
 
     @property
@@ -199,11 +200,13 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         """Begins a save."""
         self.checkpoint_id = self._path if checkpoint_id is None else _local(checkpoint_id)
         self._begin()
-        if self._agents is not None:
-            self._agents.reset(checkpoint_id)
+        if self._agents is not None and (writer := self._agents.begun()) is not None:
+            writer.reset(checkpoint_id)
 
     def storage_meta(self) -> StorageMeta | None:
         """The checkpoint id, and an id of this save."""
+        if self._agents is not None:
+            self._agents.begun()
         return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self._save_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -220,7 +223,10 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         if not self._use_collectives:
             self._number = next(_numbers)
         run, step = checkpoint_id_of(needed(self.checkpoint_id))
-        if self._store is None or self._store.path != run:
+        if self._store is not None and os.path.realpath(self._store.path) != os.path.realpath(run):
+            self._store.close()
+            self._store = None
+        if self._store is None:
             run.parent.mkdir(parents=True, exist_ok=True)
             kept = {"keep_last": self._keep_last, "keep_every": self._keep_every}
             self._store = self._options.store(run, adam=self._numbers, shared=True, **kept)
@@ -270,7 +276,9 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         )
         self._copies.release(shard.tensors)
         if not self._use_collectives:
-            store.commit(step, place.shards, self._attempt(), replace=bool(self._replaced))
+            store.commit(
+                step, place.shards, self._attempt(), metadata=self.metadata or None, replace=bool(self._replaced)
+            )
         future: Future[list[WriteResult]] = Future()
         future.set_result(results_of(plan.items, place.shard))
         return future

@@ -38,7 +38,6 @@ from bitsnap.dcp._flat_adam import adam_of_shard
 from bitsnap.dcp._shards import Roles, check_given_names, results_of, shard_of
 from bitsnap.dcp._staging import OtherValueError, layout_of
 from bitsnap.errors import InvalidArgumentError
-from bitsnap.store import Store
 
 
 class _RankEntries(NamedTuple):
@@ -105,13 +104,13 @@ class AgentSaves:
         """The same on all ranks, which must all call it."""
 
         def newest() -> int:
-            with Store(self._checkpointer.path, read_only=True) as store:
-                return max(store.steps(), default=-1)
+            saves = self._checkpointer._saves  # also of what an agent holds and has not committed
+            return max((each.step for each in saves.native.steps(saves.timeout_ms)), default=-1)
 
-        found = max(self._newest, self._owners.from_first(newest))
+        found = self._newest if self._newest >= 0 else self._owners.from_first(newest)
         return (found // every + 1) * every
 
-    def _stage(self, step: int, state: dict[str, Any]) -> Save:
+    def _stage(self, step: int, state: dict[str, Any], metadata: dict[str, str]) -> Save:
         """Copies what this rank saves of a state. All ranks must call it."""
         planner, planned = DefaultSavePlanner(), _RankEntries()
         try:
@@ -120,7 +119,7 @@ class AgentSaves:
         finally:
             self._owners.agree(planned.keys)
         own = [item for item, key in zip(planned.items, planned.keys, strict=True) if self._owners.is_own(key)]
-        return self._save(step, own, planner, planner.mappings)
+        return self._save(step, own, planner, planner.mappings, metadata)
 
     def _planned_for(self, state: dict[str, Any], planner: DefaultSavePlanner) -> _RankEntries:
         """The entries of a state, which are those of the last one if it had the same layout: DCP takes long to find the
@@ -133,12 +132,18 @@ class AgentSaves:
             self._planned = _RankEntries(layout, items, [_key_of(item) for item in items])
         return self._planned
 
-    def _save(self, step: int, items: Iterable[WriteItem], planner: SavePlanner, planner_data: Any) -> Save:
+    def _save(
+        self, step: int, items: Iterable[WriteItem], planner: SavePlanner, planner_data: Any, metadata: dict[str, str]
+    ) -> Save:
         with torch.no_grad():
             shard = shard_of(items, planner, planner_data, self._roles)
         adam = adam_of_shard(self._checkpointer._adam, shard.names, getattr(planner, "state_dict", {}))
         saved = self._checkpointer.save(
-            step, StateWithAdam(shard.state, adam), roles=shard.roles, allow_pickle=self._allow_pickle
+            step,
+            StateWithAdam(shard.state, adam),
+            roles=shard.roles,
+            metadata=metadata,
+            allow_pickle=self._allow_pickle,
         )
         assert saved is not None  # because the step is due
         return saved
@@ -153,7 +158,9 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
         self._save_id = str(uuid.uuid4())
         self._save: Save | None = None  # None: nothing was copied yet
         self._error: Exception | None = None  # of the copy
-        self._is_used = self._is_set_up = False
+        self._is_used = self.is_set_up = False
+        self.stager = 0  # the thread that called stage()
+        self.metadata: dict[str, str] = {}
         self.checkpoint_id: PathLike | None = saves._checkpointer.path / f"step-{step}"
 
     def __reduce__(self) -> NoReturn:
@@ -168,8 +175,9 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
         if self._is_used:
             raise self._used_twice()
         self._is_used = True
+        self.stager = threading.get_ident()
         try:
-            self._save = self._saves._stage(self._step, state_dict)
+            self._save = self._saves._stage(self._step, state_dict, self.metadata)
         except Exception as error:
             self._error = error
         # The training may change the dicts meanwhile.
@@ -204,9 +212,9 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Raises what went wrong with the copy. `kwargs` may say whether the ranks coordinate the save."""
-        if self._is_set_up:
+        if self.is_set_up:
             raise self._used_twice()
-        self._is_used = self._is_set_up = True
+        self._is_used = self.is_set_up = True
         self._use_collectives = bool(kwargs.get("use_collectives", True))
         if self._error is not None:
             raise self._error
@@ -232,7 +240,7 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Waits until the checkpoint is durable. Without a copy, as in dcp.save(), copies the state first."""
         if self._save is None:
-            self._save = self._saves._save(self._step, plan.items, planner, plan.planner_data)
+            self._save = self._saves._save(self._step, plan.items, planner, plan.planner_data, self.metadata)
         else:
             self._check(plan, planner)
             self._save._wait("persisted", None, is_urgent=False)
@@ -279,19 +287,30 @@ class AgentRuns:
         self._staged: deque[AgentWriter] = deque()
         self._of_thread = threading.local()  # DCP makes each save in one thread
 
-    def staging(self, checkpoint_id: PathLike | None) -> AgentWriter:
+    def staging(self, checkpoint_id: PathLike | None, metadata: dict[str, str]) -> AgentWriter:
         """The writer for another save, which dcp.async_save begins."""
         writer = self._writer(checkpoint_id)
+        writer.metadata = metadata
         self._staged.append(writer)
         return writer
 
-    def reset(self, checkpoint_id: PathLike | None) -> None:
-        if self._staged:
-            self._staged[0].reset(checkpoint_id)
+    def begun(self) -> AgentWriter | None:
+        """The writer that has copied the state that DCP saves in this thread; None in dcp.save.
+
+        DCP copies in the thread of dcp.async_save, and then calls reset(), storage_meta() and set_up_storage_writer()
+        in the thread of the save. The first of them takes the writer, so that it is gone if the save fails early.
+        """
+        writer: AgentWriter | None = getattr(self._of_thread, "writer", None)
+        if writer is not None and not writer.is_set_up:
+            return writer
+        if not self._staged or self._staged[0].stager == threading.get_ident():
+            return None
+        self._of_thread.writer = self._staged.popleft()
+        return self.writer
 
     def setting_up(self, checkpoint_id: PathLike | None) -> AgentWriter:
         """The writer that has copied the state, or, in dcp.save, another one."""
-        self._of_thread.writer = self._staged.popleft() if self._staged else self._writer(checkpoint_id)
+        self._of_thread.writer = self.begun() or self._writer(checkpoint_id)
         return self.writer
 
     @property

@@ -67,11 +67,19 @@ def use(**options: Any) -> None:
         UnsupportedError: this version of megatron-core has no torch_dist strategies.
         InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
     """
-    global _options
+    global _options, _saves
     _options = Options(**options)
-    _leave()
+    _saves = _saves and RankSaves(_options, _saves)
     if _replaced:
         return
+    try:
+        _replace_all()
+    except BaseException:
+        _replaced.undo()
+        raise
+
+
+def _replace_all() -> None:
     core = versions.core()
     managers = versions.local_managers()
     if managers is not None:
@@ -91,7 +99,8 @@ def undo() -> None:
     """Gives Megatron-core its own methods back."""
     _replaced.undo()
     _common.clear()
-    _leave()
+    if _saves is not None:
+        _saves.leave()
 
 
 def load(checkpoint: PathLike, *, allow_pickle: bool = False, threads: int = 0) -> dict[str, Any]:
@@ -111,10 +120,10 @@ def load(checkpoint: PathLike, *, allow_pickle: bool = False, threads: int = 0) 
         CorruptError, ...: the checkpoint is damaged.
     """
     with OpenFolder(local_path(checkpoint), Options(allow_pickle=allow_pickle, threads=threads)) as opened:
-        tensors = {
-            key: torch.empty(tensor.shape, dtype=versions.dtype_of(tensor, key))
-            for key, tensor in opened.tensors.items()
-        }
+        tensors = {}
+        for key, tensor in opened.tensors.items():
+            opened.check_is_whole(key, tensor)
+            tensors[key] = torch.empty(tensor.shape, dtype=versions.dtype_of(tensor, key))
         opened.fill((key, (0,) * tensor.ndim, tensor) for key, tensor in tensors.items())
         return {"tensors": tensors, "objects": opened.objects(opened.object_keys()), "common": opened.common()}
 
@@ -249,14 +258,6 @@ def _rank_saves() -> RankSaves:
     if _saves is None:
         _saves = RankSaves(_options)
     return _saves
-
-
-def _leave() -> None:
-    """Leaves the agent, which goes on with what it has."""
-    global _saves
-    if _saves is not None:
-        _saves.leave()
-        _saves = None
 
 
 def _begun(sharded_state_dict: Any, checkpoint_dir: PathLike) -> FolderSave:

@@ -356,3 +356,30 @@ def test_ranks_agree_on_the_next_step_of_a_storage_writer_with_an_agent(pool: Ra
     assert pool.run(save_next_steps, str(tmp_path / "run")) == [[0, 1, 2]] * RANKS
     for step in (0, 1, 2):
         assert_same(loaded(whole_of(step), tmp_path / f"run/step-{step}"), whole_of(step))
+
+
+class Refusing(DefaultSavePlanner):
+    def set_up_planner(self, *args: Any, **kwargs: Any) -> None:
+        raise ValueError("refused")
+
+
+def test_a_save_that_fails_before_it_begins_leaves_no_state_for_the_next(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    writer = agent_writer(run)
+    writer.metadata = {"note": "kept"}
+    for planner, checkpoint_id in ((Refusing(), None), (None, run / "step-77")):
+        with pytest.raises((CheckpointException, bitsnap.InvalidArgumentError)):
+            dcp.async_save(
+                state_of(1), checkpoint_id=checkpoint_id, storage_writer=writer, planner=planner, no_dist=True
+            ).result()
+    dcp.save(state_of(5), storage_writer=writer, no_dist=True)
+    newest = bitsnap.Store(run, read_only=True).steps()[-1]
+    assert_same(loaded(state_of(5), run / f"step-{newest}"), state_of(5))
+    writer.close()
+    again = agent_writer(run)
+    dcp.async_save(state_of(6), storage_writer=again, no_dist=True).result()
+    again.close()
+    with bitsnap.Store(run, read_only=True) as store:
+        assert store.steps()[-1] == newest + 1
+        assert store.snapshot(0).metadata["note"] == "kept"
+    assert_same(loaded(state_of(6), run / f"step-{newest + 1}"), state_of(6))

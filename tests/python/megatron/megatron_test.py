@@ -268,6 +268,37 @@ def test_steps_are_removed_although_the_agent_of_one_rank_holds_the_store(tmp_pa
     assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [2, 3]
 
 
+def test_an_agent_is_told_of_its_own_run_only(tmp_path: Path) -> None:
+    saves = RankSaves(Options(agent=bitsnap.AgentOptions(linger=1.0), timeout=60))
+    for parent in ("one", "two"):
+        saved(tmp_path / parent / "iter_0000001")
+        saved(tmp_path / parent / "iter_0000002")
+    shutil.rmtree(tmp_path / "one" / "iter_0000001")
+    pending = []
+    for parent in ("one", "two"):
+        new = saves.begin(*destination_of(tmp_path / parent / "iter_0000003"))
+        pending.append(saves.stage(saves.shard(new, {"w": 3})))
+    for each in pending:
+        saves.finish(each)
+    saves.leave()
+    assert [bitsnap.Store(tmp_path / parent / "bitsnap", read_only=True).steps() for parent in ("one", "two")] == [
+        [2, 3], [1, 2, 3]
+    ]  # fmt: skip
+
+
+def test_a_save_that_begins_before_another_is_written_gets_another_step(tmp_path: Path) -> None:
+    saved(tmp_path / "iter_0000005")
+    saves = RankSaves(Options())
+    begun = [saves.begin(*destination_of(tmp_path / f"iter_{iteration:07d}")) for iteration in (1, 2)]
+    assert [new.saved.step for new in begun] == [6, 7]
+    again = RankSaves(Options(threads=1), saves)
+    for new in begun:
+        again.write(again.shard(new, {"w": 1}))
+        again.commit(new)
+    assert again.begin(*destination_of(tmp_path / "iter_0000008")).saved.step == 8
+    assert bitsnap.Store(tmp_path / "bitsnap", read_only=True).steps() == [5, 6, 7]
+
+
 def test_a_checkpoint_beside_folders_of_iterations_keeps_its_step(tmp_path: Path) -> None:
     saved(tmp_path)  # its run lies in it, where that of the iterations lies, too
     saved(tmp_path / "iter_0000001")
