@@ -23,7 +23,6 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -36,6 +35,7 @@ import bitsnap
 import bitsnap.torch
 from bitsnap._bitsnap import default_job
 from python.forked_calls import on_ranks
+from soak.forked import fork, kill, wait
 from soak.killed_job import ViolatedGuaranteeError
 from soak.leftovers import agents_of
 
@@ -291,7 +291,7 @@ class Lives:
         self._random = random.Random(f"{kind} {seed}")
         self._trainings = 0
         reference = Notes(root / "reference")
-        self._wait(self._begin(Life(None, reference, 0, None)), self._end_of_patience())
+        wait(self._begin(Life(None, reference, 0, None)), self._end_of_patience())
         self.losses = {step: loss for event, step, loss in reference.read() if event == "loss"}
         if len(self.losses) != STEPS:
             raise ViolatedGuaranteeError(f"the training without bitsnap has {len(self.losses)} losses, not {STEPS}")
@@ -312,22 +312,11 @@ class Lives:
         self._lost_agent = False  # with the save that it had not committed
 
     def _begin(self, life: Life) -> int:
-        process = os.fork()
-        if process:
-            return process
-        status = 1
-        try:
-            os.setpgid(0, 0)
-            torch.set_num_threads(1)
+        def train() -> None:
             warnings.simplefilter("ignore")
-            log = os.open(f"{self.root}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
             self.train(life)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        os._exit(status)
+
+        return fork(train, self.root / "log")
 
     def _live(self, victims: str) -> None:
         if self._has_ended:
@@ -338,24 +327,24 @@ class Lives:
         deadline = self._end_of_patience()
         status = None
         while status is None and not any(event == "resumed" for event, _, _ in self.notes.read()[before:]):
-            status = self._wait(process, time.monotonic() + 0.01)
+            status = wait(process, time.monotonic() + 0.01)
             if time.monotonic() > deadline:
-                self._kill(process)
+                kill(process)
                 raise ViolatedGuaranteeError(f"a life did not resume within {PATIENCE:.0f} s")
         if status is None and victims:
-            status = self._wait(process, time.monotonic() + self._random.uniform(0.0, SAVING_SECONDS))
+            status = wait(process, time.monotonic() + self._random.uniform(0.0, SAVING_SECONDS))
         if status is None and victims == "all":
-            self._kill(process)
+            kill(process)
             self.tally["killed"] += 1
         elif status is None:
             if victims == "agent":
                 self.tally["agents killed"] += self._kill_agents()
                 self._lost_agent = True
-                status = self._wait(process, time.monotonic() + 0.3)
+                status = wait(process, time.monotonic() + 0.3)
                 if status is None:
-                    self._kill(process)
+                    kill(process)
             else:
-                status = self._wait(process, deadline)
+                status = wait(process, deadline)
         self._check(before, status)
 
     def _check(self, before: int, status: int | None) -> None:
@@ -417,21 +406,6 @@ class Lives:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
         return len(agents)
-
-    def _kill(self, process: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-
-    def _wait(self, process: int, deadline: float) -> int | None:
-        """The exit status; None if the process runs on."""
-        while True:
-            found, status = os.waitpid(process, os.WNOHANG)
-            if found:
-                return os.waitstatus_to_exitcode(status)
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(0.005)
 
     def _end_of_patience(self) -> float:
         return time.monotonic() + PATIENCE

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from soak.growing_file import GrowingFile
+
 # The number of a rank's newest saves to remember; more than the agent keeps in memory.
 _REMEMBERED = 64
 # Messages of saves that may be lost.
@@ -114,8 +116,7 @@ class RankHistory:
 
 class History:
     def __init__(self, journals: list[Path], rule: MemoryRule) -> None:
-        self._journals = journals
-        self._offsets = [0] * len(journals)
+        self._journals = [GrowingFile(journal) for journal in journals]
         self._rule = rule
         self.ranks = [RankHistory() for _ in journals]
         self.newest_persisted = 0
@@ -160,15 +161,7 @@ class History:
         self._full_start = when
 
     def _lines_of(self, rank: int) -> Iterator[Event]:
-        path = self._journals[rank]
-        if not path.exists():
-            return
-        with path.open("rb") as file:
-            file.seek(self._offsets[rank])
-            data = file.read()
-        end = data.rfind(b"\n") + 1
-        self._offsets[rank] += end
-        for line in data[:end].decode().splitlines():
+        for line in self._journals[rank].new_lines():
             time, restart, kind, step, *text = line.split(" ", 4)
             yield Event(float(time), rank, int(restart), kind, int(step), text[0] if text else "")
 

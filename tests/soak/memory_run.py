@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import bitsnap
+from soak.growing_file import GrowingFile
 from soak.leftovers import agents_of, is_alive
 from soak.soak_trainer import Journal, context, without_torch
 
@@ -158,19 +159,12 @@ class _Watch:
 
     def __init__(self, saving: Saving) -> None:
         self._saving = saving
-        self._offset = 0
+        self._journal = GrowingFile(saving.journal)
         self.own = self.agent = self.step = self.arena_bytes = 0
         self.is_over = False
 
     def read(self) -> None:
-        if not self._saving.journal.exists():
-            return
-        with self._saving.journal.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        end = data.rfind(b"\n") + 1
-        self._offset += end
-        for line in data[:end].decode().splitlines():
+        for line in self._journal.new_lines():
             _, _, kind, number, *text = line.split(" ", 4)
             if kind == "start":
                 self.own = int(text[0])
