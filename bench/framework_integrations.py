@@ -1,281 +1,184 @@
 """Compares the checkpoints that frameworks write themselves with those of bitsnap's integrations.
 
-    python -m bench.framework_integrations [transformers] [accelerate] [lightning] [deepspeed]
+    python -m bench.framework_integrations times [--frameworks transformers accelerate ...]
+    python -m bench.framework_integrations disk [--frameworks torch dcp ...] [--every 5]
 
-Each function trains one model twice: with the framework's own writer and with bitsnap. Measured are the bytes of ten
-checkpoints on disk, and the seconds of a save and of a resume. Prints Markdown for docs/measurements.md.
+`times` are the bytes of ten checkpoints of a GPT-2 of 7 million parameters, and the seconds of a save and of a resume.
+`disk` is what the folders of a GPT-2 of 2 million parameters hold while the framework keeps the newest N of 16
+checkpoints, in raw checkpoints that are kept. All that is in the folder counts, also what the framework writes itself,
+after each save and, as the peak, at any time. After a save is when the agent has nothing left to do. Each training
+takes place once for each way to write. Prints Markdown for docs/measurements.md.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
+import functools
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple
-
-import torch
+from statistics import mean, median
+from typing import Any
 
 import bitsnap
-from bench.machine_description import describe
-from bench.results_tables import align
+from bench.disk_use import DiskWatch, bytes_in
+from bench.frameworks import FRAMEWORKS, Framework, installed
+from bench.frameworks.small_models import Gpt2, noise
+from bench.frameworks.task import Observer, Task
+from bench.measuring import parser_of, print_machine, print_table
 
-CHECKPOINTS = 10
-EVERY = 2  # steps
-
-
-class Result(NamedTuple):
-    size_bytes: int  # of all checkpoints
-    save_s: float  # the median
-    resume_s: float
-
-
-def size_of(folder: Path) -> int:
-    files = {path.stat().st_ino: path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file()}
-    return sum(files.values())
-
-
-def new_model(
-    *, vocab_size: int = 8000, n_positions: int = 64, n_embd: int = 256, n_layer: int = 6, n_head: int = 8
-) -> Any:
-    """A GPT-2 in float32, of 7 million parameters by default."""
-    from transformers import GPT2Config, GPT2LMHeadModel, set_seed
-
-    set_seed(0)
-    sizes = GPT2Config(vocab_size=vocab_size, n_positions=n_positions, n_embd=n_embd, n_layer=n_layer, n_head=n_head)
-    return GPT2LMHeadModel(sizes)
+AGENT = {"agent": bitsnap.AgentOptions(linger=1.0)}
+WAYS: dict[str, dict[str, Any] | None] = {"its own": None, "bitsnap": {}, "bitsnap, agent": AGENT}
+SAVES = {"times": 10, "disk": 16}
+SIZES = {
+    "times": Gpt2(words=8000, length=64, width=256, layers=6, heads=8),
+    "disk": Gpt2(words=2000, length=32, width=192, layers=4, heads=6),
+}
+COMPARED = {
+    **{name: FRAMEWORKS[name] for name in ("torch", "transformers", "accelerate", "lightning")},
+    "lightning, save_last": replace(FRAMEWORKS["lightning"], arguments={"save_last": True}),
+    "deepspeed": replace(FRAMEWORKS["deepspeed1"], ranks=1),
+    "dcp": replace(FRAMEWORKS["dcp"], ranks=2),
+}
+WITH_TIMES = ("transformers", "accelerate", "lightning", "deepspeed")
 
 
-def batches(count: int) -> torch.Tensor:
-    return torch.randint(200, (count, 2, 64), generator=torch.Generator().manual_seed(0))
+def task_of(measure: str, framework: str, folder: Path, every: int) -> Task:
+    length = SIZES[measure].length
+    # bfloat16 is slow on most CPUs.
+    batch = functools.partial(noise, *((1, 8) if framework == "deepspeed" else (2, length)))
+    return Task(folder, last=SAVES[measure] * every, save_every=every, sizes=SIZES[measure], batch_of=batch)
 
 
-class Clock:
-    """The seconds of calls, and when the first step after a start began."""
+def await_agents(folder: Path) -> None:
+    """Waits until no agent of a run in the folder works, and no more changes in the folder."""
+    deadline = time.monotonic() + 60
+    with contextlib.suppress(bitsnap.NotFoundError):
+        while time.monotonic() < deadline:
+            [rank] = bitsnap.agent_status(folder / "bitsnap")["ranks"]
+            if not (rank["queued"] or rank["encoding"] or rank["writing"] or rank["uncommitted"]):
+                break
+            time.sleep(0.01)
+    before = -1
+    while (now := bytes_in(folder)) != before and time.monotonic() < deadline:
+        before = now
+        time.sleep(0.3)
+
+
+class Clock(Observer):
+    """The seconds of each save, and of loading a checkpoint."""
 
     def __init__(self) -> None:
-        self.saves: list[float] = []
-        self.stepped_at = 0.0
+        self._saves: list[float] = []
+        self._load = 0.0
+        self._began = 0.0
 
-    def timed(self, save: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            begin = time.perf_counter()
-            result = save(*arguments, **options)
-            self.saves.append(time.perf_counter() - begin)
-            return result
+    def loading(self) -> None:
+        self._began = time.perf_counter()
 
-        return call
+    def loaded(self) -> None:
+        self._load = self._load or time.perf_counter() - self._began
 
-    def stepped(self) -> None:
-        self.stepped_at = self.stepped_at or time.perf_counter()
+    def saving(self, step: int) -> None:
+        self._began = time.perf_counter()
 
+    def saved(self, step: int, checkpoint: Path) -> None:
+        self._saves.append(time.perf_counter() - self._began)
 
-def transformers_trainer(folder: Path, options: dict[str, Any] | None) -> Result:
-    """The Trainer."""
-    from transformers import Trainer, TrainingArguments
-
-    import bitsnap.transformers
-
-    clock = Clock()
-
-    class Timed(Trainer):  # type: ignore[misc]
-        def training_step(self, *arguments: Any, **more: Any) -> Any:
-            clock.stepped()
-            return super().training_step(*arguments, **more)
-
-    def trainer(last: int) -> Any:
-        arguments = TrainingArguments(
-            str(folder),
-            max_steps=last,
-            save_steps=EVERY,
-            per_device_train_batch_size=2,
-            learning_rate=1e-3,
-            use_cpu=True,
-            report_to=[],
-            disable_tqdm=True,
-            seed=0,
-        )
-        tokens = batches(CHECKPOINTS * EVERY).flatten(0, 1)
-        made = Timed(
-            model=new_model(), args=arguments, train_dataset=[{"input_ids": each, "labels": each} for each in tokens]
-        )
-        if options is not None:
-            bitsnap.transformers.use(made, **options)
-        made._save_checkpoint = clock.timed(made._save_checkpoint)
-        return made
-
-    trainer(CHECKPOINTS * EVERY).train()
-    size = size_of(folder)
-    resumed = trainer(CHECKPOINTS * EVERY + 1)
-    begin, clock.stepped_at = time.perf_counter(), 0.0
-    resumed.train(resume_from_checkpoint=True)
-    return Result(size, median(clock.saves[:CHECKPOINTS]), clock.stepped_at - begin)
+    def results(self) -> dict[str, Any]:
+        return {"saves": self._saves, "load": self._load}
 
 
-def accelerate_loop(folder: Path, options: dict[str, Any] | None) -> Result:
-    """A loop with Accelerate."""
-    from accelerate import Accelerator
+class DiskObserver(Observer):
+    """The bytes of the folder after each save, and at any time."""
 
-    import bitsnap.accelerate
+    def __init__(self, folder: Path, has_agent: bool) -> None:
+        self._folder, self._has_agent = folder, has_agent
+        self._after: list[int] = []
 
-    clock = Clock()
-    accelerator = Accelerator(cpu=True)
-    if options is not None:
-        bitsnap.accelerate.use(accelerator, **options)
-    model = new_model()
-    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
-    save = clock.timed(accelerator.save_state)
-    for step, tokens in enumerate(batches(CHECKPOINTS * EVERY), 1):
-        train_step(model, optimizer, tokens)
-        if step % EVERY == 0:
-            save(str(folder / f"step_{step}"))
-    accelerator.end_training()
-    begin = time.perf_counter()
-    accelerator.load_state(str(folder / f"step_{CHECKPOINTS * EVERY}"))
-    return Result(size_of(folder), median(clock.saves), time.perf_counter() - begin)
+    def stepped(self, step: int, loss: float) -> None:
+        if step == 1:
+            self._watch = DiskWatch(self._folder).start()
+
+    def saved(self, step: int, checkpoint: Path) -> None:
+        if self._has_agent:
+            await_agents(self._folder)
+        self._after.append(bytes_in(self._folder))
+
+    def results(self) -> dict[str, Any]:
+        self._watch.stop()
+        return {"after": self._after, "peak": self._watch.most}
 
 
-def lightning_trainer(folder: Path, options: dict[str, Any] | None) -> Result:
-    """The Trainer of Lightning."""
-    import lightning
-    from lightning.pytorch.callbacks import ModelCheckpoint
-
-    import bitsnap.lightning
-
-    clock = Clock()
-
-    class Module(lightning.LightningModule):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = new_model()
-
-        def training_step(self, batch: list[torch.Tensor]) -> Any:
-            clock.stepped()
-            tokens = batch[0][0]
-            return self.model(input_ids=tokens, labels=tokens).loss
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.AdamW(self.parameters(), lr=1e-3)
-
-    def fit(last: int, path: str | None) -> None:
-        checkpoints = ModelCheckpoint(folder, every_n_train_steps=EVERY, save_top_k=-1, filename="{step}")
-        trainer = lightning.Trainer(
-            accelerator="cpu",
-            max_steps=last,
-            callbacks=[checkpoints],
-            plugins=[] if options is None else [bitsnap.lightning.CheckpointIO(**options)],
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        trainer.save_checkpoint = clock.timed(trainer.save_checkpoint)
-        data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(batches(last)), batch_size=1)
-        trainer.fit(Module(), data, ckpt_path=path)
-
-    fit(CHECKPOINTS * EVERY, None)
-    size = size_of(folder)
-    begin, clock.stepped_at = time.perf_counter(), 0.0
-    fit(CHECKPOINTS * EVERY + 1, str(folder / f"step={CHECKPOINTS * EVERY}.ckpt"))
-    return Result(size, median(clock.saves[:CHECKPOINTS]), clock.stepped_at - begin)
+def times_of(name: str, framework: Framework, options: dict[str, Any] | None) -> tuple[float, float, float]:
+    """The bytes of all checkpoints, and the seconds of a save and of a resume."""
+    with tempfile.TemporaryDirectory() as folder:
+        task = task_of("times", name, Path(folder), 2)._replace(options=options, observer=Clock())
+        found = framework.train(task)
+        await_agents(task.folder)
+        size = bytes_in(task.folder)
+        newest = task.folder / framework.checkpoint.format(step=task.last)
+        resumed = framework.train(task._replace(resume=newest, last=task.last + 1))
+    return size, median(found["saves"]), resumed["load"]
 
 
-def deepspeed_zero(folder: Path, options: dict[str, Any] | None) -> Result:
-    """ZeRO 1 of DeepSpeed with bfloat16 weights and float32 masters, on one rank."""
-    clock = Clock()
-    engine = deepspeed_engine(new_model(), folder, options)
-    save = clock.timed(engine.save_checkpoint)
-    for step, tokens in enumerate(batches(CHECKPOINTS * EVERY), 1):
-        deepspeed_step(engine, tokens)
-        if step % EVERY == 0:
-            save(str(folder))
-    engine.destroy()
-    size = size_of(folder)
-    engine = deepspeed_engine(new_model(), folder, options)
-    begin = time.perf_counter()
-    engine.load_checkpoint(str(folder))
-    seconds = time.perf_counter() - begin
-    engine.destroy()
-    return Result(size, median(clock.saves), seconds)
+def disk_of(name: str, framework: Framework, options: dict[str, Any] | None, kept: int, every: int) -> list[float]:
+    """Mean and most bytes after a save from the one after which none is missing, at any time, and at the end."""
+    with tempfile.TemporaryDirectory(prefix="retention-") as temporary:
+        folder = Path(temporary) / "out"
+        folder.mkdir()
+        observer = DiskObserver(folder, bool(options and "agent" in options))
+        task = task_of("disk", name, folder, every)._replace(options=options, kept=kept, observer=observer)
+        found = framework.train(task)
+        full = found["after"][kept:]
+        return [mean(full), max(full), found["peak"], bytes_in(folder)]
 
 
-def deepspeed_engine(model: Any, folder: Path, options: dict[str, Any] | None) -> Any:
-    """Of ZeRO 1 with bfloat16 weights and float32 masters, on one rank. `options` of bitsnap; None: without it."""
-    os.environ.update(DS_ACCELERATOR="cpu", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
-    import deepspeed
-
-    import bitsnap.deepspeed
-
-    if not torch.distributed.is_initialized():
-        meeting = f"file://{folder}.meeting"
-        torch.distributed.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
-    # Collectives in shared memory, which would be compiled when they are first used.
-    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
-    config = {
-        "train_micro_batch_size_per_gpu": 2,
-        "zero_optimization": {"stage": 1},
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "bf16": {"enabled": True},
-    }
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    made, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, dist_init_required=False)
-    if options is not None:
-        bitsnap.deepspeed.use(made, **options)
-    return made
+def compare_times(names: list[str]) -> None:
+    for name in names:
+        ways = dict(WAYS)
+        if name == "transformers":
+            ways["bitsnap, agent, weights=False"] = {"weights": False, **AGENT}
+        rows = []
+        raw = 0.0
+        for way, options in ways.items():
+            size, save_s, resume_s = times_of(name, COMPARED[name], options)
+            raw = raw or size
+            rows.append([way, f"{size / 1e6:.1f}", f"{raw / size:.2f}", f"{save_s:.2f}", f"{resume_s:.2f}"])
+        checkpoints = f"{SAVES['times']} checkpoints (MB)"
+        print_table([name, checkpoints, "times smaller", "save (s)", "resume (s)"], rows)
 
 
-def deepspeed_step(engine: Any, tokens: torch.Tensor) -> None:
-    few = tokens[:1, :8]  # bfloat16 is slow on most CPUs
-    engine.backward(engine(input_ids=few, labels=few).loss)
-    engine.step()
-
-
-def train_step(model: Any, optimizer: torch.optim.Optimizer, tokens: torch.Tensor) -> None:
-    optimizer.zero_grad()
-    model(input_ids=tokens, labels=tokens).loss.backward()
-    optimizer.step()
-
-
-_WAYS: dict[str, dict[str, Any] | None] = {
-    "its own": None,
-    "bitsnap": {},
-    "bitsnap, agent": {"agent": bitsnap.AgentOptions(linger=1.0)},
-}
-WAYS: dict[str, tuple[Callable[[Path, Any], Result], dict[str, dict[str, Any] | None]]] = {
-    "transformers": (
-        transformers_trainer,
-        {**_WAYS, "bitsnap, agent, weights=False": {"weights": False, "agent": bitsnap.AgentOptions(linger=1.0)}},
-    ),
-    "accelerate": (accelerate_loop, _WAYS),
-    "lightning": (lightning_trainer, _WAYS),
-    "deepspeed": (deepspeed_zero, _WAYS),
-}
+def compare_disk(names: list[str], every: int) -> None:
+    rows = []
+    for name in names:
+        for kept in (1, 2, 3):
+            one = 0.0  # the mean of `kept` raw checkpoints
+            for way, options in WAYS.items():
+                if name == "dcp" and options:
+                    continue
+                found = disk_of(name, COMPARED[name], options, kept, every)
+                one = one or found[0]
+                rows.append([name, str(kept), way, *(f"{value / one:.3f}" for value in found)])
+                print(rows[-1], file=sys.stderr, flush=True)
+    print_table(["framework", "kept", "written by", "mean", "most", "peak", "at the end"], rows)
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    print(", ".join(describe("as detected").values()), end="\n\n")
-    for framework in sys.argv[1:] or WAYS:
-        train, ways = WAYS[framework]
-        rows = []
-        first: Result | None = None
-        for way, options in ways.items():
-            with tempfile.TemporaryDirectory() as folder:
-                result = train(Path(folder), options)
-            first = first or result
-            smaller = first.size_bytes / result.size_bytes
-            numbers = (
-                f"{result.size_bytes / 1e6:.1f}",
-                f"{smaller:.2f}",
-                f"{result.save_s:.2f}",
-                f"{result.resume_s:.2f}",
-            )
-            rows.append([way, *numbers])
-        header = [framework, f"{CHECKPOINTS} checkpoints (MB)", "times smaller", "save (s)", "resume (s)"]
-        print("\n".join(align(header, rows)), end="\n\n")
+    parser = parser_of(__doc__)
+    parser.add_argument("measure", choices=SAVES)
+    parser.add_argument("--frameworks", nargs="+", choices=COMPARED)
+    parser.add_argument("--every", type=int, default=5, help="steps between two saves, of `disk`")
+    options = parser.parse_args()
+    tempfile.tempdir = options.folder
+    names = installed(options.frameworks or (WITH_TIMES if options.measure == "times" else COMPARED), COMPARED)
+    print_machine()
+    if options.measure == "times":
+        compare_times(names)
+    else:
+        compare_disk(names, options.every)
 
 
 if __name__ == "__main__":

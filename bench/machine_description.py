@@ -22,7 +22,7 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def describe(cpu_level: str) -> dict[str, str]:
+def describe(cpu_level: str = "as detected") -> dict[str, str]:
     found = {
         "processor": f"{processor()}, {usable_cpus()} usable CPUs, kernels {cpu_level}",
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",

@@ -1,10 +1,8 @@
-"""DeepSpeed's ZeRO on two processes, on the CPU: `--stage 1`, 2 or 3."""
+"""DeepSpeed's ZeRO on the CPU, with bfloat16 weights and float32 masters."""
 
 from __future__ import annotations
 
-import functools
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +13,45 @@ import torch
 from deepspeed.comm.torch import build_shm_op
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
-from bench.frameworks.small_training import BATCH, Task, batch_of, new_model, run_ranks
+import bitsnap.deepspeed
+from bench.frameworks.small_models import new_model
+from bench.frameworks.task import Task
 
-RANKS = 2
 
-
-def train(task: Task, stage: int = 2) -> dict[int, float]:
-    model = new_model()
-    options: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": BATCH,
+def train(task: Task, stage: int = 2) -> None:
+    model = new_model(task.sizes)
+    settings: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": len(task.batch_of(1)),
         "zero_optimization": {"stage": stage},
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": True},
     }
     optimizer = torch.optim.AdamW(model.parameters())
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=options, dist_init_required=False)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings, dist_init_required=False)
+    if task.options is not None:
+        bitsnap.deepspeed.use(engine, **task.options)
     first = 1
     if task.resume is not None:
+        task.observer.loading()
         # The folder of a step lies beside the file that names the newest one.
         engine.load_checkpoint(str(task.resume.parent), tag=task.resume.name)
+        task.observer.loaded()
         first = engine.global_steps + 1
-    losses = {}
+    written: list[Path] = []
     for step in range(first, task.last + 1):
-        loss = engine(batch_of(step))
+        tokens = task.batch_of(step)
+        loss = engine(input_ids=tokens, labels=tokens).loss
         engine.backward(loss)
         engine.step()
-        losses[step] = loss.item()
-        task.observer.stepped(step, losses[step])
+        task.observer.stepped(step, loss.item())
         if step % task.save_every == 0:
             task.observer.saving(step)
-            engine.save_checkpoint(str(task.folder), tag=f"global_step{step}")
-            task.observer.saved(step, task.folder / f"global_step{step}")
-    return losses
+            written.append(task.folder / f"global_step{step}")
+            engine.save_checkpoint(str(task.folder), tag=written[-1].name)
+            task.delete_old(written)
+            task.saved(step, written[-1])
+    engine.destroy()
 
 
 def prepare() -> None:
@@ -59,10 +63,3 @@ def load_all(checkpoint: Path) -> None:
     get_fp32_state_dict_from_zero_checkpoint(str(checkpoint.parent), checkpoint.name)
     for path in checkpoint.glob("*.pt"):
         torch.load(path, weights_only=False)
-
-
-if __name__ == "__main__":
-    at = sys.argv.index("--stage")
-    chosen = int(sys.argv[at + 1])
-    del sys.argv[at : at + 2]
-    run_ranks(functools.partial(train, stage=chosen), RANKS)

@@ -1,4 +1,4 @@
-"""FSDP2 with torch.distributed.checkpoint, on four processes unless another module starts others."""
+"""FSDP2 with torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import fully_shard
 
-from bench.frameworks.small_training import Task, new_model, run_ranks, train_steps
+from bench.frameworks.small_models import blocks_of, new_model
+from bench.frameworks.task import Task, train_steps
+from bitsnap.dcp import StorageWriter
 
-RANKS = 4
 
-
-def train(task: Task) -> dict[int, float]:
-    model = new_model()
-    for block in model.blocks:
+def train(task: Task) -> None:
+    model = new_model(task.sizes)
+    for block in blocks_of(model):
         fully_shard(block)
     fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -30,13 +30,21 @@ def train(task: Task) -> dict[int, float]:
         load(state, checkpoint_id=task.resume)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         first = state["step"] + 1
+    written: list[Path] = []
 
     def save_step(step: int) -> Path:
-        checkpoint = task.folder / f"step-{step}"
-        save({**_state(model, optimizer), "step": step}, checkpoint_id=checkpoint)
+        state = {**_state(model, optimizer), "step": step}
+        if task.options is not None:
+            checkpoint = task.folder / "run" / f"step-{step}"
+            save(state, storage_writer=StorageWriter(checkpoint, keep_last=task.kept, **task.options))
+        else:
+            checkpoint = task.folder / f"step-{step}"
+            save(state, checkpoint_id=checkpoint)
+            written.append(checkpoint)
+            task.delete_old(written)
         return checkpoint
 
-    return train_steps(task, model, optimizer, first, save_step)
+    train_steps(task, model, optimizer, first, save_step)
 
 
 def load_all(checkpoint: Path) -> None:
@@ -47,7 +55,3 @@ def load_all(checkpoint: Path) -> None:
 def _state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     weights, moments = get_state_dict(model, optimizer)
     return {"model": weights, "optimizer": moments, "step": 0}
-
-
-if __name__ == "__main__":
-    run_ranks(train, RANKS)

@@ -1,4 +1,4 @@
-"""Megatron-Core's distributed checkpoints (dist_checkpointing) on two processes."""
+"""Megatron-Core's distributed checkpoints (dist_checkpointing) of two processes or more."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import torch
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing import ShardedObject, ShardedTensor
 
-from bench.frameworks.small_training import Task, new_model, run_ranks, train_steps
+from bench.frameworks.small_models import new_model
+from bench.frameworks.task import Task, train_steps
 
-RANKS = 2
 
-
-def train(task: Task) -> dict[int, float]:
+def train(task: Task) -> None:
     if not torch.cuda.is_available():
         # Megatron calls these also for tensors on the CPU.
         torch.cuda.synchronize = lambda *_: None
         torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment, return-value]
     parallel_state.initialize_model_parallel(create_gloo_process_groups=True)
-    model = new_model()
+    model = new_model(task.sizes)
     optimizer = torch.optim.AdamW(model.parameters())
     first = 1
     if task.resume is not None:
@@ -41,7 +40,7 @@ def train(task: Task) -> dict[int, float]:
         dist_checkpointing.save(_sharded(model, optimizer, step), str(folder))
         return folder
 
-    return train_steps(task, model, optimizer, first, save_step)
+    train_steps(task, model, optimizer, first, save_step)
 
 
 def _fill_moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -61,15 +60,11 @@ def _tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[s
 
 def _sharded(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> dict[str, Any]:
     """Every rank has all tensors; each is written by one of them."""
-    rank = torch.distributed.get_rank()
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     sharded: dict[str, Any] = {
-        name: ShardedTensor.from_rank_offsets(name, tensor, replica_id=(rank + index) % RANKS)
+        name: ShardedTensor.from_rank_offsets(name, tensor, replica_id=(rank + index) % ranks)
         for index, (name, tensor) in enumerate(_tensors(model, optimizer).items())
     }
     sharded["rng"] = ShardedObject("rng", torch.get_rng_state(), (1,), (0,), replica_id=rank)
     sharded["step"] = step
     return sharded
-
-
-if __name__ == "__main__":
-    run_ranks(train, RANKS)

@@ -1,4 +1,4 @@
-"""The Trainer of Transformers, with a small GPT-2."""
+"""The Trainer of Transformers, with a GPT-2."""
 
 from __future__ import annotations
 
@@ -6,64 +6,65 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerState, TrainingArguments, set_seed
+from transformers import GPT2LMHeadModel, Trainer, TrainerState, TrainingArguments, set_seed
 
-from bench.frameworks.small_training import BATCH, LENGTH, WIDTH, WORDS, Task, batch_of, run
+import bitsnap.transformers
+from bench.frameworks.small_models import Gpt2, new_model
+from bench.frameworks.task import Task
 
 
 class Sentences(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     def __init__(self, task: Task) -> None:
-        self._length = BATCH * (task.last // 2)  # two epochs
+        self._task, self._batch = task, len(task.batch_of(1))
 
     def __len__(self) -> int:
-        return self._length
+        return self._batch * max(self._task.last // 2, 1)  # two epochs
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        tokens = batch_of(1 + index // BATCH)[index % BATCH]
+        tokens = self._task.batch_of(1 + index // self._batch)[index % self._batch]
         return {"input_ids": tokens, "labels": tokens}
 
 
-class Recorder(Trainer):  # type: ignore[misc]
-    """Keeps all digits of the losses, and tells the observer of them and of checkpoints."""
+class Observed(Trainer):  # type: ignore[misc]
+    """Tells the observer of losses, with all digits, and of checkpoints."""
 
-    losses: dict[int, float]
     task: Task
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
+        self.task.observer.loaded()
         loss: torch.Tensor = super().training_step(*arguments, **options)
-        step = self.state.global_step + 1
-        self.losses[step] = loss.item()
-        self.task.observer.stepped(step, self.losses[step])
+        self.task.observer.stepped(self.state.global_step + 1, loss.item())
         return loss
 
     def _save_checkpoint(self, *arguments: Any, **options: Any) -> None:
         step = self.state.global_step
         self.task.observer.saving(step)
         super()._save_checkpoint(*arguments, **options)
-        self.task.observer.saved(step, self.task.folder / f"checkpoint-{step}")
+        self.task.saved(step, self.task.folder / f"checkpoint-{step}")
 
 
-def train(task: Task) -> dict[int, float]:
+def train(task: Task) -> None:
     set_seed(0)
-    config = GPT2Config(
-        vocab_size=WORDS, n_positions=LENGTH, n_embd=WIDTH, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
-    )
     options = TrainingArguments(
         output_dir=str(task.folder),
         max_steps=task.last,
         save_strategy="steps",
         save_steps=task.save_every,
+        save_total_limit=task.kept,
         logging_steps=1,
-        per_device_train_batch_size=BATCH,
+        per_device_train_batch_size=len(task.batch_of(1)),
+        learning_rate=1e-3,
         use_cpu=True,
         report_to=[],
         disable_tqdm=True,
         seed=0,
     )
-    trainer = Recorder(model=GPT2LMHeadModel(config), args=options, train_dataset=Sentences(task))
-    trainer.losses, trainer.task = {}, task
+    trainer = Observed(model=new_model(task.sizes or Gpt2()), args=options, train_dataset=Sentences(task))
+    trainer.task = task
+    if task.options is not None:
+        bitsnap.transformers.use(trainer, **task.options)
+    task.observer.loading()
     trainer.train(resume_from_checkpoint=None if task.resume is None else str(task.resume))
-    return trainer.losses
 
 
 def load_all(checkpoint: Path) -> None:
@@ -71,7 +72,3 @@ def load_all(checkpoint: Path) -> None:
     TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
     for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"):
         torch.load(checkpoint / name, weights_only=False)
-
-
-if __name__ == "__main__":
-    run(train)

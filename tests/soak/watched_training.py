@@ -7,17 +7,27 @@ had it, is expected with the hashes that its files have then. No other checkpoin
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
+import shutil
 import statistics
 import subprocess
+import tempfile
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.watched_run import Journal, RunError, TrainingServer, WatchedRun, hashes_of, is_intact
+from bench.frameworks import FRAMEWORKS, Framework
+from bench.frameworks.task import Task
+from cli.command_line import executable, run, run_json
+from soak.forked import fork, kill, wait
+from soak.training_journal import Journal, JournalWriter, hashes_of
 
 LAST_STEP = 20_000  # more than a training reaches
 PROGRESS_TIMEOUT_S = 90
@@ -25,12 +35,11 @@ LONGEST_WAIT_S = 6.0
 SAMPLED = 2  # checkpoints that are extracted after each kill
 
 
-class Framework(NamedTuple):
-    program: str  # a module of bench.frameworks
-    packages: tuple[str, ...]
-    checkpoint: str  # the name of a checkpoint, with {step}
+class Watched(NamedTuple):
+    """A framework whose checkpoints are watched."""
+
+    framework: Framework
     marks_complete: Callable[[Path, int], bool]
-    ranks: int = 1
     save_every: int = 10
     share: int = 1  # of the kills
 
@@ -39,23 +48,21 @@ class TrainingStuckError(Exception):
     """The training does not go on, so nothing more can be measured."""
 
 
-class KilledTraining:
-    def __init__(
-        self, framework: Framework, place: Path, bitsnap: str, chance: random.Random, settle_s: float, pace_s: float
-    ) -> None:
-        self._framework = framework
+class WatchedTraining:
+    def __init__(self, watched: Watched, place: Path, chance: random.Random, settle_s: float, pace_s: float) -> None:
+        self._watched = watched
+        self._framework = watched.framework
         self._place = place
         self._chance = chance
         self._settle_s = settle_s
         self._pace_s = pace_s
         self._directory = place / "checkpoints"
-        temporary = place / "temporary"
-        for folder in (self._directory, place / "alone", temporary):
+        for folder in (self._directory, place / "alone", place / "temporary"):
             folder.mkdir()
-        self._messages = place / "training.log"
-        self._run = WatchedRun(bitsnap, self._directory, place, settle_s)
+        self._run = place / "run"
+        self._log = place / "training.log"
+        self._events = place / "events.jsonl"
         self._journal = Journal(place / "journal.jsonl")
-        self._server = TrainingServer(framework.program, self._messages, temporary)
         self._found: dict[int, dict[str, str]] = {}  # complete, but not in the journal
         self._training: int | None = None  # its process group
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -80,20 +87,24 @@ class KilledTraining:
         except TrainingStuckError as error:
             self._violate(str(error))
         finally:
-            if self._watcher is not None:
-                self._watcher.kill()
-                self._watcher.wait()
-            self._server.close()
+            self._end_watcher()
+            self._end_training()
 
     # The two processes.
 
     def _start_both(self) -> None:
         if self._watcher is None:
-            self._watcher = self._run.start()
+            self._watcher = self._start_watcher()
         if self._training is None:
             self._start_training()
         steps = len(self._journal.losses)
         self._await_training(lambda: len(self._journal.losses) > steps)
+
+    def _start_watcher(self, *options: str) -> subprocess.Popen[bytes]:
+        command = [executable(), "watch", str(self._run), str(self._directory), "--delete-after-verify"]
+        command += ["--keep-raw", "1", "--settle", str(self._settle_s), "--poll", "0.1", "--json", *options]
+        with self._events.open("ab") as events, (self._place / "watcher.log").open("ab") as messages:
+            return subprocess.Popen(command, stdout=events, stderr=messages)
 
     def _start_training(self) -> None:
         step = self._newest_complete()
@@ -106,23 +117,31 @@ class KilledTraining:
             source = self._raw(step)
             if (is_gone or self._chance.random() < 0.5) and step in self._steps_of_run():
                 source = self._place / "resumed" / source.name
-                self._run.extract(step, source)
+                self._extract(step, source)
                 self.counts["resumed from the run"] += 1
-        self._training = self._start(self._directory, source, "journal.jsonl", self._framework.save_every, self._pace_s)
+        observer = JournalWriter(self._journal.path, self._pace_s)
+        self._training = self._train(
+            Task(self._directory, source, LAST_STEP, self._watched.save_every, observer=observer)
+        )
 
-    def _start(self, folder: Path, source: Path | None, journal: str, save_every: int, pace_s: float) -> int:
-        arguments = {
-            "folder": str(folder),
-            "resume": None if source is None else str(source),
-            "losses": str(self._place / "losses.json"),
-            "journal": str(self._place / journal),
-            "last": LAST_STEP,
-            "save_every": save_every,
-            "ranks": self._framework.ranks,
-            "pace_s": pace_s,
-        }
-        group: int = self._server.ask("train", arguments)["group"]
-        return group
+    def _train(self, task: Task) -> int:
+        def work() -> None:
+            os.environ["TMPDIR"] = str(self._place / "temporary")  # of what killed trainings leave
+            tempfile.tempdir = None
+            self._framework.train(task, self._log)
+
+        return fork(work, self._log)
+
+    def _end_watcher(self) -> None:
+        if self._watcher is not None:
+            self._watcher.kill()
+            self._watcher.wait()
+            self._watcher = None
+
+    def _end_training(self) -> None:
+        if self._training is not None:
+            kill(self._training)
+            self._training = None
 
     def _kill_watcher(self) -> None:
         """At any moment, or soon after it has saved or deleted something, when it often does the next such thing."""
@@ -131,15 +150,13 @@ class KilledTraining:
             time.sleep(self._chance.uniform(0.2, LONGEST_WAIT_S))
         else:
             time.sleep(self._chance.uniform(0, LONGEST_WAIT_S / 2))
-            before, end = self._run.event_bytes(), time.monotonic() + LONGEST_WAIT_S
-            while self._run.event_bytes() == before and time.monotonic() < end:
+            before, end = self._events.stat().st_size, time.monotonic() + LONGEST_WAIT_S
+            while self._events.stat().st_size == before and time.monotonic() < end:
                 time.sleep(0.001)
             time.sleep(self._chance.uniform(0, 0.4))
         if self._watcher.poll() is not None:
             self._violate(f"the watcher has ended with status {self._watcher.returncode}; see {self._place}")
-        self._watcher.kill()
-        self._watcher.wait()
-        self._watcher = None
+        self._end_watcher()
         self.counts["watcher killed"] += 1
 
     def _kill_training(self) -> None:
@@ -153,8 +170,7 @@ class KilledTraining:
             self._await_training(lambda: self._journal.saves > saves)
             typical = statistics.median(self._journal.durations_s[-20:] or [0.05])
             time.sleep(self._chance.uniform(0, 1.1 * typical))
-        self._server.kill(self._training)
-        self._training = None
+        self._end_training()
         self.counts["training killed"] += 1
         cut = self._journal.after_kill()
         self._record_found()
@@ -178,10 +194,11 @@ class KilledTraining:
             now = time.monotonic()
             if now > polled + 0.5:
                 polled = now
-                if self._server.ask("ended", self._training)["ended"]:
-                    raise TrainingStuckError(f"the training has ended by itself; see {self._messages}")
+                if wait(self._training, now) is not None:
+                    self._end_training()
+                    raise TrainingStuckError(f"the training has ended by itself; see {self._log}")
             if now > end:
-                raise TrainingStuckError(f"the training makes no progress; see {self._messages}")
+                raise TrainingStuckError(f"the training makes no progress; see {self._log}")
             time.sleep(0.001)
 
     # Checkpoints.
@@ -204,7 +221,7 @@ class KilledTraining:
             if step in self._expected():
                 return step
             raw = self._raw(step)
-            if self._framework.marks_complete(raw, step) and is_intact(raw):
+            if self._watched.marks_complete(raw, step) and is_intact(raw):
                 return step
         return None
 
@@ -219,10 +236,16 @@ class KilledTraining:
 
     def _steps_of_run(self) -> list[int]:
         try:
-            return self._run.steps()
-        except RunError as error:
+            return [checkpoint["step"] for checkpoint in run_json("log", self._run)] if self._run.exists() else []
+        except AssertionError as error:  # of the command
             self._violate(str(error))
             return []
+
+    def _extract(self, step: int, path: Path) -> None:
+        """Replaces `path` by the checkpoint."""
+        _remove(path)
+        path.parent.mkdir(exist_ok=True)
+        run("extract", f"{self._run}@{step}", "-o", path)
 
     # What must hold.
 
@@ -265,9 +288,9 @@ class KilledTraining:
     def _compare(self, step: int, path: Path, *, verify: bool = True) -> None:
         try:
             if verify:
-                self._run.verify(step)
-            self._run.extract(step, path)
-        except RunError as error:
+                run("verify", f"{self._run}@{step}")
+            self._extract(step, path)
+        except AssertionError as error:
             self._violate(str(error))
             return
         try:
@@ -282,16 +305,11 @@ class KilledTraining:
         self._start_both()
         saved = len(self._journal.saved)
         self._await_training(lambda: len(self._journal.saved) > saved)
-        assert self._training is not None
-        self._server.kill(self._training)
-        self._training = None
+        self._end_training()
         self._journal.after_kill()
         self._record_found()
-        if self._watcher is not None:
-            self._watcher.kill()
-            self._watcher.wait()
-            self._watcher = None
-        if (status := self._run.start("--once").wait()) != 0:
+        self._end_watcher()
+        if (status := self._start_watcher("--once").wait()) != 0:
             self._violate(f"bitsnap watch --once ends with status {status}")
         self._check()
         there = self._steps_of_run()
@@ -304,8 +322,8 @@ class KilledTraining:
         for path in self._directory.glob(".*.deleting"):
             self._violate(f"{path.name} is left of a deletion")
         try:
-            self._run.verify()
-        except RunError as error:
+            run("verify", self._run)
+        except AssertionError as error:
             self._violate(str(error))
         self._compare_all(there)
         self._compare_losses()
@@ -321,26 +339,46 @@ class KilledTraining:
                 path = folder / self._raw(step).name
                 self._compare(step, path, verify=False)
                 paths.append(path)
-            failures = self._server.ask("load", [str(path) for path in paths])["failures"]
-            for path, error in failures.items():
-                self._violate(f"{Path(path).name}, extracted, cannot be loaded: {error}")
+            failures = self._load(paths)
+            for name, error in failures.items():
+                self._violate(f"{name}, extracted, cannot be loaded: {error}")
             self.counts["loaded"] += len(paths) - len(failures)
             for path in paths:
                 _remove(path)
+
+    def _load(self, paths: list[Path]) -> dict[str, str]:
+        """Loads checkpoints with their framework, in another process. The errors by name."""
+        answer = self._place / "failures.json"
+
+        def work() -> None:
+            failures = {}
+            for path in paths:
+                try:
+                    self._framework.module().load_all(path)
+                except Exception as error:  # whatever the framework raises
+                    failures[path.name] = f"{type(error).__name__}: {error}"
+            answer.write_text(json.dumps(failures))
+
+        answer.unlink(missing_ok=True)
+        status = wait(fork(work, self._log), time.monotonic() + 20 * PROGRESS_TIMEOUT_S)
+        if not answer.exists():
+            return {path.name: f"status {status}" for path in paths}
+        failures: dict[str, str] = json.loads(answer.read_text())
+        return failures
 
     def _compare_losses(self) -> None:
         """With those of a training of its own that nothing interrupts."""
         alone = Journal(self._place / "alone.jsonl")
         last = max(step for step, _ in self._journal.losses)
-        training = self._start(self._place / "alone", None, "alone.jsonl", LAST_STEP + 1, 0)
+        task = Task(self._place / "alone", None, LAST_STEP, LAST_STEP + 1, observer=JournalWriter(alone.path, 0))
+        training = self._train(task)
         end = time.monotonic() + 20 * PROGRESS_TIMEOUT_S
         while not alone.losses or alone.losses[-1][0] < last:
-            time.sleep(0.1)
             alone.read()
-            if time.monotonic() > end or self._server.ask("ended", training)["ended"]:
+            if time.monotonic() > end or wait(training, time.monotonic() + 0.1) is not None:
                 self._violate(f"the training without kills does not reach step {last}")
                 break
-        self._server.kill(training)
+        kill(training)
         expected = dict(alone.losses)
         for step, loss in self._journal.losses:
             self.counts["losses"] += 1
@@ -350,11 +388,31 @@ class KilledTraining:
 
 def _remove(path: Path) -> None:
     if path.is_dir():
-        for each in sorted(path.rglob("*"), reverse=True):
-            each.rmdir() if each.is_dir() else each.unlink()
-        path.rmdir()
-    else:
-        path.unlink(missing_ok=True)
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+
+
+def is_intact(checkpoint: Path) -> bool:
+    """Whether no file of it is cut or damaged, as far as its format can tell."""
+    paths = [checkpoint] if checkpoint.is_file() else list(checkpoint.rglob("*"))
+    with contextlib.suppress(OSError, ValueError, zipfile.BadZipFile):
+        return all(map(_is_intact_file, paths))
+    return False
+
+
+def _is_intact_file(path: Path) -> bool:
+    if path.suffix in {".pt", ".pth", ".bin", ".ckpt"}:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    if path.suffix == ".json":
+        json.loads(path.read_text())
+    elif path.suffix == ".safetensors":
+        content = path.read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:end])
+        ends = [value["data_offsets"][1] for key, value in header.items() if key != "__metadata__"]
+        return bool(len(content) == end + max(ends))
+    return True
 
 
 def marks_transformers(checkpoint: Path, step: int) -> bool:
@@ -374,14 +432,10 @@ def marks_dcp(checkpoint: Path, _: int) -> bool:
     return (checkpoint / ".metadata").exists()
 
 
-FRAMEWORKS = {
-    "transformers": Framework(
-        "transformers_trainer", ("transformers", "accelerate"), "checkpoint-{step}", marks_transformers, share=2
-    ),
+WATCHED = {
+    "transformers": Watched(FRAMEWORKS["transformers"], marks_transformers, share=2),
     # Written elsewhere and renamed: it is complete if it is there.
-    "lightning": Framework("lightning_trainer", ("lightning",), "step={step}.ckpt", lambda _, __: True, share=2),
-    "deepspeed": Framework(
-        "deepspeed_zero", ("deepspeed",), "global_step{step}", marks_deepspeed, ranks=2, save_every=4
-    ),
-    "dcp": Framework("fsdp_dcp", ("torch",), "step-{step}", marks_dcp, ranks=2, share=2),
+    "lightning": Watched(FRAMEWORKS["lightning"], lambda _, __: True, share=2),
+    "deepspeed": Watched(FRAMEWORKS["deepspeed2"], marks_deepspeed, save_every=4),
+    "dcp": Watched(replace(FRAMEWORKS["dcp"], ranks=2), marks_dcp, share=2),
 }
