@@ -7,7 +7,6 @@ used, their float32 masters are sharded, and AdamW has two float32 moments. Each
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,11 +16,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from bench.corpus_runs import PROJECT
-
-sys.path.insert(0, str(PROJECT / "examples" / "train_gpt"))
-from data import Corpus, Sampler, read_text
-from model import Gpt, ModelConfig
+from bench.train_gpt import Corpus, Gpt, ModelConfig, Sampler, read_text
 
 # What a checkpoint holds: float32 weights and moments; or bfloat16 weights, float32 masters and moments.
 KINDS = ("float32", "bfloat16 and masters")

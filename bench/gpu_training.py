@@ -9,18 +9,13 @@ it.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bench.corpus_runs import PROJECT
-
-sys.path.insert(0, str(PROJECT / "examples" / "train_gpt"))
-from data import Corpus, Sampler, read_text
-from model import Gpt, ModelConfig
+from bench.train_gpt import Corpus, Gpt, ModelConfig, Sampler, read_text
 
 BYTES_PER_PARAMETER = 14
 ROLES = ("model", "master", "exp_avg", "exp_avg_sq")  # the keys of a state that hold tensors
@@ -50,7 +45,7 @@ class GpuTraining:
         self, device: torch.device, layers: int, width: int, *, batch: int = 4, block: int = 512, seed: int = 1
     ) -> None:
         torch.manual_seed(seed)
-        self.device = device
+        self.device, self.layers = device, layers
         config = ModelConfig(
             vocab=_VOCAB,
             block=block,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -18,12 +17,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bench.corpus_runs import PROJECT, RUNS, Run, halves_path, run_named, state_path
-
-sys.path.insert(0, str(PROJECT / "examples" / "train_gpt"))
-from make_corpus import is_made_from, write
-from model import ModelConfig, fast_compute_dtype
-from trainer import TrainConfig, Trainer
+from bench.corpus_runs import RUNS, Run, halves_path, run_named, state_path
+from bench.train_gpt import ModelConfig, TrainConfig, Trainer, fast_compute_dtype, is_made_from, write
 
 
 def train_config(run: Run) -> TrainConfig:
