@@ -9,20 +9,17 @@ does not count; bench.engine_stall measures it. Prints Markdown for docs/measure
 
 from __future__ import annotations
 
-import argparse
-import os
-import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
+from statistics import mean, median, quantiles
 
 import torch
 
 import bitsnap
-from bench.engine_stall import Training
-from bench.machine_description import describe
-from bench.results_tables import align
+from bench.engine_stall import NoiseTraining
+from bench.machine_description import usable_cpus
+from bench.measuring import folder_of, parser_of, print_machine, print_table
 
 WIDTH = 512
 BATCH = 128
@@ -43,60 +40,57 @@ class Work:
         self._model(self._batch).square().mean().backward()
         self._optimizer.step()
 
-    def rate(self, seconds: float, save: bitsnap.Save | None) -> tuple[float, float]:
-        """Returns steps per second and the duration: `seconds`, or until the save is done."""
+    def rate(self, save: bitsnap.Save | None = None) -> tuple[float, float]:
+        """Returns steps per second and the duration: MIN_WINDOW_S, or until the save is done."""
         count, start = 0, time.perf_counter()
         while True:
             self.step()
             count += 1
             passed = time.perf_counter() - start
-            if save.done() if save is not None else passed >= seconds:
+            if save.done() if save is not None else passed >= MIN_WINDOW_S:
                 return count / passed, passed
 
 
 def lost(threads: int, megabytes: float, rounds: int, folder: Path) -> list[str]:
     torch.set_num_threads(threads)
-    work, training = Work(), Training(megabytes / 1000)
+    work, training = Work(), NoiseTraining(megabytes / 1000)
     losses, windows = [], []
     agent = bitsnap.AgentOptions(threads=1, linger=1)
     with bitsnap.Checkpointer(folder / f"run-{threads}", keep_last=2, agent=agent) as checkpointer:
-        checkpointer.reserve(training.state)
-        work.rate(MIN_WINDOW_S, None)
+        checkpointer.reserve(training.state())
+        work.rate()
         for step in range(rounds):
-            training.step()
-            before, _ = work.rate(MIN_WINDOW_S, None)
-            save = checkpointer.save(step, training.state)
+            training.run(1)
+            before, _ = work.rate()
+            save = checkpointer.save(step, training.state())
             assert save is not None
-            during, seconds = work.rate(0, save)
+            during, seconds = work.rate(save)
             save.result()
-            after, _ = work.rate(MIN_WINDOW_S, None)
+            after, _ = work.rate()
             if step > 0:  # the first one is a keyframe
-                losses.append(1 - during / statistics.mean([before, after]))
+                losses.append(1 - during / mean([before, after]))
                 windows.append(seconds)
-    spread = statistics.quantiles(losses, n=4)
+    spread = quantiles(losses, n=4)
     return [
-        f"{threads} of {len(os.sched_getaffinity(0))}",
-        f"{100 * statistics.median(losses):.1f} %",
+        f"{threads} of {usable_cpus()}",
+        f"{100 * median(losses):.1f} %",
         f"{100 * spread[0]:.1f} to {100 * spread[2]:.1f} %",
-        f"{statistics.median(windows):.2f}",
+        f"{median(windows):.2f}",
     ]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--megabytes", type=float, default=300, help="size of the state")
     parser.add_argument("--rounds", type=int, default=9)
-    arguments = parser.parse_args()
-    processors = len(os.sched_getaffinity(0))
-    with tempfile.TemporaryDirectory() as folder:
+    options = parser.parse_args()
+    print_machine()
+    with folder_of(options) as folder:
         rows = [
-            lost(threads, arguments.megabytes, arguments.rounds, Path(folder))
-            for threads in sorted({max(1, processors - 1), processors})
+            lost(threads, options.megabytes, options.rounds, folder)
+            for threads in sorted({max(1, usable_cpus() - 1), usable_cpus()})
         ]
-    print(", ".join(describe("as detected").values()))
-    print()
-    header = ["training processors", "throughput lost", "middle half", "agent's work (s)"]
-    print("\n".join(align(header, rows)))
+    print_table(["training processors", "throughput lost", "middle half", "agent's work (s)"], rows)
     return 0
 
 

@@ -13,8 +13,8 @@ import torch
 from bench import gpu_stall, gpu_throughput
 from bench.gpu_report import PinnedCopy, Report
 from bench.gpu_stall import Measured, run_rounds
-from bench.gpu_stall_ways import Way, available_bytes, nothing, shared_bytes, ways_that_fit
 from bench.gpu_training import GpuTraining, fingerprints, layers_for
+from bench.save_ways import Way, available_bytes, nothing, shared_bytes, ways_that_fit
 
 CPU = torch.device("cpu")
 

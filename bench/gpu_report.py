@@ -9,8 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,20 +17,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.gpu_training import synchronize
+from bench import measuring
+from bench.gpu_training import GpuTraining, layers_for, synchronize
 from bench.machine_description import describe
 from bench.results_tables import align
 
 GIB = 1 << 30
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that all of these programs have."""
+_HELP = {
+    "gigabytes": "size of the state",
+    "width": "of the layers; their number follows",
+    "batch": "sequences of a step",
+    "block": "tokens of a sequence",
+    "first": "steps before the first measurement",
+    "steps": "steps between two states",
+    "rounds": "that count",
+    "buffer_gib": "pinned memory of the copy, a power of two",
+}
+
+
+def parser_of(doc: str | None, **defaults: float) -> argparse.ArgumentParser:
+    """The options that these programs have, with the defaults of one of them."""
+    parser = measuring.parser_of(doc)
+    for name, default in {"batch": 4, "block": 512, **defaults}.items():
+        text = f"{_HELP[name]} (default: %(default)s)"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=text)
     parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda if there is a GPU")
     parser.add_argument(
         "--results", type=Path, help="folder to whose results.md and results.jsonl the results are added"
     )
-    parser.add_argument("--folder", type=Path, help="folder for checkpoints; default: a temporary one")
+    return parser
+
+
+def training_of(options: argparse.Namespace, device: torch.device) -> GpuTraining:
+    layers = layers_for(options.gigabytes, options.width)
+    return GpuTraining(device, layers, options.width, batch=options.batch, block=options.block)
 
 
 def device_of(name: str | None) -> torch.device:
@@ -51,7 +71,7 @@ def description_of(device: torch.device) -> dict[str, str]:
         memory = f"{properties.total_memory / GIB:.0f} GiB"
         found["device"] = f"{properties.name}, {memory}, CUDA {torch.version.cuda}, driver {driver_version()}"
     found["memory"] = f"{memory_bytes() / GIB:.0f} GiB of memory"
-    return found | describe("as detected")
+    return found | describe()
 
 
 def text_of(name: str, value: str) -> str:
@@ -76,12 +96,12 @@ def memory_bytes() -> int:
 def run_program(
     name: str, options: argparse.Namespace, measure: Callable[[argparse.Namespace, Report, Path], None]
 ) -> None:
-    """Measures with the options of add_arguments(): reports, and keeps checkpoints in a folder that is removed."""
+    """Measures with the options of parser_of(): reports, and keeps checkpoints in a folder that is removed."""
     with (
         Report(name, device_of(options.device), options.results) as report,
-        tempfile.TemporaryDirectory(dir=options.folder) as folder,
+        measuring.folder_of(options) as folder,
     ):
-        measure(options, report, Path(folder))
+        measure(options, report, folder)
 
 
 class PinnedCopy:
@@ -107,15 +127,16 @@ class PinnedCopy:
         return self._timed(self._there, self.host)
 
     def _timed(self, target: Tensor, source: Tensor) -> float:
+        def copy() -> None:
+            left = self.size_bytes
+            while left > 0:
+                length = min(left, source.numel())
+                target[:length].copy_(source[:length], non_blocking=True)
+                left -= length
+            synchronize(self._device)
+
         synchronize(self._device)
-        start = time.perf_counter()
-        left = self.size_bytes
-        while left > 0:
-            length = min(left, source.numel())
-            target[:length].copy_(source[:length], non_blocking=True)
-            left -= length
-        synchronize(self._device)
-        return time.perf_counter() - start
+        return measuring.timed(copy)[0]
 
 
 class Report:

@@ -15,18 +15,21 @@ from __future__ import annotations
 import argparse
 import gc
 import re
-import statistics
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from torch.distributed.checkpoint.api import CheckpointException
 
 import bitsnap
-from bench.gpu_report import GIB, PinnedCopy, Report, add_arguments, device_of, run_program
-from bench.gpu_stall_ways import Way, available_bytes, bitsnap_way, shared_bytes, torch_ways, ways_that_fit
-from bench.gpu_training import GpuTraining, State, fingerprints, layers_for, synchronize, tensors_of
+from bench.gpu_report import GIB, PinnedCopy, Report, device_of, parser_of, run_program, training_of
+from bench.gpu_training import GpuTraining, fingerprints, synchronize, tensors_of
+from bench.measuring import median_ratio, timed, turn_of
+from bench.save_ways import State, Way, available_bytes, bitsnap_way, shared_bytes, ways_on_gpu, ways_that_fit
 
 STALL_BAR = 1.1  # times the copy
 RESTORES = 3
@@ -42,11 +45,10 @@ class Measured:
         self.lags: list[float] = []  # until the checkpoint is durable
 
     def ratio(self) -> float:
-        pairs = zip(self.stalls[1:], self.copied[1:], strict=True)
-        return statistics.median(stall / copied for stall, copied in pairs)
+        return median_ratio(self.stalls[1:], self.copied[1:])
 
 
-def measured_way(way: Way, step: int, state: State, copy: PinnedCopy, into: Measured) -> None:
+def measured_way(way: Way, step: int, state: State, copy: Any, into: Measured) -> None:
     copied = copy.to_host()
     start = time.perf_counter()
     handle = way.begin(step, state)
@@ -64,24 +66,17 @@ def measured_way(way: Way, step: int, state: State, copy: PinnedCopy, into: Meas
 
 
 def run_rounds(
-    ways: list[Way],
-    training: GpuTraining,
-    copy: PinnedCopy,
-    *,
-    rounds: int,
-    steps: int,
-    seconds: float,
+    ways: list[Way], training: Any, copy: Any, *, rounds: int, steps: int, seconds: float
 ) -> tuple[dict[str, Measured], dict[str, str]]:
     """Returns the times of each way, and why others failed. One round counts, whatever it takes. After `seconds`, only
-    bitsnap saves, which takes little time."""
+    bitsnap saves, which takes little time. `training` and `copy` are as GpuTraining and PinnedCopy."""
     found = {way.name: Measured() for way in ways}
     failures: dict[str, str] = {}
     began = time.monotonic()
     for number in range(rounds + 1):
         training.run(steps)
         state = training.state()
-        turn = [way for way in ways if way.name not in failures]
-        for way in turn if number % 2 == 0 else reversed(turn):
+        for way in turn_of([way for way in ways if way.name not in failures], number):
             if number > 1 and not way.is_ours and time.monotonic() - began > seconds:
                 continue
             try:
@@ -94,13 +89,11 @@ def run_rounds(
 
 
 def report_stalls(report: Report, copy: PinnedCopy, found: dict[str, Measured]) -> None:
-    copied = statistics.median(seconds for each in found.values() for seconds in each.copied[1:])
+    copied = median(seconds for each in found.values() for seconds in each.copied[1:])
     rows = [["pinned copy", f"{copied:.3f}", f"{copied:.3f}", "1.00", "-"]]
     for name, each in found.items():
-        returned, stall = statistics.median(each.returned[1:]), statistics.median(each.stalls[1:])
-        rows.append(
-            [name, f"{returned:.3f}", f"{stall:.3f}", f"{each.ratio():.2f}", f"{statistics.median(each.lags[1:]):.2f}"]
-        )
+        returned, stall, lag = (median(times[1:]) for times in (each.returned, each.stalls, each.lags))
+        rows.append([name, f"{returned:.3f}", f"{stall:.3f}", f"{each.ratio():.2f}", f"{lag:.2f}"])
     report.table(["", "returned (s)", "stall (s)", "times the copy", "durable (s)"], rows)
     report.say(f"The copy moved {copy.size_bytes / copied / 1e9:.1f} GB/s. Medians of all rounds but the first.")
     ratio = found["bitsnap"].ratio()
@@ -128,12 +121,33 @@ def report_saves(report: Report, saves: list[bitsnap.Save]) -> None:
     report.add(saves=[{"step": each.step, "stored_bytes": each.stored_bytes} for each in states])
 
 
+def time_restores(restore: Callable[[], str], training: Any, copy: Any) -> dict[str, list[tuple[float, float]]]:
+    """Restores into the tensors of the training, and fails if a bit differs. By source, which `restore` returns: the
+    times of a restore, and of the copy before it."""
+    state = training.state()
+    expected = fingerprints(state)
+    times: dict[str, list[tuple[float, float]]] = {}
+
+    def restored() -> str:
+        source = restore()
+        synchronize(training.device)
+        return source
+
+    for _ in range(RESTORES):
+        for tensor in tensors_of(state):
+            tensor.zero_()
+        copied = copy.to_device()
+        took, source = timed(restored)
+        times.setdefault(source, []).append((took, copied))
+        if fingerprints(state) != expected:
+            raise AssertionError(f"restored from the {source}: other bits than were saved")
+    return times
+
+
 def report_restores(
     report: Report, checkpointer: bitsnap.Checkpointer, training: GpuTraining, copy: PinnedCopy
 ) -> None:
-    """Restores into the tensors of the training, and fails if a bit differs."""
     state = training.state()
-    expected = fingerprints(state)
 
     def newest() -> str:
         restored = checkpointer.restore(into=state)
@@ -145,24 +159,11 @@ def report_restores(
             store.load(into=state)
         return "store"
 
-    times: dict[str, list[tuple[float, float]]] = {}  # by source: of a restore, and of the copy before it
-    for restore in (newest, from_store):
-        for _ in range(RESTORES):
-            for tensor in tensors_of(state):
-                tensor.zero_()
-            copied = copy.to_device()
-            start = time.perf_counter()
-            source = restore()
-            synchronize(training.device)
-            times.setdefault(source, []).append((time.perf_counter() - start, copied))
-            if fingerprints(state) != expected:
-                raise AssertionError(f"restored from the {source}: other bits than were saved")
+    times = time_restores(newest, training, copy)
+    for source, found in time_restores(from_store, training, copy).items():
+        times.setdefault(source, []).extend(found)
     rows = [
-        [
-            source,
-            f"{statistics.median(took for took, _ in each):.3f}",
-            f"{statistics.median(a / b for a, b in each):.2f}",
-        ]
+        [source, f"{median(took for took, _ in each):.3f}", f"{median(a / b for a, b in each):.2f}"]
         for source, each in times.items()
     ]
     report.table(["restored in place from", "seconds", "times the pinned copy to the GPU"], rows)
@@ -176,7 +177,7 @@ def chosen_ways(
     options: argparse.Namespace, report: Report, training: GpuTraining, ours: Way, folder: Path
 ) -> list[Way]:
     """bitsnap, and those of torch's ways that were asked for and that the memory suffices for."""
-    wanted = [way for way in torch_ways(training.device, folder) if re.search(options.ways, way.name)]
+    wanted = [way for way in ways_on_gpu(training.device, folder) if re.search(options.ways, way.name)]
     state_bytes = training.raw_bytes
     fixed = int(options.slots * state_bytes + state_bytes) + options.buffer_gib * GIB
     ways, left_out = ways_that_fit(wanted, state_bytes, available_bytes() - fixed, shared_bytes())
@@ -187,13 +188,12 @@ def chosen_ways(
 
 def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
     device = device_of(options.device)
-    layers = layers_for(options.gigabytes, options.width)
-    training = GpuTraining(device, layers, options.width, batch=options.batch, block=options.block)
+    training = training_of(options, device)
     loss = training.run(options.first)
     report.say(
         f"{training.raw_bytes / 1e9:.2f} GB in {sum(1 for _ in tensors_of(training.state()))} tensors, "
-        f"{training.parameters / 1e6:.0f} M parameters, {layers} layers of width {options.width}; first save after "
-        f"step {options.first + options.steps}, then every {options.steps} steps; loss {loss:.2f} before."
+        f"{training.parameters / 1e6:.0f} M parameters, {training.layers} layers of width {options.width}; first save "
+        f"after step {options.first + options.steps}, then every {options.steps} steps; loss {loss:.2f} before."
     )
     report.add(raw_bytes=training.raw_bytes, options={key: str(value) for key, value in vars(options).items()})
     copy = PinnedCopy(device, training.raw_bytes, options.buffer_gib * GIB)
@@ -203,9 +203,7 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
         memory=bitsnap.MemoryOptions(slots=options.slots),
         agent=bitsnap.AgentOptions(threads=options.threads, linger=5),
     )
-    start = time.perf_counter()
-    checkpointer.reserve(training.state())
-    reserved = time.perf_counter() - start
+    reserved, _ = timed(lambda: checkpointer.reserve(training.state()))
     ours, saves = bitsnap_way(checkpointer)
     ways = chosen_ways(options, report, training, ours, folder)
     found, failures = run_rounds(
@@ -226,20 +224,11 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gigabytes", type=float, default=10.0, help="size of the state (default: %(default)s)")
-    parser.add_argument("--width", type=int, default=2048, help="of the layers; their number follows")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--block", type=int, default=512, help="tokens of a sequence")
-    parser.add_argument("--first", type=int, default=20, help="steps before the first save")
-    parser.add_argument("--steps", type=int, default=10, help="steps between saves")
-    parser.add_argument("--rounds", type=int, default=5, help="that count; one more comes before")
+    parser = parser_of(__doc__, gigabytes=10.0, width=2048, batch=4, first=20, steps=10, rounds=5, buffer_gib=8)
     parser.add_argument("--seconds", type=float, default=200, help="no other of torch's ways begins after that time")
     parser.add_argument("--ways", default=".", help="pattern of the names of torch's ways that are measured")
     parser.add_argument("--slots", type=int, default=2, help="of bitsnap's shared memory; 1 for large states")
     parser.add_argument("--threads", type=int, default=0, help="of the agent; default: half of the processors")
-    parser.add_argument("--buffer-gib", type=int, default=8, help="pinned memory of the copy, a power of two")
-    add_arguments(parser)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning, module="torch")
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")

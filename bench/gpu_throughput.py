@@ -12,16 +12,16 @@ the CPU with a small model, which tests the program.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean, median
 
 import bitsnap
-from bench.gpu_report import Report, add_arguments, device_of, run_program
-from bench.gpu_training import GpuTraining, layers_for, synchronize
+from bench.gpu_report import Report, device_of, parser_of, run_program, training_of
+from bench.gpu_training import GpuTraining, synchronize
 
 
 @dataclass
@@ -75,7 +75,7 @@ def run_window(
 
 
 def share_lost(rate: float, before: float, after: float) -> float:
-    return 1 - rate / statistics.mean([before, after])
+    return 1 - rate / mean([before, after])
 
 
 def measure_threads(
@@ -101,29 +101,24 @@ def measure_threads(
             before = after
     print(f"{threads} threads: {[f'{100 * lost:.1f} %' for lost in losses]}", file=sys.stderr, flush=True)
     busy = sum(save.encode_seconds for save in saves) / seconds
-    return Result(threads, blocking, statistics.median(losses), statistics.median(between), busy, saves)
+    return Result(threads, blocking, median(losses), median(between), busy, saves)
 
 
 def row_of(result: Result) -> list[str]:
-    def median(values: list[float]) -> float:
-        return statistics.median(values)
-
     return [
         str(result.threads) if result.blocking else f"{result.threads}, blocking=False",
         f"{100 * result.lost:.1f} %",
         f"{100 * result.lost_between_saves:.1f} %",
         f"{100 * result.busy:.0f} %",
-        f"{median([each.stall_seconds for each in result.saves]):.3f}",
-        f"{median([each.wait_seconds for each in result.saves]):.3f}",
-        f"{median([each.encode_seconds for each in result.saves]):.2f}",
-        f"{median([each.raw_bytes / each.stored_bytes for each in result.saves]):.2f}",
+        f"{median(each.stall_seconds for each in result.saves):.3f}",
+        f"{median(each.wait_seconds for each in result.saves):.3f}",
+        f"{median(each.encode_seconds for each in result.saves):.2f}",
+        f"{median(each.raw_bytes / each.stored_bytes for each in result.saves):.2f}",
     ]
 
 
 def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
-    device = device_of(options.device)
-    layers = layers_for(options.gigabytes, options.width)
-    training = GpuTraining(device, layers, options.width, batch=options.batch, block=options.block)
+    training = training_of(options, device_of(options.device))
     training.run(options.first)
     plain = run_window(training, options.steps, None, 0)
     tokens = options.steps * training.tokens_per_step
@@ -155,22 +150,14 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gigabytes", type=float, default=2.0, help="size of the state (default: %(default)s)")
-    parser.add_argument("--width", type=int, default=1024, help="of the layers; their number follows")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--block", type=int, default=512, help="tokens of a sequence")
-    parser.add_argument("--first", type=int, default=20, help="steps before the first window")
-    parser.add_argument("--steps", type=int, default=300, help="steps of a window")
+    parser = parser_of(__doc__, gigabytes=2.0, width=1024, batch=8, first=20, steps=300, rounds=2)
     parser.add_argument("--every", type=int, default=150, help="steps between saves")
-    parser.add_argument("--rounds", type=int, default=2, help="windows with saves for each number of threads")
     parser.add_argument(
         "--threads",
         type=lambda text: [int(part) for part in text.split(",")],
         default=[2, 4, 8, 16],
         help="numbers of threads of the agent (default: 2,4,8,16)",
     )
-    add_arguments(parser)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning, module="torch")
     run_program("bench.gpu_throughput", options, measure)

@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import statistics
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -28,8 +27,9 @@ import torch
 from torch import Tensor
 
 import bitsnap
-from bench.gpu_report import GIB, PinnedCopy, Report, add_arguments, device_of, run_program
-from bench.gpu_training import ROLES, GpuTraining, State, layers_for, synchronize
+from bench.gpu_report import GIB, PinnedCopy, Report, device_of, parser_of, run_program, training_of
+from bench.gpu_training import ROLES, State, synchronize
+from bench.measuring import median_ratio, timed
 from bench.nvcomp_coders import CODERS, Coder, Pipeline, load_nvcomp
 from bench.results_tables import format_ratio
 
@@ -53,7 +53,7 @@ class Measured:
     copied: list[float] = field(default_factory=list)  # the copy of the raw bytes before each of them
 
     def times_the_copy(self) -> float:
-        return statistics.median(stall / copied for stall, copied in zip(self.stalls, self.copied, strict=True))
+        return median_ratio(self.stalls, self.copied)
 
 
 def roles_of(state: State) -> Roles:
@@ -89,9 +89,7 @@ def seconds_of(device: torch.device, work: Callable[[], Any]) -> tuple[float, An
         end.record()
         end.synchronize()
         return begin.elapsed_time(end) / 1000, result
-    start = time.perf_counter()
-    result = work()
-    return time.perf_counter() - start, result
+    return timed(work)
 
 
 @contextlib.contextmanager
@@ -130,13 +128,15 @@ def check_coder(coder: Coder, pipelines: Pipelines, roles: Roles, device: torch.
 
 def time_pipeline(pipelines: Pipelines, roles: Roles, host: Tensor, device: torch.device) -> float:
     """The seconds until all of the state lies encoded in the memory of the host."""
+
+    def run() -> None:
+        arrays = {role: pipelines[role].encode(bits) for role, bits in roles.items()}
+        for role, encoded in arrays.items():
+            pipelines[role].copy_to_host(encoded, host)
+        synchronize(device)
+
     synchronize(device)
-    start = time.perf_counter()
-    arrays = {role: pipelines[role].encode(bits) for role, bits in roles.items()}
-    for role, encoded in arrays.items():
-        pipelines[role].copy_to_host(encoded, host)
-    synchronize(device)
-    return time.perf_counter() - start
+    return timed(run)[0]
 
 
 def measure_nvcomp(
@@ -172,9 +172,7 @@ def measure_bitsnap(states: list[State], copy: PinnedCopy, rounds: int, folder: 
             checkpointer.reserve(states[0])
             for kind, state in zip(KINDS, states, strict=True):
                 copied = copy.to_host()
-                start = time.perf_counter()
-                save = checkpointer.save(state["step"], state)
-                stall = time.perf_counter() - start
+                stall, save = timed(partial(checkpointer.save, state["step"], state))
                 assert save is not None
                 save.result()
                 if number > 0:  # the first save of a process allocates memory
@@ -239,7 +237,7 @@ def report_kind(
 
 def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
     device = device_of(options.device)
-    training = GpuTraining(device, layers_for(options.gigabytes, options.width), options.width, block=options.block)
+    training = training_of(options, device)
     training.run(options.first)
     like, first = training.state(), roles_of(training.state())
     states = [state_of(first, like)]
@@ -270,17 +268,8 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gigabytes", type=float, default=2.0, help="size of the state (default: %(default)s)")
-    parser.add_argument("--width", type=int, default=1024, help="of the layers; their number follows")
-    parser.add_argument("--block", type=int, default=512, help="tokens of a sequence")
-    parser.add_argument("--first", type=int, default=100, help="the step of the first state")
-    parser.add_argument("--steps", type=int, default=10, help="steps from there to the later state")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--buffer-gib", type=int, default=4, help="pinned memory, a power of two")
-    add_arguments(parser)
-    options = parser.parse_args()
-    run_program("bench.nvcomp_comparison", options, measure)
+    parser = parser_of(__doc__, gigabytes=2.0, width=1024, first=100, steps=10, rounds=3, buffer_gib=4)
+    run_program("bench.nvcomp_comparison", parser.parse_args(), measure)
     return 0
 
 

@@ -1,49 +1,43 @@
-"""The ways to save a state that bench.gpu_stall compares, and how much memory each of them needs."""
+"""The ways to save a state whose stalls are compared, and how much memory each of them needs."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.checkpoint.staging import AsyncStager, BlockingAsyncStager, DefaultStager, StagingOptions
-from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save
 
 import bitsnap
-from bench.gpu_training import State
+
+State = dict[str, Any]
 
 
 def nothing(*_: Any) -> None:
     pass
 
 
+@dataclass
 class Way:
     """`begin` saves and returns a handle, with which the program waits until the state may change, and until the
     checkpoint is durable. `kept`, `passing` and `shared` are the memory that the way needs, as a multiple of the state:
     always, during a save, and of what it always needs, in /dev/shm."""
 
-    def __init__(
-        self,
-        name: str,
-        begin: Callable[[int, State], Any],
-        *,
-        wait_until_safe: Callable[[Any], None] = nothing,
-        wait_until_durable: Callable[[Any], None] = nothing,
-        clean: Callable[[], None] = nothing,
-        end: Callable[[], None] = nothing,
-        kept: float = 0.0,
-        passing: float = 0.0,
-        shared: float = 0.0,
-        is_ours: bool = False,
-    ) -> None:
-        self.name, self.begin = name, begin
-        self.wait_until_safe, self.wait_until_durable = wait_until_safe, wait_until_durable
-        self.clean, self.end = clean, end
-        self.kept, self.passing, self.shared = kept, passing, shared
-        self.is_ours = is_ours
+    name: str
+    begin: Callable[[int, State], Any]
+    wait_until_safe: Callable[[Any], None] = nothing
+    wait_until_durable: Callable[[Any], None] = nothing
+    clean: Callable[[], None] = nothing
+    end: Callable[[], None] = nothing
+    kept: float = 0.0
+    passing: float = 0.0
+    shared: float = 0.0
+    is_ours: bool = False
 
 
 def available_bytes() -> int:
@@ -85,66 +79,69 @@ def bitsnap_way(checkpointer: bitsnap.Checkpointer) -> tuple[Way, list[bitsnap.S
     return Way("bitsnap", begin, wait_until_durable=lambda save: save.result(), is_ours=True), saves
 
 
-def torch_ways(device: torch.device, folder: Path) -> list[Way]:
-    """async_save with each stager of torch, and torch.save. Stagers are kept from save to save, as torch advises."""
-    on_gpu = device.type == "cuda"
-
-    def default_stager(*, shared: bool, in_background: bool) -> Callable[[], AsyncStager]:
-        options = StagingOptions(
-            use_pinned_memory=on_gpu,
-            use_shared_memory=shared,
-            use_async_staging=in_background,
-            use_non_blocking_copy=on_gpu,
-        )
-        return lambda: _kept(DefaultStager(options))
-
+def ways_on_cpu(folder: Path) -> list[Way]:
+    """async_save with several settings, and torch.save with a sync."""
+    thread, process = AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS
     return [
-        _async_way("async_save, default", folder / "default", None, passing=1.0),
-        _async_way(
-            "async_save, BlockingAsyncStager, cached",
-            folder / "blocking",
-            lambda: BlockingAsyncStager(cache_staged_state_dict=on_gpu),
-            kept=1.4,  # torch rounds pinned memory up to powers of two
-        ),
-        _async_way(
-            "async_save, DefaultStager, pinned",
-            folder / "pinned",
-            default_stager(shared=False, in_background=False),
-            kept=1.4,
-        ),
-        _async_way(
-            "async_save, DefaultStager, pinned, shared, in the background",
-            folder / "background",
-            default_stager(shared=True, in_background=True),
-            kept=1.0,
-            shared=1.1,
-        ),
+        _async_way("default", folder),
+        _async_way("one stager", folder, _default_stager(), async_checkpointer_type=thread),
+        _async_way("one stager, shared", folder, _default_stager(shared=True), async_checkpointer_type=thread),
+        _async_way("process", folder, _default_stager(shared=True), async_checkpointer_type=process),
         _torch_save(folder / "torch.pt"),
     ]
 
 
-def _kept(stager: DefaultStager) -> DefaultStager:
-    """A stager that can be used again, and keeps its memory. That of torch 2.11 closes itself after each save; that of
-    torch 2.13 does not."""
-    stager._state_dict_stager.close = nothing  # type: ignore[method-assign]
-    return stager
+def ways_on_gpu(device: torch.device, folder: Path) -> list[Way]:
+    """async_save with each stager of torch, and torch.save. Without a GPU, nothing is pinned."""
+    pinned = device.type == "cuda"
+    background = _default_stager(pinned=pinned, shared=True, in_background=True)
+
+    def blocking() -> AsyncStager:
+        return BlockingAsyncStager(cache_staged_state_dict=pinned)
+
+    # torch rounds pinned memory up to powers of two.
+    return [
+        _async_way("default", folder, passing=1.0),
+        _async_way("BlockingAsyncStager, cached", folder, blocking, kept=1.4),
+        _async_way("DefaultStager, pinned", folder, _default_stager(pinned=pinned), kept=1.4),
+        _async_way("DefaultStager, pinned, shared, in the background", folder, background, kept=1.0, shared=1.1),
+        _torch_save(folder / "torch.pt"),
+    ]
+
+
+def _default_stager(
+    *, pinned: bool = False, shared: bool = False, in_background: bool = False
+) -> Callable[[], AsyncStager]:
+    """Makes a stager that can be used again, and keeps its memory. That of torch 2.11 closes itself after each save;
+    that of torch 2.13 does not."""
+
+    def make() -> AsyncStager:
+        stager = DefaultStager(StagingOptions(pinned, shared, in_background, pinned))
+        stager._state_dict_stager.close = nothing  # type: ignore[method-assign]
+        return stager
+
+    return make
 
 
 def _async_way(
     name: str,
-    path: Path,
-    make_stager: Callable[[], AsyncStager] | None,
+    folder: Path,
+    make_stager: Callable[[], AsyncStager] | None = None,
     *,
     kept: float = 0.0,
     passing: float = 0.0,
     shared: float = 0.0,
+    **settings: Any,
 ) -> Way:
+    """Keeps its stager from save to save, as torch advises."""
+    path = folder / name.replace(" ", "-").replace(",", "")
     stagers: list[AsyncStager] = []  # made by the first save
 
     def begin(step: int, state: State) -> Any:
         if make_stager is not None and not stagers:
             stagers.append(make_stager())
-        return async_save(dict(state), checkpoint_id=str(path), async_stager=stagers[0] if stagers else None)
+        stager = stagers[0] if stagers else None
+        return async_save(dict(state), checkpoint_id=str(path), async_stager=stager, **settings)
 
     def wait_until_safe(handle: Any) -> None:
         staging = getattr(handle, "staging_completion", None)  # of stagers that copy in the background
@@ -154,21 +151,14 @@ def _async_way(
     def wait_until_durable(handle: Any) -> None:
         getattr(handle, "upload_completion", handle).result()
 
+    def clean() -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
     def end() -> None:
         while stagers:
             stagers.pop().close()
 
-    return Way(
-        name,
-        begin,
-        wait_until_safe=wait_until_safe,
-        wait_until_durable=wait_until_durable,
-        clean=lambda: shutil.rmtree(path, ignore_errors=True),
-        end=end,
-        kept=kept,
-        passing=passing,
-        shared=shared,
-    )
+    return Way(f"async_save, {name}", begin, wait_until_safe, wait_until_durable, clean, end, kept, passing, shared)
 
 
 def _torch_save(path: Path) -> Way:
