@@ -11,20 +11,18 @@ compression. Prints Markdown for docs/measurements.md.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from torch.distributed.checkpoint._extension import ZStandard
-from torch.multiprocessing.spawn import start_processes
 
-from bench.dcp_ranks import DCP, MOMENTS, NEW_COPY, NEXT, PARTS, RANKS, STORES, WARM_COPY, ZSTD, Task, run
+from bench.dcp_ranks import DCP, MOMENTS, NEW_COPY, NEXT, PARTS, RANKS, STORES, WARM_COPY, ZSTD, Rank
 from bench.dcp_training import KINDS
-from bench.machine_description import describe
+from bench.measuring import folder_of, median_ratio, parser_of, print_machine
+from bench.ranks import on_ranks
 from bench.results_tables import align
 
 SIZE_BARS = {KINDS[0]: (1.1, 1.25, 3.3), KINDS[1]: (1.25, 1.35, 3.7)}
@@ -67,7 +65,7 @@ def counted(times: dict[str, list[float]]) -> dict[str, list[float]]:
 
 def beside(times: list[float], others: list[float]) -> str:
     """The median of the ratios in the same rounds."""
-    return f"{median(a / b for a, b in zip(times, others, strict=True)):.2f}"
+    return f"{median_ratio(times, others):.2f}"
 
 
 def stall_lines(results: Results) -> list[str]:
@@ -77,8 +75,7 @@ def stall_lines(results: Results) -> list[str]:
     rows = []
     for way, stalls in times["stall"].items():
         if way in (WARM_COPY, NEW_COPY):
-            per_copy = [a / b for a, b in zip(stalls[ways:], copied, strict=True)]
-            rows.append([way, f"{median(stalls[ways:]):.3f}", f"{median(per_copy):.2f}", "-"])
+            rows.append([way, f"{median(stalls[ways:]):.3f}", beside(stalls[ways:], copied), "-"])
             continue
         ratio, behind = median(times["beside"][way][1:]), median(times["behind"][way][1:])
         rows.append([way, f"{median(stalls[1:]):.3f}", f"{ratio:.2f}", f"{behind:.2f}"])
@@ -87,42 +84,26 @@ def stall_lines(results: Results) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--first", type=int, default=40, help="step of the first checkpoint")
-    parser.add_argument("--parts", default=",".join(PARTS), help="what to measure (default: %(default)s)")
-    parser.add_argument("--modes", default="thread,process", help="of async_save")
+    parser.add_argument("--parts", type=listed, default=[*PARTS], help=f"what to measure: of {','.join(PARTS)}")
+    parser.add_argument("--modes", type=listed, default=["thread", "process"], help="of async_save: thread,process")
     parser.add_argument("--ways", default="", help="expression: which ways of async_save, for states that fill memory")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--beta2", type=float, default=0.95, help="of AdamW (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, help="folder to write to; default: a temporary one")
     parser.add_argument("--json", type=Path, help="also write the results of each round to this file")
     options = parser.parse_args()
     if not ZStandard.is_available():
         parser.error("the package zstandard is not installed")
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        output = Path(folder) / "results.json"
-        task = Task(
-            folder=Path(folder),
-            output=output,
-            layers=options.layers,
-            width=options.width,
-            learning_rate=options.learning_rate,
-            betas=(0.9, options.beta2),
-            first=options.first,
-            rounds=options.rounds,
-            parts=tuple(options.parts.split(",")),
-            modes=tuple(options.modes.split(",")),
-            ways=options.ways,
-        )
-        start_processes(run, (task,), nprocs=RANKS, start_method="spawn")  # type: ignore[no-untyped-call]
-        results = json.loads(output.read_text())
+    with folder_of(options) as folder:
+        results = on_ranks(RANKS, lambda: Rank(options, folder).measure())
     if options.json is not None:
         options.json.write_text(json.dumps(results))
-    print(", ".join(describe("as detected").values()))
-    print(f"\n{results['parameters'] / 1e6:.1f} M parameters, {RANKS} ranks, {options.rounds} rounds; medians.\n")
+    print_machine()
+    print(f"{results['parameters'] / 1e6:.1f} M parameters, {RANKS} ranks, {options.rounds} rounds; medians.\n")
     lines = size_lines(results)
     if results["times"]["save"]:
         lines += time_lines(results)
@@ -130,6 +111,10 @@ def main() -> int:
         lines += stall_lines(results)
     print("\n".join(lines))
     return 0
+
+
+def listed(text: str) -> list[str]:
+    return text.split(",")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import torch
 
 from bench.dcp_comparison import beside, counted, size_lines
 from bench.dcp_ranks import DCP, NEXT, STORES, ZSTD
-from bench.dcp_training import KINDS, State, blank, same_bits
+from bench.dcp_training import KINDS
+from bench.states import State, blank, same_bits
 
 
 def test_same_bits_compares_signs_of_zeros_and_payloads_of_nans() -> None:

@@ -1,4 +1,4 @@
-"""A training with FSDP2 on several ranks, for measurements of sharded checkpoints, and helpers for its states.
+"""A training with FSDP2 on several ranks, for measurements of sharded checkpoints.
 
 A GPT of 27 million parameters learns the sources of Python's standard library. Its weights are bfloat16 when they are
 used, their float32 masters are sharded, and AdamW has two float32 moments. Each rank is a process with one thread.
@@ -6,16 +6,13 @@ used, their float32 masters are sharded, and AdamW has two float32 moments. Each
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+import torch.distributed as dist
+from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 
+from bench.states import State, mapped
 from bench.train_gpt import Corpus, Gpt, ModelConfig, Sampler, read_text
 
 # What a checkpoint holds: float32 weights and moments; or bfloat16 weights, float32 masters and moments.
@@ -25,14 +22,11 @@ _WARMUP = 10  # steps
 _BATCH = 2
 _TEXT_BYTES = 4_000_000
 
-State = dict[str, Any]
-
 
 class Training:
-    """The part of one rank. Deterministic for one number of ranks."""
+    """The part of one rank, which has one thread. Deterministic for one number of ranks."""
 
-    def __init__(self, rank: int, layers: int, width: int, learning_rate: float, betas: tuple[float, float]) -> None:
-        torch.set_num_threads(1)
+    def __init__(self, layers: int, width: int, learning_rate: float, betas: tuple[float, float]) -> None:
         torch.manual_seed(1)
         config = ModelConfig(layers=layers, heads=width // 64, width=width, compute="float32")
         self.model = Gpt(config)
@@ -47,7 +41,9 @@ class Training:
         )
         self.steps = 0
         self._learning_rate = learning_rate
-        self._sampler = Sampler(Corpus(read_text(_TEXT_BYTES), config.vocab), config.block, _BATCH, seed=rank)
+        self._sampler = Sampler(
+            Corpus(read_text(_TEXT_BYTES), config.vocab), config.block, _BATCH, seed=dist.get_rank()
+        )
         self._rounded = {name: p.detach().to(torch.bfloat16) for name, p in self.model.named_parameters()}
 
     def step(self) -> float:
@@ -65,51 +61,12 @@ class Training:
                 self._rounded[name].copy_(parameter)
         return float(loss.item())
 
-    def state(self, kind: str) -> State:
-        """The live tensors of this rank, as DTensors."""
-        weights, optimizer = get_state_dict(self.model, self.optimizer)
-        state: State = {"model": weights, "optimizer": optimizer, "step": self.steps}
-        if kind != KINDS[0]:
-            state |= {"model": dict(self._rounded), "master": weights}
-        return state
-
-    def full_state(self, kind: str) -> State:
-        """Copies of the whole tensors, on rank 0; empty on the others."""
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    def state(self, kind: str, *, is_full: bool = False) -> State:
+        """The live tensors of this rank, as DTensors; full: copies of the whole tensors, on rank 0."""
+        options = StateDictOptions(full_state_dict=is_full, cpu_offload=is_full)
         weights, optimizer = get_state_dict(self.model, self.optimizer, options=options)
         state: State = {"model": weights, "optimizer": optimizer, "step": self.steps}
         if kind != KINDS[0]:
-            rounded = mapped(weights, lambda weight: weight.to(torch.bfloat16))
+            rounded = mapped(weights, lambda weight: weight.to(torch.bfloat16)) if is_full else dict(self._rounded)
             state |= {"model": rounded, "master": weights}
         return state
-
-
-def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """A copy of nested dicts and lists with other tensors."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, dict):
-        return {key: mapped(item, function) for key, item in value.items()}
-    return [mapped(item, function) for item in value] if isinstance(value, list) else value
-
-
-def blank(state: State) -> State:
-    """A state to load into: all tensors are NaN, and the step is none."""
-    return {**mapped(state, lambda tensor: torch.full_like(tensor, math.nan)), "step": -1}
-
-
-def local_tensors(value: Any) -> Iterator[Tensor]:
-    """What this rank holds of each tensor."""
-    if isinstance(value, Tensor):
-        yield value.to_local() if isinstance(value, DTensor) else value.detach()
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from local_tensors(item)
-
-
-def same_bits(one: Any, other: Any) -> bool:
-    pairs = zip(local_tensors(one), local_tensors(other), strict=True)
-    return all(
-        torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
-        for a, b in pairs
-    )

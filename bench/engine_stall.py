@@ -30,9 +30,9 @@ import torch.distributed as dist
 
 import bitsnap
 from bench.gpu_stall import run_rounds, time_restores
-from bench.gpu_training import tensors_of
 from bench.measuring import folder_of, parser_of, print_machine, print_table, timed
-from bench.save_ways import State, bitsnap_way, ways_on_cpu
+from bench.save_ways import bitsnap_way, ways_on_cpu
+from bench.states import State, bytes_of, tensors_in
 
 LAYERS = 24
 PIECE_BYTES = 4 << 20
@@ -75,7 +75,7 @@ class NoiseTraining:
 
     @property
     def raw_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in tensors_of(self._state))
+        return bytes_of(self._state)
 
 
 class ParallelCopy:
@@ -83,7 +83,7 @@ class ParallelCopy:
 
     def __init__(self, state: State) -> None:
         self._pieces: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
-        for tensor in tensors_of(state):
+        for tensor in tensors_in(state):
             source = tensor.view(torch.uint8).numpy()
             into = np.ones_like(source)
             for begin in range(0, source.nbytes, PIECE_BYTES):
@@ -136,7 +136,7 @@ def measure(gigabytes: float, rounds: int, folder: Path) -> None:
         for name, reason in failures.items():
             print(f"{name} failed: {reason}")
         ratio = median(state.raw_bytes / state.stored_bytes for state in (save.state() for save in saves[2:]))
-        tensors = sum(1 for _ in tensors_of(training.state()))
+        tensors = sum(1 for _ in tensors_in(training.state()))
         print(f"{training.raw_bytes / 1e9:.2f} GB in {tensors} tensors, {rounds} rounds; ratio {ratio:.2f}.")
         report_restore(checkpointer, training, copy)
 

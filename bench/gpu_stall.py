@@ -27,9 +27,10 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import bitsnap
 from bench.gpu_report import GIB, PinnedCopy, Report, device_of, parser_of, run_program, training_of
-from bench.gpu_training import GpuTraining, fingerprints, synchronize, tensors_of
+from bench.gpu_training import GpuTraining, fingerprints, synchronize
 from bench.measuring import median_ratio, timed, turn_of
-from bench.save_ways import State, Way, available_bytes, bitsnap_way, shared_bytes, ways_on_gpu, ways_that_fit
+from bench.save_ways import Way, available_bytes, bitsnap_way, shared_bytes, ways_on_gpu, ways_that_fit
+from bench.states import State, tensors_in
 
 STALL_BAR = 1.1  # times the copy
 RESTORES = 3
@@ -134,7 +135,7 @@ def time_restores(restore: Callable[[], str], training: Any, copy: Any) -> dict[
         return source
 
     for _ in range(RESTORES):
-        for tensor in tensors_of(state):
+        for tensor in tensors_in(state):
             tensor.zero_()
         copied = copy.to_device()
         took, source = timed(restored)
@@ -191,7 +192,7 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
     training = training_of(options, device)
     loss = training.run(options.first)
     report.say(
-        f"{training.raw_bytes / 1e9:.2f} GB in {sum(1 for _ in tensors_of(training.state()))} tensors, "
+        f"{training.raw_bytes / 1e9:.2f} GB in {sum(1 for _ in tensors_in(training.state()))} tensors, "
         f"{training.parameters / 1e6:.0f} M parameters, {training.layers} layers of width {options.width}; first save "
         f"after step {options.first + options.steps}, then every {options.steps} steps; loss {loss:.2f} before."
     )

@@ -9,12 +9,11 @@ it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bench.states import State, bytes_of, tensors_in
 from bench.train_gpt import Corpus, Gpt, ModelConfig, Sampler, read_text
 
 BYTES_PER_PARAMETER = 14
@@ -22,8 +21,6 @@ ROLES = ("model", "master", "exp_avg", "exp_avg_sq")  # the keys of a state that
 _VOCAB = 2048
 _WARMUP = 10  # steps
 _PIECE_ELEMENTS = 1 << 24  # of a fingerprint, whose temporary memory is eight bytes for each
-
-State = dict[str, Any]
 
 
 def layers_for(gigabytes: float, width: int) -> int:
@@ -73,7 +70,7 @@ class GpuTraining:
 
     @property
     def raw_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in tensors_of(self.state()))
+        return bytes_of(self.state())
 
     def step(self) -> Tensor:
         """One step of the optimizer. Returns the loss, for which the device may still be computing."""
@@ -115,11 +112,6 @@ class GpuTraining:
         }
 
 
-def tensors_of(state: State) -> Iterator[Tensor]:
-    for role in ROLES:
-        yield from state[role].values()
-
-
 def synchronize(device: torch.device) -> None:
     """Waits for the work of the device."""
     if device.type == "cuda":
@@ -128,7 +120,7 @@ def synchronize(device: torch.device) -> None:
 
 def fingerprints(state: State) -> list[tuple[int, int]]:
     """Two sums over the bits of each tensor, one of which depends on their order. Computed on the device."""
-    return [_fingerprint(tensor) for tensor in tensors_of(state)]
+    return [_fingerprint(tensor) for tensor in tensors_in(state)]
 
 
 def _fingerprint(tensor: Tensor) -> tuple[int, int]:

@@ -28,10 +28,11 @@ from torch import Tensor
 
 import bitsnap
 from bench.gpu_report import GIB, PinnedCopy, Report, device_of, parser_of, run_program, training_of
-from bench.gpu_training import ROLES, State, synchronize
+from bench.gpu_training import ROLES, synchronize
 from bench.measuring import median_ratio, timed
 from bench.nvcomp_coders import CODERS, Coder, Pipeline, load_nvcomp
 from bench.results_tables import format_ratio
+from bench.states import State
 
 WIDTHS = {"model": 2, "master": 4, "exp_avg": 4, "exp_avg_sq": 4}
 TYPES = {"model": torch.bfloat16, "master": torch.float32, "exp_avg": torch.float32, "exp_avg_sq": torch.float32}

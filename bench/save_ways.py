@@ -14,8 +14,7 @@ from torch.distributed.checkpoint.staging import AsyncStager, BlockingAsyncStage
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save
 
 import bitsnap
-
-State = dict[str, Any]
+from bench.states import State
 
 
 def nothing(*_: Any) -> None:
