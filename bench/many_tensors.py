@@ -8,23 +8,19 @@ All methods take turns. Prints Markdown for docs/measurements.md.
 
 from __future__ import annotations
 
-import argparse
 import os
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
 import bitsnap
-from bench.machine_description import describe
-from bench.results_tables import align
+from bench.measuring import folder_of, parser_of, print_machine, print_table, timed
 
 EXPERTS = 64
 
@@ -57,15 +53,6 @@ def change(state: State) -> None:
         moments["exp_avg_sq"].mul_(0.999)
 
 
-def timed(action: Callable[[], object]) -> float:
-    os.sync()  # what others wrote before is not to hold up this one, which may wait for the disk
-    start = time.perf_counter()
-    result = action()
-    took = time.perf_counter() - start
-    del result
-    return took
-
-
 def seconds_alone(call: str, path: Path) -> float:
     """Of the call's first time in a process of its own, without imports: as somebody looks at one tensor of a file."""
     program = f"import sys, time, torch, bitsnap; path = sys.argv[1]; start = time.perf_counter(); {call}; "
@@ -73,7 +60,7 @@ def seconds_alone(call: str, path: Path) -> float:
     return float(subprocess.check_output([sys.executable, "-W", "ignore", "-c", program, path], text=True))
 
 
-def measure_files(state: State, rounds: int, folder: Path) -> list[str]:
+def measure_files(state: State, rounds: int, folder: Path) -> None:
     ours, theirs = folder / "a.bsnap", folder / "a.pt"
     name = next(reversed(state["model"]))
     ways: dict[str, Callable[[], object]] = {
@@ -85,8 +72,9 @@ def measure_files(state: State, rounds: int, folder: Path) -> list[str]:
     taken: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, action in ways.items():
-            taken[way].append(timed(action))
-    seconds = {way: statistics.median(times) for way, times in taken.items()}
+            os.sync()  # what others wrote before is not to hold up this one, which may wait for the disk
+            taken[way].append(timed(action)[0])
+    seconds = {way: median(times) for way, times in taken.items()}
     rows = []
     for way, took in seconds.items():
         peer = f"torch.{way.removeprefix('bitsnap.')}"
@@ -95,72 +83,59 @@ def measure_files(state: State, rounds: int, folder: Path) -> list[str]:
         f"bitsnap.safe_open(path, 'pt').get_tensor('model.{name}')",
         f"bitsnap.load(path, keys=[('model', '{name}')])",
     ):
-        took = statistics.median(seconds_alone(call, ours) for _ in range(rounds))
+        took = median(seconds_alone(call, ours) for _ in range(rounds))
         rows.append([call.replace(name, "..."), f"{took:.3f}", "-"])
-    sizes = f"{theirs.stat().st_size / 1e6:.0f} MB with torch, {ours.stat().st_size / 1e6:.0f} MB with bitsnap."
-    return [*align(["", "s", "times as fast as torch"], rows), "", sizes]
+    print_table(["", "s", "times as fast as torch"], rows)
+    print(f"{theirs.stat().st_size / 1e6:.0f} MB with torch, {ours.stat().st_size / 1e6:.0f} MB with bitsnap.\n")
 
 
-def measure_store(state: State, rounds: int, folder: Path) -> list[str]:
+def seconds_of_saves(save: Callable[[int], object], state: State, rounds: int) -> tuple[float, float]:
+    """Of the first save, and the median of the others."""
     taken = []
-    with bitsnap.Store(folder / "store", keep_last=2) as store:
-        for step in range(rounds + 1):
-            change(state)
-            start = time.perf_counter()
-            store.save(step, state)
-            taken.append(time.perf_counter() - start)
-    return [f"`Store.save`: {taken[0]:.2f} s for the first, {statistics.median(taken[1:]):.2f} s against the last one."]
+    for step in range(rounds + 1):
+        change(state)
+        seconds, saved = timed(lambda: save(step))  # noqa: B023 (called at once)
+        taken.append(seconds)
+        if isinstance(saved, bitsnap.Save):
+            saved.result()
+    return taken[0], median(taken[1:])
 
 
 def memory_of(process: int, field: str) -> int:
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) << 10
-    raise RuntimeError(f"process {process} has no {field}")
+    status = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in status if line.startswith(field))
 
 
-def measure_engine(state: State, tensors: int, rounds: int, folder: Path) -> list[str]:
-    stalls = []
+def measure_saves(state: State, tensors: int, rounds: int, folder: Path) -> None:
+    with bitsnap.Store(folder / "store", keep_last=2) as store:
+        first, later = seconds_of_saves(lambda step: store.save(step, state), state, rounds)
+    print(f"`Store.save`: {first:.2f} s for the first, {later:.2f} s against the last one.\n")
     with bitsnap.Checkpointer(folder / "run", keep_last=2, agent=bitsnap.AgentOptions(linger=5)) as checkpointer:
-        for step in range(rounds + 1):
-            change(state)
-            start = time.perf_counter()
-            save = checkpointer.save(step, state)
-            stalls.append(time.perf_counter() - start)
-            assert save is not None
-            save.result()
+        first, stall = seconds_of_saves(lambda step: checkpointer.save(step, state), state, rounds)
         agent = checkpointer.agent_process
         assert agent is not None
         own, peak = memory_of(agent, "RssAnon"), memory_of(agent, "VmHWM")
         arena = checkpointer.arena_bytes
-    stall = statistics.median(stalls[1:])
-    return [
-        f"`Checkpointer.save`: {stalls[0]:.2f} s for the first, {stall:.3f} s for others, "
-        f"{stall / tensors * 1e6:.1f} µs a tensor. The agent has {own / 1e6:.0f} MB of its own, at most "
-        f"{peak / 1e6:.0f} MB with an arena of {arena / 1e6:.0f} MB."
-    ]
+    print(
+        f"`Checkpointer.save`: {first:.2f} s for the first, {stall:.3f} s for others, {stall / tensors * 1e6:.1f} µs a "
+        f"tensor. The agent has {own / 1e6:.0f} MB of its own, at most {peak / 1e6:.0f} MB with an arena of "
+        f"{arena / 1e6:.0f} MB."
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--weights", type=int, default=25_000, help="each has four tensors")
     parser.add_argument("--bytes", type=int, default=2048, help="of a weight, and of each of its moments")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="folder to write to; default: a temporary one")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning)
-    state = state_of(arguments.weights, arguments.bytes)
-    tensors = 4 * arguments.weights
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
-        folder = Path(name)
-        lines = measure_files(state, arguments.rounds, folder)
-        lines += ["", *measure_store(state, arguments.rounds, folder)]
-        lines += ["", *measure_engine(state, tensors, arguments.rounds, folder)]
-    print(", ".join(describe("as detected").values()))
-    print()
-    print(f"{tensors:,} tensors, medians of {arguments.rounds} rounds.")
-    print()
-    print("\n".join(lines))
+    state, tensors = state_of(options.weights, options.bytes), 4 * options.weights
+    print_machine()
+    print(f"{tensors:,} tensors, medians of {options.rounds} rounds.\n")
+    with folder_of(options) as folder:
+        measure_files(state, options.rounds, folder)
+        measure_saves(state, tensors, options.rounds, folder)
     return 0
 
 

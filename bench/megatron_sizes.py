@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,23 +24,21 @@ import zstandard
 import bitsnap
 import bitsnap.megatron
 from bench.corpus_runs import PROJECT
-from bench.machine_description import describe
-from bench.results_tables import align
+from bench.disk_use import bytes_in
+from bench.measuring import folder_of, parser_of, print_machine, print_table
+from bench.train_gpt import Corpus, Sampler, read_text
 
 sys.path.insert(0, str(PROJECT / "tests"))
-sys.path.insert(0, str(PROJECT / "examples" / "train_gpt"))
 warnings.simplefilter("ignore")
 
 from megatron.core import dist_checkpointing  # noqa: E402
 from megatron.core.dist_checkpointing.strategies.fully_parallel import FullyParallelSaveStrategyWrapper  # noqa: E402
 from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy  # noqa: E402
 
-from data import Corpus, Sampler, read_text  # noqa: E402
 from python.megatron.megatron_gpt import Training, new_folder, run_ranks  # noqa: E402
 
 RANKS, TENSOR_PARALLEL = 4, 2
-MOMENTS = ("first", "one step later", "ten steps later")
-STEPS = (0, 1, 10)  # before each of the moments
+MOMENTS = {"first": 0, "one step later": 1, "ten steps later": 10}  # with the steps before each
 SHARDINGS = ("dp_reshardable", "fully_reshardable")
 WRAPPED = " in parallel"
 STOCK, ZSTD = "torch_dist", "torch_dist, zstd -3"
@@ -52,17 +48,12 @@ _VOCABULARY, _LENGTH, _BATCH = 2048, 64, 4
 _TEXT_BYTES = 2_000_000
 
 
-class Task(NamedTuple):
-    first: int  # the step of the first checkpoint
-    layers: int
-    hidden: int
-
-
 class TextTraining(Training):
     """Learns Python's standard library."""
 
-    def __init__(self, task: Task) -> None:
-        super().__init__(TENSOR_PARALLEL, 1, hidden=task.hidden, layers=task.layers, words=_VOCABULARY, length=_LENGTH)
+    def __init__(self, options: argparse.Namespace) -> None:
+        sizes = {"hidden": options.hidden, "layers": options.layers, "words": _VOCABULARY, "length": _LENGTH}
+        super().__init__(TENSOR_PARALLEL, 1, **sizes)
         self._sampler = Sampler(Corpus(read_text(_TEXT_BYTES), _VOCABULARY), _LENGTH, _BATCH, seed=0)
 
     def batch(self) -> torch.Tensor:
@@ -70,32 +61,30 @@ class TextTraining(Training):
         return torch.cat((inputs, targets[:, -1:]), dim=1)
 
 
-def measured(path: Path, task: Task) -> None:
+def measured(path: Path, options: argparse.Namespace) -> None:
     """What each rank does. Rank 0 writes the sizes."""
-    training = TextTraining(task)
-    losses = training.train(task.first)
-    sizes: dict[str, dict[str, list[int]]] = {}
-    shares: dict[str, list[float]] = {}
-    for moment, steps in enumerate(STEPS):
+    training = TextTraining(options)
+    losses = training.train(options.first)
+    cases = [kind + way for kind in SHARDINGS for way in ("", WRAPPED)]
+    sizes: dict[str, dict[str, list[int]]] = {case: {name: [] for name in (STOCK, ZSTD, *POLICIES)} for case in cases}
+    shares: dict[str, list[float]] = {case: [] for case in cases}
+    for moment, steps in MOMENTS.items():
         losses += training.train(steps)
-        for kind in SHARDINGS:
-            for way in ("", WRAPPED):
-                case = sizes.setdefault(kind + way, {})
-                for name in (STOCK, *POLICIES):
-                    folder = new_folder(path / "checkpoints" / f"{kind}{way} {name}".replace(" ", "-"), training.done)
-                    save(training, folder, kind, bool(way), name)
-                    if name == STOCK:
-                        found = {STOCK: size_of(folder), ZSTD: compressed_size_of(folder)}
-                    else:
-                        run = folder.parent / "bitsnap"
-                        found = {name: size_of(folder) + stored_bytes(run, training.done)}
-                        if name == OURS:
-                            shares.setdefault(kind + way, []).append(share_of_weights(run, training.done))
-                    for each, size in found.items():
-                        case.setdefault(each, []).append(size)
-                    dist.barrier()
+        for case in cases:
+            for name in (STOCK, *POLICIES):
+                folder = new_folder(path / "checkpoints" / f"{case} {name}".replace(" ", "-"), training.done)
+                save(training, folder, case.removesuffix(WRAPPED), case.endswith(WRAPPED), name)
+                size = bytes_in(folder)
+                if name == STOCK:
+                    sizes[case][ZSTD].append(compressed_size_of(folder))
+                else:
+                    size += stored_bytes(folder.parent / "bitsnap", training.done)
+                if name == OURS:
+                    shares[case].append(share_of_weights(folder.parent / "bitsnap", training.done))
+                sizes[case][name].append(size)
+                dist.barrier()
         if dist.get_rank() == 0:
-            print(f"{MOMENTS[moment]}: step {training.done}, loss {losses[-1]:.3f}", file=sys.stderr, flush=True)
+            print(f"{moment}: step {training.done}, loss {losses[-1]:.3f}", file=sys.stderr, flush=True)
     if dist.get_rank() == 0:
         parameters = sum(parameter.numel() for parameter in training.model[0].parameters())
         results = {"parameters": parameters, "sizes": sizes, "shares": shares}
@@ -114,16 +103,8 @@ def save(training: Training, folder: Path, kind: str, is_wrapped: bool, name: st
         bitsnap.megatron.undo()
 
 
-def files_of(folder: Path) -> Iterable[Path]:
-    return (path for path in folder.rglob("*") if path.is_file())
-
-
-def size_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in files_of(folder))
-
-
 def compressed_size_of(folder: Path) -> int:
-    return sum(len(zstandard.compress(path.read_bytes(), 3)) for path in files_of(folder))
+    return sum(len(zstandard.compress(path.read_bytes(), 3)) for path in folder.rglob("*") if path.is_file())
 
 
 def stored_bytes(run: Path, step: int) -> int:
@@ -146,38 +127,35 @@ def share_of_weights(run: Path, step: int) -> float:
     return weights / total
 
 
-def lines_of(results: dict[str, Any]) -> list[str]:
+def print_sizes(results: dict[str, Any]) -> None:
     """Tables of sizes, each with how many times smaller it is than that of torch_dist."""
-    lines = []
     for case, sizes in results["sizes"].items():
         rows = []
         for name, each in sizes.items():
-            times = [f"{raw / size:.2f}" for raw, size in zip(sizes[STOCK], each, strict=True)]
-            rows.append([name, *(f"{size / 1e6:.1f} MB ({ratio})" for size, ratio in zip(each, times, strict=True))])
+            pairs = zip(each, sizes[STOCK], strict=True)
+            rows.append([name, *(f"{size / 1e6:.1f} MB ({raw / size:.2f})" for size, raw in pairs)])
         factors = [theirs / our for theirs, our in zip(sizes[ZSTD], sizes[OURS], strict=True)]
         rows.append([f"{ZSTD} / {OURS}", *(f"{factor:.2f}" for factor in factors)])
         rows.append([f"share of weights in {OURS}", *(f"{100 * share:.2f} %" for share in results["shares"][case])])
-        lines += [f"{case}:", "", *align(["", *MOMENTS], rows), ""]
-    return lines
+        print(f"{case}:\n")
+        print_table(["", *MOMENTS], rows)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--first", type=int, default=40, help="step of the first checkpoint")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=512)
-    parser.add_argument("--folder", type=Path, help="folder to write to; default: a temporary one")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        path = Path(folder)
+    with folder_of(options) as path:
         try:
-            run_ranks(RANKS, measured, path, Task(options.first, options.layers, options.hidden))
+            run_ranks(RANKS, measured, path, options)
         finally:
             sys.stderr.write((path / "output").read_text())
         results = json.loads((path / "results.json").read_text())
-    print(", ".join(describe("as detected").values()))
-    print(f"\n{results['parameters'] * TENSOR_PARALLEL / 1e6:.1f} M parameters, {RANKS} ranks.\n")
-    print("\n".join(lines_of(results)))
+    print_machine()
+    print(f"{results['parameters'] * TENSOR_PARALLEL / 1e6:.1f} M parameters, {RANKS} ranks.\n")
+    print_sizes(results)
     return 0
 
 
