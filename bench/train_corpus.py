@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from bench.corpus_runs import RUNS, Run, halves_path, run_named, state_path
-from bench.train_gpt import ModelConfig, TrainConfig, Trainer, fast_compute_dtype, is_made_from, write
+from bench.train_gpt import (
+    ModelConfig,
+    TrainConfig,
+    Trainer,
+    fast_compute_dtype,
+    halves_of,
+    is_made_from,
+    state_tensors,
+    train_through,
+    write,
+)
 
 
 def train_config(run: Run) -> TrainConfig:
@@ -44,17 +52,6 @@ def key_of(run: Run) -> str:
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def state_tensors(trainer: Trainer) -> dict[str, Tensor]:
-    """All weights, and masters and moments of the trained ones."""
-    state = trainer.state()
-    tensors = {f"model.{name}": weight.detach() for name, weight in trainer.model.named_parameters()}
-    for name, (exp_avg, exp_avg_sq) in trainer.moments().items():
-        tensors[f"master.{name}"] = state["master"][name]
-        tensors[f"exp_avg.{name}"] = exp_avg
-        tensors[f"exp_avg_sq.{name}"] = exp_avg_sq
-    return tensors
-
-
 def begin(run: Run, folder: Path) -> Trainer:
     trainer = Trainer(train_config(run))
     if run.parent:
@@ -77,28 +74,16 @@ def make_run(run: Run, folder: Path) -> None:
         return
     (folder / run.name).mkdir(parents=True, exist_ok=True)
     trainer = begin(run, folder)
-    resume = folder / run.name / "resume.pt"
-    if resume.exists():
-        saved = torch.load(resume, weights_only=True)
-        if saved["key"] == key and saved["state"]["step"] < missing[0]:
-            trainer.load(saved["state"])
+
+    def write_state(step: int) -> None:
+        state, *halves = paths(step)
+        write(state_tensors(trainer), state, key, step)
+        for path in halves:
+            write(halves_of(trainer), path, key, step)
+
     print(f"{run.name}: {run.about}", flush=True)
-    start = time.monotonic()
-    while missing:
-        result = trainer.train_step()
-        is_wanted = result.step == missing[0]
-        if is_wanted:
-            missing.pop(0)
-            state, *halves = paths(result.step)
-            write(state_tensors(trainer), state, key, result.step)
-            for path in halves:
-                masters = trainer.state()["master"]
-                write({f"model.{n}": m.to(torch.float16) for n, m in masters.items()}, path, key, result.step)
-        if is_wanted or result.step % 50 == 0:
-            partial = resume.with_suffix(".partial")
-            torch.save({"key": key, "state": trainer.state()}, partial)
-            partial.replace(resume)
-            print(f"  step {result.step:4d}  loss {result.loss:.3f}  {time.monotonic() - start:6.1f} s", flush=True)
+    resume = folder / run.name / "resume.pt"
+    train_through(trainer, key, missing, resume, write_state)
     resume.unlink()
 
 

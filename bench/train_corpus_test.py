@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 import torch
 
 from bench.corpus_runs import RUNS, run_named
-from bench.train_corpus import key_of, state_tensors, train_config
+from bench.train_corpus import key_of, train_config
+from bench.train_gpt import state_tensors
 from model import ModelConfig
 from trainer import TrainConfig, Trainer
 

@@ -13,6 +13,7 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -58,15 +59,42 @@ def write(tensors: dict[str, Tensor], path: Path, key: str, step: int) -> None:
 
 
 def state_tensors(trainer: Trainer) -> dict[str, Tensor]:
-    """Copies the tied embedding, because safetensors refuses tensors that share memory."""
-    tensors: dict[str, Tensor] = {}
+    """All weights, and masters and moments of the trained ones. The tied embedding is there once."""
     state = trainer.state()
+    tensors = {f"model.{name}": weight.detach() for name, weight in trainer.model.named_parameters()}
     for name, (exp_avg, exp_avg_sq) in trainer.moments().items():
-        tensors[f"model.{name}"] = state["model"][name]
         tensors[f"master.{name}"] = state["master"][name]
         tensors[f"exp_avg.{name}"] = exp_avg
         tensors[f"exp_avg_sq.{name}"] = exp_avg_sq
     return tensors
+
+
+def halves_of(trainer: Trainer) -> dict[str, Tensor]:
+    """The weights as float16."""
+    return {f"model.{name}": master.to(torch.float16) for name, master in trainer.state()["master"].items()}
+
+
+def train_through(
+    trainer: Trainer, key: str, steps: list[int], resume: Path, write_state: Callable[[int], None]
+) -> None:
+    """Trains to the last of the steps, and calls `write_state` at each.
+
+    Continues from `resume` if it has been written with the same key before the first of them.
+    """
+    if resume.exists():
+        saved = torch.load(resume, weights_only=True)
+        if saved["key"] == key and saved["state"]["step"] < steps[0]:
+            trainer.load(saved["state"])
+    start = time.monotonic()
+    while trainer.step < steps[-1]:
+        result = trainer.train_step()
+        if result.step in steps:
+            write_state(result.step)
+        if result.step in steps or result.step % 50 == 0:
+            partial = resume.with_suffix(".partial")
+            torch.save({"key": key, "state": trainer.state()}, partial)
+            partial.replace(resume)
+            print(f"  step {result.step:4d}  loss {result.loss:.3f}  {time.monotonic() - start:6.1f} s", flush=True)
 
 
 def main() -> int:
@@ -93,26 +121,14 @@ def main() -> int:
         return 0
 
     trainer = Trainer(config)
-    resume = out / "resume.pt"
-    if resume.exists():
-        saved = torch.load(resume, weights_only=True)
-        if saved["key"] == key and saved["state"]["step"] < missing[0]:
-            trainer.load(saved["state"])
     print(f"{trainer.parameter_count() / 1e6:.1f} M parameters, activations {config.model.compute}", flush=True)
-    start = time.monotonic()
-    while missing:
-        result = trainer.train_step()
-        if result.step != missing[0]:
-            continue
-        missing.pop(0)
-        state_path, half_path = paths(result.step)
-        write(state_tensors(trainer), state_path, key, result.step)
-        halves = {f"model.{name}": master.to(torch.float16) for name, master in trainer.state()["master"].items()}
-        write(halves, half_path, key, result.step)
-        partial = resume.with_suffix(".partial")
-        torch.save({"key": key, "state": trainer.state()}, partial)
-        partial.replace(resume)
-        print(f"step {result.step:4d}  loss {result.loss:.3f}  {time.monotonic() - start:6.1f} s", flush=True)
+
+    def write_state(step: int) -> None:
+        state_path, half_path = paths(step)
+        write(state_tensors(trainer), state_path, key, step)
+        write(halves_of(trainer), half_path, key, step)
+
+    train_through(trainer, key, missing, out / "resume.pt", write_state)
     return 0
 
 
