@@ -14,9 +14,9 @@
 #include "base/bytes.hpp"
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "interop/convert/state_parts.hpp"
 #include "interop/convert/state_writers.hpp"
 #include "interop/safetensors/safetensors_header.hpp"
+#include "interop/state/state_parts.hpp"
 #include "json/json_writer.hpp"
 #include "os/file_system.hpp"
 

@@ -21,10 +21,12 @@
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "interop/container/unique_names.hpp"
-#include "interop/convert/state_parts.hpp"
+#include "interop/dcp/dcp_item.hpp"
+#include "interop/folder/container_kinds.hpp"
 #include "interop/folder/folder_description.hpp"
 #include "interop/folder/folder_source.hpp"
 #include "interop/safetensors/safetensors_header.hpp"
+#include "interop/state/state_parts.hpp"
 #include "json/json_reader.hpp"
 
 namespace bitsnap {
@@ -32,10 +34,10 @@ namespace {
 
 using interop::CheckpointFile;
 using interop::FileBytes;
+using interop::kDcpMetadata;
+using interop::kDcpSuffix;
 using interop::StateParts;
 
-constexpr std::string_view kDcpMetadata = ".metadata";
-constexpr std::string_view kDcpSuffix = ".distcp";
 constexpr std::array<std::string_view, 8> kTensorFiles = {".safetensors", ".pt",  ".pth", ".bin",
                                                           ".ckpt",        ".npy", ".npz", kDcpSuffix};
 constexpr std::uint64_t kMostIndexBytes = 100'000'000;
@@ -150,6 +152,29 @@ Result<std::vector<std::string>> check_others(const std::vector<CheckpointFile>&
   return left_out;
 }
 
+// `kind` is null if this version does not know the format.
+Result<StateParts> parts_of_file(const CheckpointFile& file, const interop::ContainerKind* kind,
+                                 const DecodeLimits& limits) {
+  const auto read = [&]() -> Result<StateParts> {
+    if (kind == nullptr) {
+      return fail(ErrorKind::unsupported,
+                  fmt::format("this version reads no files of the format {}", quote_name(file.container)));
+    }
+    if (kind->read_state != nullptr) return kind->read_state(file.bytes, limits);
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("a file of the format {} cannot be read without its folder, which holds the file {}",
+                            kind->name, kDcpMetadata));
+  };
+  Result<StateParts> parts = read();
+  if (!parts && !file.path.empty()) {
+    return tl::unexpected(std::move(parts).error().within(quote_name(file.path)));
+  }
+  if (!parts) return parts;
+  parts->label = file.path;
+  parts->file_bytes = file.bytes.size();
+  return parts;
+}
+
 // The parts of a folder, one for each file or DCP checkpoint with tensors.
 Result<std::vector<StateParts>> parts_of(const std::vector<CheckpointFile>& files, const DecodeLimits& limits) {
   std::vector<StateParts> all;
@@ -167,12 +192,10 @@ Result<std::vector<StateParts>> parts_of(const std::vector<CheckpointFile>& file
   BITSNAP_ASSIGN(std::vector<std::string> left_out, check_others(files));
   for (const CheckpointFile& file : files) {
     if (file.container.empty()) continue;
-    if (file.container == "dcp") {
-      if (dcp_directories.contains(directory_of(file.path))) continue;
-      return fail(ErrorKind::invalid_argument,
-                  "a file of DCP cannot be read without its folder, which holds the file .metadata");
-    }
-    BITSNAP_ASSIGN(StateParts parts, interop::read_state_parts(file, limits));
+    const interop::ContainerKind* const kind = interop::find_container_kind(file.container);
+    const bool is_part = kind != nullptr && kind->read_state == nullptr;
+    if (is_part && dcp_directories.contains(directory_of(file.path))) continue;
+    BITSNAP_ASSIGN(StateParts parts, parts_of_file(file, kind, limits));
     all.push_back(std::move(parts));
   }
   if (!left_out.empty()) {

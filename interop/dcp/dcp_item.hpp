@@ -5,10 +5,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <bitsnap/tensor.hpp>
 
 namespace bitsnap::interop {
+
+// How the names of the files end.
+inline constexpr std::string_view kDcpSuffix = ".distcp";
+inline constexpr std::string_view kDcpMetadata = ".metadata";
 
 struct DcpItem {
   std::string name;             // the fully qualified name of the tensor or object

@@ -46,7 +46,8 @@ Result<Folder::Impl::Patches> Folder::Impl::patches_of(std::size_t file) const {
 
 Result<std::vector<interop::ZipPatch>> Folder::Impl::find_patches(std::size_t file) const {
   std::vector<interop::ByteRange> changed;
-  if (!interop::has_zip_checksums(entries[file].container)) return std::vector<interop::ZipPatch>();
+  const interop::ContainerKind* const kind = interop::find_container_kind(entries[file].container);
+  if (kind == nullptr || !kind->has_checksums) return std::vector<interop::ZipPatch>();
   for (const interop::FilePiece& piece : parts[file].pieces) {
     const std::optional<std::size_t> stream = snapshot->stream_of(piece.tensor);
     if (stream && snapshot->quantizer(*stream)) changed.push_back({piece.offset, piece_end(piece) - piece.offset});

@@ -13,6 +13,7 @@
 #include "interop/folder/container_kinds.hpp"
 #include "interop/folder/folder_description.hpp"
 #include "interop/folder/folder_source.hpp"
+#include "interop/safetensors/safetensors_header.hpp"
 #include "os/file_system.hpp"
 
 namespace bitsnap {
@@ -38,7 +39,7 @@ class FolderReader {
   FolderReader(std::shared_ptr<const FolderState::Source> source, const FolderOptions& options)
       : source_(std::move(source)),
         options_(options),
-        kinds_([this](const std::string& path) { return open(path); }, options.limits) {}
+        recognizer_([this](const std::string& path) { return open(path); }, options.limits) {}
 
   Result<FolderState> read(std::string name) {
     description_.name = std::move(name);
@@ -102,7 +103,7 @@ class FolderReader {
 
   Result<void> read_file(std::size_t node, DescribedEntry& described) {
     FolderEntry& entry = described.entry;
-    BITSNAP_ASSIGN(Recognized file, kinds_.recognize(entry.path, bytes_of(node)));
+    BITSNAP_ASSIGN(Recognized file, recognizer_.recognize(entry.path, bytes_of(node)));
     const auto is_too_long = [&](const FoundTensor& found) {
       return entry.path.size() * kMostBytesOfAByte + found.info.name.size() + kMostBytesOfANumber >
              options_.limits.name_bytes;
@@ -207,7 +208,7 @@ class FolderReader {
 
   std::shared_ptr<const FolderState::Source> source_;
   const FolderOptions& options_;
-  interop::ContainerKinds kinds_;
+  interop::ContainerRecognizer recognizer_;
   interop::FolderDescription description_;
   FolderState state_;
   interop::UniqueNames names_;
@@ -238,7 +239,7 @@ Result<FolderState> open_folder(const std::string& path, const FolderOptions& op
         input.state = *std::move(state);
         input.bytes = source->nodes().front().attributes.size_bytes;
         input.files = 1;
-        input.container = "safetensors";
+        input.container = interop::kSafetensors;
         input.source = std::move(source);
         return input;
       }

@@ -17,8 +17,7 @@
 namespace bitsnap::interop {
 namespace {
 
-constexpr std::array<std::byte, 6> kNpyMagic{std::byte{0x93}, std::byte{'N'}, std::byte{'U'},
-                                             std::byte{'M'},  std::byte{'P'}, std::byte{'Y'}};
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 // numpy itself reads at most 10,000 characters from files that it does not trust.
 constexpr std::uint64_t kMostNpyHeaderBytes = std::uint64_t{1} << 20;
 constexpr const char* kNpyTensorName = "array";
@@ -33,7 +32,7 @@ Result<PlacedNpyHeader> read_npy_header(const FileBytes& bytes, const DecodeLimi
   std::array<std::byte, 12> start{};
   const auto available = static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), bytes.size()));
   BITSNAP_TRY(bytes.read_at(0, ByteSpan(start).first(available)));
-  if (!std::equal(kNpyMagic.begin(), kNpyMagic.begin() + std::min(available, kNpyMagic.size()), start.begin())) {
+  if (!kNpyMagic.starts_with(as_text(start).substr(0, std::min(available, kNpyMagic.size())))) {
     return fail(ErrorKind::corrupt, "not a .npy file: it does not begin with \"\\x93NUMPY\"");
   }
   if (available < start.size()) {
@@ -92,6 +91,8 @@ bool npy_order_matters(const NpyHeader& header) {
 }
 
 }  // namespace
+
+bool looks_like_npy(std::string_view start) noexcept { return start.starts_with(kNpyMagic); }
 
 Result<Contents> read_npy(const FileBytes& bytes, const DecodeLimits& limits) {
   BITSNAP_ASSIGN(PlacedNpyHeader placed, read_npy_header(bytes, limits));

@@ -21,7 +21,6 @@ namespace bitsnap {
 namespace {
 
 using interop::kLengthBytes;
-using interop::kMaxHeaderBytes;
 
 constexpr std::array<std::byte, 8> kSnapshotMagic{std::byte{0x89}, std::byte{'B'}, std::byte{'S'},  std::byte{'N'},
                                                   std::byte{'A'},  std::byte{'P'}, std::byte{'\r'}, std::byte{'\n'}};
@@ -180,9 +179,8 @@ Result<FileKind> detect_file_kind(const std::string& path) {
     if (file->size_bytes() < start.size()) return FileKind::other;
     BITSNAP_TRY(file->read_at(0, start));
     if (std::equal(kSnapshotMagic.begin(), kSnapshotMagic.end(), start.begin())) return FileKind::snapshot;
-    const auto header_bytes = load_le<std::uint64_t>(start.data());
-    const bool plausible = header_bytes <= kMaxHeaderBytes && header_bytes <= file->size_bytes() - kLengthBytes;
-    return plausible && start[kLengthBytes] == std::byte{'{'} ? FileKind::safetensors : FileKind::other;
+    const bool is_other = !interop::looks_like_safetensors(as_text(start), file->size_bytes());
+    return is_other ? FileKind::other : FileKind::safetensors;
   });
 }
 

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "base/checked.hpp"
+#include "base/bytes.hpp"
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "base/utf8.hpp"
@@ -113,6 +113,12 @@ Result<TensorInfo> to_tensor(const Entry& entry) {
 }
 
 }  // namespace
+
+bool looks_like_safetensors(std::string_view start, std::uint64_t file_bytes) noexcept {
+  if (start.size() <= kLengthBytes || start[kLengthBytes] != '{') return false;
+  const auto header_bytes = load_le<std::uint64_t>(as_byte_span(start).data());
+  return header_bytes <= kMaxHeaderBytes && header_bytes <= file_bytes - kLengthBytes;
+}
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes,
                                                    const DecodeLimits& limits) {

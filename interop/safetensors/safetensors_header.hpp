@@ -15,10 +15,15 @@
 
 namespace bitsnap::interop {
 
+// The name of the format.
+inline constexpr std::string_view kSafetensors = "safetensors";
 // The format's limit.
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 // The size of the length field before the header.
 inline constexpr std::uint64_t kLengthBytes = 8;
+
+// From the first bytes of a file, and its size.
+[[nodiscard]] bool looks_like_safetensors(std::string_view start, std::uint64_t file_bytes) noexcept;
 
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;  // in the order of their data, without holes and overlaps

@@ -133,6 +133,15 @@ Result<std::vector<StorageRange>> find_legacy_storages(const FileBytes& bytes, c
 
 }  // namespace
 
+bool looks_like_torch_legacy(std::string_view start) noexcept {
+  constexpr std::string_view kIntegerOfTenBytes = "\x8a\x0a";
+  constexpr std::size_t kFrameBytes = 9;  // from protocol 4 on
+  if (start.size() < 2 || start[0] != '\x80' || start[1] < 2 || start[1] > 5) return false;
+  start.remove_prefix(2);
+  if (start.starts_with('\x95')) start.remove_prefix(std::min(kFrameBytes, start.size()));
+  return start.starts_with(kIntegerOfTenBytes) && start.substr(kIntegerOfTenBytes.size()).starts_with(kLegacyMagic);
+}
+
 Result<Contents> read_torch_legacy(const FileBytes& bytes, const DecodeLimits& limits) {
   std::string text;
   BITSNAP_ASSIGN(const LegacyPickles pickles, read_legacy_start(bytes, limits, text));

@@ -2,6 +2,8 @@
 // Pure function.
 #pragma once
 
+#include <string_view>
+
 #include <bitsnap/error.hpp>
 #include <bitsnap/limits.hpp>
 
@@ -10,6 +12,9 @@
 #include "interop/torch_tensors/torch_state.hpp"
 
 namespace bitsnap::interop {
+
+// From the first bytes of a file: a pickle of protocol 2 to 5 that begins with the magic number.
+[[nodiscard]] bool looks_like_torch_legacy(std::string_view start) noexcept;
 
 // unsupported if the file does not begin with the magic number, or if the size of an element is not known.
 [[nodiscard]] Result<Contents> read_torch_legacy(const FileBytes& bytes, const DecodeLimits& limits);

@@ -169,6 +169,11 @@ Result<std::optional<std::uint64_t>> find_zip_descriptor(const FileBytes& bytes,
 
 }  // namespace
 
+bool looks_like_zip(std::string_view start) noexcept {
+  return start.size() >= sizeof kZipLocalSignature &&
+         load_le<std::uint32_t>(as_byte_span(start).data()) == kZipLocalSignature;
+}
+
 Result<std::vector<ZipEntry>> read_zip_directory(const FileBytes& bytes, const DecodeLimits& limits) {
   BITSNAP_ASSIGN(const ZipEndRecord end, read_zip_end_record(bytes));
   if (end.start != 0) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -23,6 +24,9 @@ struct ZipEntry {
   // data descriptor or in both.
   std::vector<std::uint64_t> crc32_at;
 };
+
+// From the first bytes of a file.
+[[nodiscard]] bool looks_like_zip(std::string_view start) noexcept;
 
 // All of `bytes` must be one archive on one disk. corrupt if entries overlap each other or the directory, if a local
 // header disagrees with the directory, if there are bytes before the first entry or after the end record, or if two

@@ -1,21 +1,16 @@
-#include "interop/convert/state_parts.hpp"
+#include "interop/state/state_parts.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <variant>
 
-#include <fmt/format.h>
-
-#include "base/bytes.hpp"
-#include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "interop/npy/npy.hpp"
 #include "interop/npy/npz.hpp"
-#include "interop/safetensors/safetensors_header.hpp"
+#include "interop/safetensors/safetensors_contents.hpp"
 #include "interop/torch_legacy/torch_legacy.hpp"
 #include "interop/torch_zip/torch_zip.hpp"
 
@@ -58,30 +53,7 @@ Result<TensorInfo> torch_info(const TorchStateTensor& tensor, std::string name) 
   return info;
 }
 
-Result<StateParts> read_safetensors_parts(const CheckpointFile& file, const DecodeLimits& limits) {
-  std::array<std::byte, kLengthBytes> length{};
-  BITSNAP_TRY(file.bytes.read_at(0, length));
-  const auto header_bytes = load_le<std::uint64_t>(length.data());
-  if (header_bytes > std::min(kMaxHeaderBytes, file.bytes.size() - kLengthBytes)) {
-    return fail(ErrorKind::corrupt, fmt::format("the header has {} bytes", header_bytes));
-  }
-  BITSNAP_ASSIGN(const std::string text, file.bytes.read_text(kLengthBytes, header_bytes));
-  std::uint64_t at = kLengthBytes + header_bytes;
-  BITSNAP_ASSIGN(SafetensorsHeader header, parse_safetensors_header(text, file.bytes.size() - at, limits));
-  StateParts parts;
-  BITSNAP_ASSIGN(parts.tree, take_tree(header, limits));
-  parts.metadata = std::move(header.metadata);
-  for (TensorInfo& info : header.tensors) {
-    TensorSource source;
-    source.read = reader_at(file.bytes, at);
-    at += info.size_bytes;
-    source.info = std::move(info);
-    parts.tensors.push_back(std::move(source));
-  }
-  return parts;
-}
-
-Result<StateParts> read_numpy_parts(const FileBytes& bytes, Contents contents) {
+Result<StateParts> state_of_arrays(const FileBytes& bytes, Contents contents) {
   StateParts parts;
   std::map<std::string_view, const TensorView*> views;  // arrays in Fortran order
   for (const TensorView& view : contents.views) views.emplace(view.name, &view);
@@ -96,6 +68,12 @@ Result<StateParts> read_numpy_parts(const FileBytes& bytes, Contents contents) {
     source.info = std::move(found.info);
     parts.tensors.push_back(std::move(source));
   }
+  return parts;
+}
+
+Result<StateParts> state_of_torch(const FileBytes& bytes, TorchState state) {
+  StateParts parts;
+  BITSNAP_ASSIGN(parts.tree, add_torch_state(std::move(state), bytes, "", parts));
   return parts;
 }
 
@@ -125,10 +103,7 @@ bool has_other_values(const Value& tree) {
   });
 }
 
-Result<Value> add_torch_file(const FileBytes& bytes, bool is_legacy, const std::string& prefix, StateParts& parts,
-                             const DecodeLimits& limits) {
-  BITSNAP_ASSIGN(TorchState state,
-                 is_legacy ? read_torch_legacy_state(bytes, limits) : read_torch_zip_state(bytes, limits));
+Result<Value> add_torch_state(TorchState state, const FileBytes& bytes, const std::string& prefix, StateParts& parts) {
   const std::size_t first = parts.tensors.size();
   // Tensors of the same memory, such as tied weights, are stored once.
   std::map<std::tuple<std::uint64_t, std::string_view, std::vector<std::uint64_t>, std::vector<std::uint64_t>>,
@@ -149,26 +124,39 @@ Result<Value> add_torch_file(const FileBytes& bytes, bool is_legacy, const std::
   return std::move(state.tree);
 }
 
-Result<StateParts> read_state_parts(const CheckpointFile& file, const DecodeLimits& limits) {
-  const auto read = [&]() -> Result<StateParts> {
-    if (file.container == "safetensors") return read_safetensors_parts(file, limits);
-    if (file.container == "npy" || file.container == "npz") {
-      BITSNAP_ASSIGN(Contents contents,
-                     file.container == "npy" ? read_npy(file.bytes, limits) : read_npz(file.bytes, limits));
-      return read_numpy_parts(file.bytes, std::move(contents));
-    }
-    StateParts parts;
-    BITSNAP_ASSIGN(parts.tree, add_torch_file(file.bytes, file.container == "torch-legacy", "", parts, limits));
-    return parts;
-  };
-  Result<StateParts> parts = read();
-  if (!parts && !file.path.empty()) {
-    return tl::unexpected(std::move(parts).error().within(quote_name(file.path)));
+Result<StateParts> state_of_safetensors(const FileBytes& bytes, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(SafetensorsParts file, read_safetensors_parts(bytes, limits));
+  StateParts parts;
+  BITSNAP_ASSIGN(parts.tree, take_tree(file.header, limits));
+  parts.metadata = std::move(file.header.metadata);
+  std::uint64_t at = file.data_offset;
+  for (TensorInfo& info : file.header.tensors) {
+    TensorSource& source = parts.tensors.emplace_back();
+    source.read = reader_at(bytes, at);
+    at += info.size_bytes;
+    source.info = std::move(info);
   }
-  if (!parts) return parts;
-  parts->label = file.path;
-  parts->file_bytes = file.bytes.size();
   return parts;
+}
+
+Result<StateParts> state_of_npy(const FileBytes& bytes, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(Contents contents, read_npy(bytes, limits));
+  return state_of_arrays(bytes, std::move(contents));
+}
+
+Result<StateParts> state_of_npz(const FileBytes& bytes, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(Contents contents, read_npz(bytes, limits));
+  return state_of_arrays(bytes, std::move(contents));
+}
+
+Result<StateParts> state_of_torch_zip(const FileBytes& bytes, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(TorchState state, read_torch_zip_state(bytes, limits));
+  return state_of_torch(bytes, std::move(state));
+}
+
+Result<StateParts> state_of_torch_legacy(const FileBytes& bytes, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(TorchState state, read_torch_legacy_state(bytes, limits));
+  return state_of_torch(bytes, std::move(state));
 }
 
 }  // namespace bitsnap::interop

@@ -1,4 +1,4 @@
-#include "interop/convert/shard_assembly.hpp"
+#include "interop/state/shard_assembly.hpp"
 
 #include <algorithm>
 #include <cstddef>

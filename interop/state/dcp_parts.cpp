@@ -14,14 +14,13 @@
 
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "interop/convert/state_parts.hpp"
 #include "interop/dcp/dcp_item.hpp"
 #include "interop/dcp/dcp_metadata.hpp"
+#include "interop/state/state_parts.hpp"
+#include "interop/torch_zip/torch_zip.hpp"
 
 namespace bitsnap::interop {
 namespace {
-
-constexpr std::string_view kMetadataName = ".metadata";
 
 // Values by paths of keys, as in a state of dicts and lists.
 class NestedValues {
@@ -142,7 +141,8 @@ class DcpReader {
   Result<void> read_tensor(const DcpItem& item, const FileBytes& bytes) {
     StateParts one;
     one.strided = parts_.strided;
-    BITSNAP_ASSIGN(const Value tree, add_torch_file(bytes, false, "", one, limits_));
+    BITSNAP_ASSIGN(TorchState state, read_torch_zip_state(bytes, limits_));
+    BITSNAP_ASSIGN(const Value tree, add_torch_state(std::move(state), bytes, "", one));
     const auto* tensor = std::get_if<ValueTensor>(&tree.get());
     if (tensor == nullptr) return fail(ErrorKind::corrupt, "it is no tensor, although the metadata says so");
     TensorSource& source = one.tensors[tensor->index];
@@ -173,7 +173,8 @@ class DcpReader {
   }
 
   Result<void> read_object(const DcpItem& item, const FileBytes& bytes) {
-    BITSNAP_ASSIGN(Value value, add_torch_file(bytes, false, item.name + ".", parts_, limits_));
+    BITSNAP_ASSIGN(TorchState state, read_torch_zip_state(bytes, limits_));
+    BITSNAP_ASSIGN(Value value, add_torch_state(std::move(state), bytes, item.name + ".", parts_));
     values_.emplace_back(item.name, std::move(value));
     return {};
   }
@@ -215,18 +216,17 @@ class DcpReader {
 
 Result<StateParts> read_dcp_parts(const CheckpointFile& metadata, const std::vector<CheckpointFile>& files,
                                   const DecodeLimits& limits) {
+  const std::string directory = metadata.path.substr(0, metadata.path.size() - kDcpMetadata.size());
   const auto read = [&]() -> Result<StateParts> {
     if (metadata.bytes.size() > limits.index_bytes) {
       return fail(ErrorKind::resource_exhausted, fmt::format("it has more than {} bytes", limits.index_bytes));
     }
     BITSNAP_ASSIGN(const std::string text, metadata.bytes.read_text(0, metadata.bytes.size()));
-    return DcpReader(files, metadata.path.substr(0, metadata.path.size() - kMetadataName.size()), limits).run(text);
+    return DcpReader(files, directory, limits).run(text);
   };
   Result<StateParts> parts = read();
   if (!parts) return tl::unexpected(std::move(parts).error().within(quote_name(metadata.path)));
-  const std::size_t slash = metadata.path.rfind('/');
-  parts->label = slash == std::string::npos ? "" : metadata.path.substr(0, slash);
-  const std::string directory = metadata.path.substr(0, metadata.path.size() - kMetadataName.size());
+  parts->label = directory.substr(0, directory.empty() ? 0 : directory.size() - 1);
   for (const CheckpointFile& file : files) {
     if (file.path.starts_with(directory)) parts->file_bytes += file.bytes.size();
   }

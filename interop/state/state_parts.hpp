@@ -15,7 +15,8 @@
 #include <bitsnap/writer.hpp>
 
 #include "interop/container/file_bytes.hpp"
-#include "interop/convert/shard_assembly.hpp"
+#include "interop/state/shard_assembly.hpp"
+#include "interop/torch_tensors/torch_state.hpp"
 
 namespace bitsnap::interop {
 
@@ -37,8 +38,12 @@ struct StateParts {
   std::shared_ptr<StridedCache> strided = make_strided_cache();
 };
 
-// Of a file of any format but DCP.
-[[nodiscard]] Result<StateParts> read_state_parts(const CheckpointFile& file, const DecodeLimits& limits);
+// Of a file alone, by its format; without `label` and `file_bytes`.
+[[nodiscard]] Result<StateParts> state_of_safetensors(const FileBytes& bytes, const DecodeLimits& limits);
+[[nodiscard]] Result<StateParts> state_of_npy(const FileBytes& bytes, const DecodeLimits& limits);
+[[nodiscard]] Result<StateParts> state_of_npz(const FileBytes& bytes, const DecodeLimits& limits);
+[[nodiscard]] Result<StateParts> state_of_torch_zip(const FileBytes& bytes, const DecodeLimits& limits);
+[[nodiscard]] Result<StateParts> state_of_torch_legacy(const FileBytes& bytes, const DecodeLimits& limits);
 
 // Of a DCP checkpoint, from its .metadata and all files that lie beside it.
 [[nodiscard]] Result<StateParts> read_dcp_parts(const CheckpointFile& metadata,
@@ -46,8 +51,8 @@ struct StateParts {
 
 // Adds the tensors of a file of torch.save, with `prefix` before their names, and returns its values, whose indices
 // are those of `parts`.
-[[nodiscard]] Result<Value> add_torch_file(const FileBytes& bytes, bool is_legacy, const std::string& prefix,
-                                           StateParts& parts, const DecodeLimits& limits);
+[[nodiscard]] Result<Value> add_torch_state(TorchState state, const FileBytes& bytes, const std::string& prefix,
+                                            StateParts& parts);
 
 // Replaces every index of a tensor in the tree.
 void renumber_tensors(Value& tree, const std::function<std::size_t(std::size_t)>& number);
