@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "interop/container/contents_testing.hpp"
 #include "interop/dcp/dcp_metadata.hpp"
 #include "interop/dcp/distcp.hpp"
-#include "interop/torch_tensors/listing_testing.hpp"
 
 namespace {
 

@@ -18,9 +18,7 @@ namespace {
 
 class PickleMachine {
  public:
-  PickleMachine(std::string_view text, const DecodeLimits& limits) : text_(text), stack_(text.size(), limits) {
-    small_integers_.resize(UINT16_MAX + std::size_t{1}, kNoNode);
-  }
+  PickleMachine(std::string_view text, const DecodeLimits& limits) : text_(text), stack_(text.size(), limits) {}
 
   Result<PickleGraph> run();
 
@@ -40,6 +38,7 @@ class PickleMachine {
 
   Result<bool> push_text(PickleKind kind, Result<std::string_view> text);
   Result<bool> push_shared(NodeId& shared, PickleKind kind, std::int64_t value);
+  Result<bool> push_small_integer(std::uint16_t value);
   Result<bool> push_integer(std::int64_t value, PickleKind kind = PickleKind::integer);
   Result<bool> push_long(Result<std::string_view> bytes);
   Result<bool> push_digits(std::string_view digits);
@@ -58,7 +57,7 @@ class PickleMachine {
   NodeId true_ = kNoNode;
   NodeId false_ = kNoNode;
   NodeId empty_tuple_ = kNoNode;
-  std::vector<NodeId> small_integers_;  // up to 65,535, by value
+  std::vector<NodeId> small_integers_;  // of at most 16 bits, by value
 };
 
 Result<bool> PickleMachine::push_text(PickleKind kind, Result<std::string_view> text) {
@@ -105,6 +104,11 @@ Result<bool> PickleMachine::push_shared(NodeId& shared, PickleKind kind, std::in
   return true;
 }
 
+Result<bool> PickleMachine::push_small_integer(std::uint16_t value) {
+  if (value >= small_integers_.size()) small_integers_.resize(std::size_t{value} + 1, kNoNode);
+  return push_shared(small_integers_[value], PickleKind::integer, value);
+}
+
 Result<bool> PickleMachine::push_constant(char opcode) {
   switch (opcode) {
     case 'N': return push_shared(none_, PickleKind::none, 0);
@@ -113,7 +117,7 @@ Result<bool> PickleMachine::push_constant(char opcode) {
     case ')': return push_shared(empty_tuple_, PickleKind::tuple, 0);
     case 'K': {
       BITSNAP_ASSIGN(const auto value, text_.take_number<std::uint8_t>());
-      return push_shared(small_integers_[value], PickleKind::integer, value);
+      return push_small_integer(value);
     }
     default: return false;
   }
@@ -127,7 +131,7 @@ Result<bool> PickleMachine::push_number(char opcode) {
     }
     case 'M': {
       BITSNAP_ASSIGN(const auto value, text_.take_number<std::uint16_t>());
-      return push_shared(small_integers_[value], PickleKind::integer, value);
+      return push_small_integer(value);
     }
     case 'G': return push_text(PickleKind::real, text_.take(8));
     case '\x8a': return push_long(text_.take_sized<std::uint8_t>());

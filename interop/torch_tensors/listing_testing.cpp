@@ -5,7 +5,6 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -55,13 +54,6 @@ std::optional<ListedTensor> find_listed(std::string_view file, const Contents& c
   return std::nullopt;
 }
 
-// The bytes from the first to the last element.
-std::uint64_t view_bytes(const TensorView& view) {
-  std::uint64_t elements = 1;
-  for (std::size_t i = 0; i < view.shape.size(); ++i) elements += (view.shape[i] - 1) * view.stride[i];
-  return elements * view.element_bytes;
-}
-
 }  // namespace
 
 std::string read_interop_file(const std::string& tests_folder, const std::string& path) {
@@ -82,29 +74,6 @@ std::string compare_with_listing(std::string_view file, const Contents& contents
     const std::string shape = found->shape.empty() ? "scalar" : fmt::format("{}", fmt::join(found->shape, "x"));
     const std::string expected = fmt::format("{}\t{}\t{}\t{:08x}", name, found->dtype_name, shape, found->crc);
     if (expected != line) return fmt::format("expected {}, found {}", line, expected);
-  }
-  return "";
-}
-
-std::string find_misplaced(const Contents& contents, std::uint64_t file_bytes) {
-  std::set<std::string> names;
-  std::uint64_t end = 0;
-  for (const FoundTensor& tensor : contents.tensors) {
-    const std::string& name = tensor.info.name;
-    if (!names.insert(name).second) return name + " is there twice";
-    if (tensor.offset < end) return name + " overlaps";
-    if (tensor.info.size_bytes == 0) return name + " is empty";
-    if (tensor.offset > file_bytes || tensor.info.size_bytes > file_bytes - tensor.offset) return name + " is outside";
-    end = tensor.offset + tensor.info.size_bytes;
-  }
-  std::set<std::string> view_names;
-  for (const TensorView& view : contents.views) {
-    if (!view_names.insert(view.name).second) return view.name + " is a view twice";
-    const auto after = std::ranges::upper_bound(contents.tensors, view.offset, {}, &FoundTensor::offset);
-    if (after == contents.tensors.begin()) return view.name + " is in no tensor";
-    const FoundTensor& owner = *std::prev(after);
-    if (names.contains(view.name) && owner.info.name != view.name) return view.name + " is in another tensor";
-    if (view.offset + view_bytes(view) > owner.offset + owner.info.size_bytes) return view.name + " exceeds its tensor";
   }
   return "";
 }

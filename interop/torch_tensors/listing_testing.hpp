@@ -1,7 +1,6 @@
 // Compares what a parser found with the tensors that torch wrote: the files x.txt beside the fixtures.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -16,11 +15,6 @@ namespace bitsnap::interop {
 // dtype, shape and bytes.
 [[nodiscard]] std::string compare_with_listing(std::string_view file, const Contents& contents,
                                                const std::string& listing);
-
-// What is wrong with the places of the tensors and views; empty if the tensors are sorted, disjoint, not empty and
-// within the file, their names and those of the views are unique, and each view is within one tensor: that of its name,
-// if there is one.
-[[nodiscard]] std::string find_misplaced(const Contents& contents, std::uint64_t file_bytes);
 
 // "name F32 [2, 3] @ 64, ...": the tensors, then the views after "|".
 [[nodiscard]] std::string describe_contents(const Contents& contents);

@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "base/bytes.hpp"
+#include "interop/container/contents_testing.hpp"
 #include "interop/pickle/pickle_reader.hpp"
 #include "interop/pickle/pickle_writer.hpp"
-#include "interop/torch_tensors/listing_testing.hpp"
 #include "interop/torch_tensors/torch_pickle.hpp"
 #include "interop/torch_zip/torch_zip.hpp"
 #include "interop/zip/zip_testing.hpp"
