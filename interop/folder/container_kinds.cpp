@@ -70,7 +70,10 @@ Result<void> check_places(const Contents& contents, std::uint64_t bytes) {
   for (const FoundTensor& tensor : contents.tensors) {
     const std::uint64_t size = tensor.info.size_bytes;
     if (size == 0 || tensor.offset < end || tensor.offset > bytes || size > bytes - tensor.offset) {
-      return fail(ErrorKind::corrupt, fmt::format("tensor {}: its place is wrong", quote_name(tensor.info.name)));
+      return fail(
+          ErrorKind::corrupt,
+          fmt::format("tensor {}: its place is {} bytes at offset {}, expected at least 1 byte between {} and {}",
+                      quote_name(tensor.info.name), size, tensor.offset, end, bytes));
     }
     end = tensor.offset + size;
   }

@@ -14,19 +14,22 @@ namespace bitsnap::interop {
 
 Result<SafetensorsParts> read_safetensors_parts(const FileBytes& bytes, const DecodeLimits& limits) {
   if (bytes.size() < kLengthBytes) {
-    return fail(ErrorKind::truncated, fmt::format("{} bytes, but a safetensors file has at least 8", bytes.size()));
+    return fail(ErrorKind::truncated,
+                fmt::format("the file has {} bytes, expected at least {}: the size of a safetensors header",
+                            bytes.size(), kLengthBytes));
   }
   std::array<std::byte, kLengthBytes> length{};
   BITSNAP_TRY(bytes.read_at(0, length));
   const auto header_bytes = load_le<std::uint64_t>(length.data());
   if (header_bytes > kMaxHeaderBytes) {
     return fail(ErrorKind::corrupt,
-                fmt::format("not a safetensors file, or damaged: the header size is {} bytes, the limit is {} bytes",
+                fmt::format("not a safetensors file, or damaged: the size of the header, at offset 0, is {} bytes, "
+                            "expected at most {} bytes",
                             header_bytes, kMaxHeaderBytes));
   }
   if (header_bytes > bytes.size() - kLengthBytes) {
-    return fail(ErrorKind::truncated, fmt::format("the header has {} bytes, but the file ends after {} of them",
-                                                  header_bytes, bytes.size() - kLengthBytes));
+    return fail(ErrorKind::truncated, fmt::format("the header at offset {} has {} bytes, but the file ends after {}",
+                                                  kLengthBytes, header_bytes, bytes.size() - kLengthBytes));
   }
   SafetensorsParts parts;
   BITSNAP_ASSIGN(parts.text, bytes.read_text(kLengthBytes, header_bytes));

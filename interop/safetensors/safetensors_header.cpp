@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/bytes.hpp"
 #include "base/quote_name.hpp"
@@ -106,8 +107,10 @@ Result<TensorInfo> to_tensor(const Entry& entry) {
   const auto expected = shape_size_bytes(info.dtype, info.shape);
   if (!expected) return corrupt(entry.name, expected.error().message());
   if (info.dtype != DType::opaque && *expected != info.size_bytes) {
-    return corrupt(entry.name, fmt::format("dtype {} and shape need {} bytes, data_offsets span {}", info.dtype_name,
-                                           *expected, info.size_bytes));
+    return corrupt(entry.name,
+                   fmt::format("dtype {} and shape [{}] need {} bytes, but its data_offsets [{}, {}] span {} bytes",
+                               info.dtype_name, fmt::join(info.shape, ", "), *expected, entry.offsets[0],
+                               entry.offsets[1], info.size_bytes));
   }
   return info;
 }
@@ -135,19 +138,19 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
     BITSNAP_ASSIGN(TensorInfo info, to_tensor(entry));
     const std::uint64_t begin = entry.offsets[0];
     if (begin != end) {
-      return corrupt(entry.name, fmt::format("data begins at offset {}, expected {} ({})", begin, end,
-                                             begin > end ? "gap" : "overlap"));
+      return corrupt(entry.name, fmt::format("its {} bytes begin at offset {} of the data, expected {} ({})",
+                                             info.size_bytes, begin, end, begin > end ? "gap" : "overlap"));
     }
     end = entry.offsets[1];
     header.tensors.push_back(std::move(info));
   }
   if (end > data_bytes) {
     return fail(ErrorKind::truncated,
-                fmt::format("safetensors header: the tensors need {} bytes of data, the file has {}", end, data_bytes));
+                fmt::format("safetensors header: the tensors need {} bytes of data, found {} bytes", end, data_bytes));
   }
   if (end < data_bytes) {
     return fail(ErrorKind::corrupt,
-                fmt::format("safetensors header: the tensors take {} bytes of data, the file has {}", end, data_bytes));
+                fmt::format("safetensors header: the tensors take {} bytes of data, found {} bytes", end, data_bytes));
   }
   return header;
 }

@@ -1,4 +1,5 @@
 // Tests of the safetensors header, and of files that round-trip through a snapshot byte for byte.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -192,6 +193,30 @@ TEST_F(SafetensorsTest, FindsTheTensorsWithBytesInAFile) {
   EXPECT_EQ(found->tensors[1].info.name, "b");
   EXPECT_EQ(found->tensors[1].info.shape, std::vector<std::uint64_t>{4});
   EXPECT_EQ(found->tensors[1].offset, 8 + header.size() + 2);
+}
+
+// interop/safetensors/spec.md
+TEST_F(SafetensorsTest, ReadsTheExampleOfTheSpecification) {
+  const std::string header =
+      R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]},"a":{"dtype":"BF16","shape":[1,2],"data_offsets":[0,4]}})"
+      "   ";
+  const std::string file = std::string("\x70\0\0\0\0\0\0\0", 8) + header + std::string("\x80\x3f\0\xc0\x07\x08", 6);
+  EXPECT_EQ(file.size(), 126U);
+  const auto found = interop::read_safetensors(interop::bytes_in_memory(as_byte_span(file)), {});
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  ASSERT_EQ(found->tensors.size(), 2U);
+  EXPECT_EQ(found->tensors[0].info.name, "a");
+  EXPECT_EQ(found->tensors[0].offset, 120U);
+  EXPECT_EQ(found->tensors[1].info.name, "b");
+  EXPECT_EQ(found->tensors[1].offset, 124U);
+}
+
+TEST_F(SafetensorsTest, SaysWhereAndWhatOfATensorIsWrong) {
+  EXPECT_THAT(refusal(R"({"a":{"dtype":"U8","shape":[2,4],"data_offsets":[0,7]}})", "1234567").message(),
+              testing::EndsWith(
+                  "tensor 'a': dtype U8 and shape [2, 4] need 8 bytes, but its data_offsets [0, 7] span 7 bytes"));
+  EXPECT_THAT(refusal(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[1,4]}})", "1234").message(),
+              testing::EndsWith("tensor 'a': its 3 bytes begin at offset 1 of the data, expected 0 (gap)"));
 }
 
 TEST_F(SafetensorsTest, DetectsFileKinds) {
