@@ -10,6 +10,7 @@
 
 #include "base/checked.hpp"
 #include "base/utf8.hpp"
+#include "interop/container/strided_span.hpp"
 
 namespace bitsnap::interop {
 namespace {
@@ -27,13 +28,8 @@ bool has_its_size(const TensorInfo& info) {
 // The bytes from the first to the last element; nullopt if they are no 64-bit number, or an extent is 0.
 std::optional<std::uint64_t> view_bytes(const TensorView& view) {
   if (view.stride.size() != view.shape.size()) return std::nullopt;
-  std::optional<std::uint64_t> elements = 1;
-  for (std::size_t i = 0; elements && i < view.shape.size(); ++i) {
-    if (view.shape[i] == 0) return std::nullopt;
-    const auto steps = checked_multiply(view.shape[i] - 1, view.stride[i]);
-    elements = steps ? checked_add(*elements, *steps) : std::nullopt;
-  }
-  return elements ? checked_multiply(*elements, view.element_bytes) : std::nullopt;
+  const std::optional<std::uint64_t> elements = strided_span(view.shape, view.stride);
+  return elements.value_or(0) == 0 ? std::nullopt : checked_multiply(*elements, view.element_bytes);
 }
 
 }  // namespace

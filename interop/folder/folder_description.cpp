@@ -12,6 +12,7 @@
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "base/utf8.hpp"
+#include "interop/container/strided_span.hpp"
 #include "os/plain_name.hpp"
 
 namespace bitsnap::interop {
@@ -204,17 +205,10 @@ Result<FileView> read_view(const Value& value, const FileParts& parts, std::span
   if (view.piece >= parts.pieces.size()) return wrong(fmt::format("there is no piece {}", view.piece));
   if (view.tensor.stride.size() != view.tensor.shape.size()) return wrong("a view needs a stride for each dimension");
   // The last element must lie in the piece.
-  std::optional<std::uint64_t> last = 0;
   const std::uint64_t bytes = tensors[parts.pieces[view.piece].tensor].size_bytes;
-  bool is_empty = false;
-  for (std::size_t i = 0; i < view.tensor.shape.size(); ++i) {
-    if (view.tensor.shape[i] == 0) is_empty = true;
-    const auto way = checked_multiply(view.tensor.shape[i] == 0 ? 0 : view.tensor.shape[i] - 1, view.tensor.stride[i]);
-    last = last && way ? checked_add(*last, *way) : std::nullopt;
-  }
-  const auto elements = last ? checked_add(*last, std::uint64_t{1}) : std::nullopt;
+  const std::optional<std::uint64_t> elements = strided_span(view.tensor.shape, view.tensor.stride);
   const auto end = elements ? checked_multiply(*elements, view.tensor.element_bytes) : std::nullopt;
-  const bool is_within = is_empty || (view.tensor.element_bytes > 0 && end && *end <= bytes - view.offset);
+  const bool is_within = elements == 0U || (view.tensor.element_bytes > 0 && end && *end <= bytes - view.offset);
   if (view.offset > bytes || !is_within) {
     return wrong(fmt::format("the view {} goes beyond its piece", quote_name(view.tensor.name)));
   }

@@ -36,10 +36,10 @@ class PickleMachine {
   Result<bool> make_by_name(char opcode);
   Result<bool> move_on(char opcode);
 
+  Result<bool> push(PickleNode node);
   Result<bool> push_text(PickleKind kind, Result<std::string_view> text);
   Result<bool> push_shared(NodeId& shared, PickleKind kind, std::int64_t value);
   Result<bool> push_small_integer(std::uint16_t value);
-  Result<bool> push_integer(std::int64_t value, PickleKind kind = PickleKind::integer);
   Result<bool> push_long(Result<std::string_view> bytes);
   Result<bool> push_digits(std::string_view digits);
   Result<bool> push_top(std::size_t count);
@@ -60,21 +60,15 @@ class PickleMachine {
   std::vector<NodeId> small_integers_;  // of at most 16 bits, by value
 };
 
-Result<bool> PickleMachine::push_text(PickleKind kind, Result<std::string_view> text) {
-  if (!text) return tl::unexpected(std::move(text).error());
-  PickleNode node;
-  node.kind = kind;
-  node.text = *text;
-  BITSNAP_TRY(stack_.push_new(std::move(node)));
+Result<bool> PickleMachine::push(PickleNode node) {
+  BITSNAP_ASSIGN(const NodeId id, stack_.make(std::move(node)));
+  stack_.push(id);
   return true;
 }
 
-Result<bool> PickleMachine::push_integer(std::int64_t value, PickleKind kind) {
-  PickleNode node;
-  node.kind = kind;
-  node.integer = value;
-  BITSNAP_TRY(stack_.push_new(std::move(node)));
-  return true;
+Result<bool> PickleMachine::push_text(PickleKind kind, Result<std::string_view> text) {
+  if (!text) return tl::unexpected(std::move(text).error());
+  return push({.kind = kind, .text = *text});
 }
 
 // Two's complement, little-endian, of any length.
@@ -84,21 +78,20 @@ Result<bool> PickleMachine::push_long(Result<std::string_view> bytes) {
   const bool is_negative = !bytes->empty() && (static_cast<unsigned char>(bytes->back()) & 0x80U) != 0;
   std::uint64_t value = is_negative ? ~std::uint64_t{0} : 0;
   for (std::size_t i = bytes->size(); i-- > 0;) value = value << 8U | static_cast<unsigned char>((*bytes)[i]);
-  return push_integer(static_cast<std::int64_t>(value));
+  return push({.kind = PickleKind::integer, .integer = static_cast<std::int64_t>(value)});
 }
 
 Result<bool> PickleMachine::push_digits(std::string_view digits) {
   if (digits.ends_with('L')) digits.remove_suffix(1);
-  if (const auto value = parse_pickle_number<std::int64_t>(digits)) return push_integer(*value);
+  if (const auto value = parse_pickle_number<std::int64_t>(digits)) {
+    return push({.kind = PickleKind::integer, .integer = *value});
+  }
   return push_text(PickleKind::big_integer, digits);
 }
 
 Result<bool> PickleMachine::push_shared(NodeId& shared, PickleKind kind, std::int64_t value) {
   if (shared == kNoNode) {
-    PickleNode node;
-    node.kind = kind;
-    node.integer = value;
-    BITSNAP_ASSIGN(shared, stack_.make(std::move(node)));
+    BITSNAP_ASSIGN(shared, stack_.make({.kind = kind, .integer = value}));
   }
   stack_.push(shared);
   return true;
@@ -127,7 +120,7 @@ Result<bool> PickleMachine::push_number(char opcode) {
   switch (opcode) {
     case 'J': {
       BITSNAP_ASSIGN(const auto value, text_.take_number<std::int32_t>());
-      return push_integer(value);
+      return push({.kind = PickleKind::integer, .integer = value});
     }
     case 'M': {
       BITSNAP_ASSIGN(const auto value, text_.take_number<std::uint16_t>());
@@ -145,7 +138,7 @@ Result<bool> PickleMachine::push_line(char opcode) {
   BITSNAP_ASSIGN(std::string_view line, text_.take_line());
   switch (opcode) {
     case 'I':
-      if (line == "00" || line == "01") return push_integer(line == "01" ? 1 : 0, PickleKind::boolean);
+      if (line == "00" || line == "01") return push({.kind = PickleKind::boolean, .integer = line == "01" ? 1 : 0});
       return push_digits(line);
     case 'F': return push_text(PickleKind::real, line);
     case 'L': return push_digits(line);
@@ -175,37 +168,25 @@ Result<bool> PickleMachine::push_sized(char opcode) {
 
 // A tuple of the last `count` values.
 Result<bool> PickleMachine::push_top(std::size_t count) {
-  PickleNode node;
-  node.kind = PickleKind::tuple;
-  node.items.resize(count);
+  std::vector<NodeId> items(count);
   for (std::size_t i = count; i-- > 0;) {
-    BITSNAP_ASSIGN(node.items[i], stack_.pop());
+    BITSNAP_ASSIGN(items[i], stack_.pop());
   }
-  BITSNAP_TRY(stack_.push_new(std::move(node)));
-  return true;
+  return push({.kind = PickleKind::tuple, .items = std::move(items)});
 }
 
 Result<bool> PickleMachine::build_container(char opcode) {
-  const auto push_empty = [&](PickleKind kind) -> Result<bool> {
-    PickleNode node;
-    node.kind = kind;
-    BITSNAP_TRY(stack_.push_new(std::move(node)));
-    return true;
-  };
   const auto push_marked = [&](PickleKind kind) -> Result<bool> {
     BITSNAP_ASSIGN(const std::span<const NodeId> values, stack_.above_mark());
-    PickleNode node;
-    node.kind = kind;
-    node.items.assign(values.begin(), values.end());
     if (kind == PickleKind::dict && values.size() % 2 != 0) return fail(ErrorKind::corrupt, "a key has no value");
+    std::vector<NodeId> items(values.begin(), values.end());
     stack_.drop_to_mark();
-    BITSNAP_TRY(stack_.push_new(std::move(node)));
-    return true;
+    return push({.kind = kind, .items = std::move(items)});
   };
   switch (opcode) {
-    case ']': return push_empty(PickleKind::list);
-    case '}': return push_empty(PickleKind::dict);
-    case '\x8f': return push_empty(PickleKind::set);
+    case ']': return push({.kind = PickleKind::list});
+    case '}': return push({.kind = PickleKind::dict});
+    case '\x8f': return push({.kind = PickleKind::set});
     case 'l': return push_marked(PickleKind::list);
     case 't': return push_marked(PickleKind::tuple);
     case 'd': return push_marked(PickleKind::dict);
@@ -316,22 +297,14 @@ Result<bool> PickleMachine::use_memo(char opcode) {
 }
 
 Result<bool> PickleMachine::push_call(NodeId callable, NodeId arguments) {
-  PickleNode node;
-  node.kind = PickleKind::call;
-  node.callable = callable;
-  node.arguments = arguments;
-  BITSNAP_TRY(stack_.push_new(std::move(node)));
-  return true;
+  return push({.kind = PickleKind::call, .callable = callable, .arguments = arguments});
 }
 
 Result<NodeId> PickleMachine::make_global(NodeId module, NodeId name) {
   if (stack_.node(module).kind != PickleKind::string || stack_.node(name).kind != PickleKind::string) {
     return fail(ErrorKind::corrupt, "the name of a class is not a string");
   }
-  PickleNode node;
-  node.kind = PickleKind::global;
-  node.items = {module, name};
-  return stack_.make(std::move(node));
+  return stack_.make({.kind = PickleKind::global, .items = {module, name}});
 }
 
 Result<bool> PickleMachine::push_global(NodeId module, NodeId name) {
@@ -344,23 +317,19 @@ Result<bool> PickleMachine::push_global(NodeId module, NodeId name) {
 Result<NodeId> PickleMachine::make_tuple_above_mark(std::size_t skip) {
   BITSNAP_ASSIGN(const std::span<const NodeId> values, stack_.above_mark());
   if (values.size() < skip) return fail(ErrorKind::corrupt, "the stack has no class");
-  PickleNode node;
-  node.kind = PickleKind::tuple;
-  node.items.assign(values.begin() + static_cast<std::ptrdiff_t>(skip), values.end());
+  const std::span<const NodeId> kept = values.subspan(skip);
+  std::vector<NodeId> items(kept.begin(), kept.end());
   stack_.drop_to_mark();
-  return stack_.make(std::move(node));
+  return stack_.make({.kind = PickleKind::tuple, .items = std::move(items)});
 }
 
 // Classes that two lines of text name, and persistent ids.
 Result<bool> PickleMachine::make_by_name(char opcode) {
   if (opcode == 'c' || opcode == 'i') {
-    PickleNode module;
-    PickleNode name;
-    module.kind = name.kind = PickleKind::string;
-    BITSNAP_ASSIGN(module.text, text_.take_line());
-    BITSNAP_ASSIGN(name.text, text_.take_line());
-    BITSNAP_ASSIGN(const NodeId module_id, stack_.make(std::move(module)));
-    BITSNAP_ASSIGN(const NodeId name_id, stack_.make(std::move(name)));
+    BITSNAP_ASSIGN(const std::string_view module, text_.take_line());
+    BITSNAP_ASSIGN(const std::string_view name, text_.take_line());
+    BITSNAP_ASSIGN(const NodeId module_id, stack_.make({.kind = PickleKind::string, .text = module}));
+    BITSNAP_ASSIGN(const NodeId name_id, stack_.make({.kind = PickleKind::string, .text = name}));
     if (opcode == 'c') return push_global(module_id, name_id);
     BITSNAP_ASSIGN(const NodeId callable, make_global(module_id, name_id));
     BITSNAP_ASSIGN(const NodeId arguments, make_tuple_above_mark(0));
@@ -372,14 +341,11 @@ Result<bool> PickleMachine::make_by_name(char opcode) {
     return push_global(module, name);
   }
   if (opcode != 'P' && opcode != 'Q') return false;
-  PickleNode node;
-  node.kind = PickleKind::persistent_id;
   if (opcode == 'P') {
     BITSNAP_TRY(push_text(PickleKind::string, text_.take_line()));
   }
-  BITSNAP_ASSIGN(node.arguments, stack_.pop());
-  BITSNAP_TRY(stack_.push_new(std::move(node)));
-  return true;
+  BITSNAP_ASSIGN(const NodeId id, stack_.pop());
+  return push({.kind = PickleKind::persistent_id, .arguments = id});
 }
 
 Result<bool> PickleMachine::make_object(char opcode) {

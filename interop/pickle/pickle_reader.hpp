@@ -42,8 +42,8 @@ struct PickleNode {
   NodeId arguments = kNoNode;  // a tuple, or any other value
   NodeId state = kNoNode;      // argument of BUILD, of any kind of value
   std::int64_t integer = 0;
-  std::string_view text;  // in the text that was read, which must outlive the graph
-  std::vector<NodeId> items;
+  std::string_view text = {};  // in the text that was read, which must outlive the graph
+  std::vector<NodeId> items = {};
 };
 
 struct PickleGraph {

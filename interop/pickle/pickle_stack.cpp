@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/try.hpp"
+#include "interop/container/scaled_limit.hpp"
 
 namespace bitsnap::interop {
 
@@ -32,8 +33,7 @@ NodeId PickleGraph::lookup(NodeId dict, std::string_view key) const {
 
 PickleStack::PickleStack(std::uint64_t text_bytes, const DecodeLimits& limits) : text_bytes_(text_bytes) {
   const std::uint64_t values = kFreePickleValues + text_bytes / kTextBytesPerValue;
-  const double allowed = static_cast<double>(values) * limits.max_cost;
-  most_nodes_ = std::min(limits.tree_nodes, allowed < 1e18 ? static_cast<std::uint64_t>(allowed) : limits.tree_nodes);
+  most_nodes_ = std::min(limits.tree_nodes, scale_limit(values, limits));
 }
 
 Result<NodeId> PickleStack::make(PickleNode node) {
@@ -42,12 +42,6 @@ Result<NodeId> PickleStack::make(PickleNode node) {
   }
   graph_.nodes.push_back(std::move(node));
   return static_cast<NodeId>(graph_.nodes.size() - 1);
-}
-
-Result<void> PickleStack::push_new(PickleNode node) {
-  BITSNAP_ASSIGN(const NodeId id, make(std::move(node)));
-  push(id);
-  return {};
 }
 
 Result<NodeId> PickleStack::pop() {

@@ -26,7 +26,6 @@ class PickleStack {
 
   // resource_exhausted at the limit. The result is not on the stack.
   [[nodiscard]] Result<NodeId> make(PickleNode node);
-  [[nodiscard]] Result<void> push_new(PickleNode node);
   void push(NodeId id) { stack_.push_back(id); }
 
   // corrupt if there is no value above the last mark.

@@ -14,6 +14,7 @@
 #include "base/checked.hpp"
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
+#include "interop/container/strided_span.hpp"
 
 namespace bitsnap::interop {
 namespace {
@@ -213,22 +214,11 @@ void gather(const Extents& shape, const Extents& stride, std::uint64_t element_b
 
 Result<ReadBytes> row_major(std::vector<std::uint64_t> shape, std::vector<std::uint64_t> stride,
                             std::uint64_t element_bytes, ReadBytes read, std::shared_ptr<StridedCache> cache) {
-  std::uint64_t dense = 1;
-  bool is_row_major = true;
-  std::uint64_t last = 0;
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    if (shape[i] == 0) return ReadBytes([](std::uint64_t, ByteSpan) { return Result<void>(); });
-    is_row_major &= shape[i] == 1 || stride[i] == dense;
-    const auto step = checked_multiply(shape[i] - 1, stride[i]);
-    const auto next = step ? checked_add(last, *step) : std::nullopt;
-    const auto size = checked_multiply(dense, shape[i]);
-    if (!next || !size) return fail(ErrorKind::invalid_argument, "the sizes of a tensor overflow");
-    last = *next;
-    dense = *size;
-  }
-  if (is_row_major) return read;
-  const auto bytes = checked_multiply(last + 1, element_bytes);
-  if (!bytes) return fail(ErrorKind::invalid_argument, "the sizes of a tensor overflow");
+  const std::optional<std::uint64_t> span = strided_span(shape, stride);
+  if (span == 0U) return ReadBytes([](std::uint64_t, ByteSpan) { return Result<void>(); });
+  const auto bytes = span ? checked_multiply(*span, element_bytes) : std::nullopt;
+  if (!bytes || !tensor::volume(shape)) return fail(ErrorKind::invalid_argument, "the sizes of a tensor overflow");
+  if (is_row_major(shape, stride)) return read;
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(cache->mutex);

@@ -131,6 +131,22 @@ Result<std::vector<StorageRange>> find_legacy_storages(const FileBytes& bytes, c
   return ranges;
 }
 
+// Each member refers to the ones before it.
+struct LegacyFile {
+  std::string text;
+  LegacyPickles pickles;
+  UniqueNames names;
+  TorchObjects objects;
+  std::vector<StorageRange> ranges;
+};
+
+Result<void> read_legacy_file(const FileBytes& bytes, const DecodeLimits& limits, LegacyFile& file) {
+  BITSNAP_ASSIGN(file.pickles, read_legacy_start(bytes, limits, file.text));
+  BITSNAP_ASSIGN(file.objects, find_torch_objects(file.pickles.object, {.keys_are_addresses = true}, file.names, limits));
+  BITSNAP_ASSIGN(file.ranges, find_legacy_storages(bytes, file.pickles, file.objects));
+  return {};
+}
+
 }  // namespace
 
 bool looks_like_torch_legacy(std::string_view start) noexcept {
@@ -143,23 +159,15 @@ bool looks_like_torch_legacy(std::string_view start) noexcept {
 }
 
 Result<Contents> read_torch_legacy(const FileBytes& bytes, const DecodeLimits& limits) {
-  std::string text;
-  BITSNAP_ASSIGN(const LegacyPickles pickles, read_legacy_start(bytes, limits, text));
-  UniqueNames names;
-  BITSNAP_ASSIGN(const TorchObjects objects,
-                 find_torch_objects(pickles.object, {.keys_are_addresses = true}, names, limits));
-  BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_legacy_storages(bytes, pickles, objects));
-  return split_storages(objects, ranges, false, names, limits);
+  LegacyFile file;
+  BITSNAP_TRY(read_legacy_file(bytes, limits, file));
+  return split_storages(file.objects, file.ranges, false, file.names, limits);
 }
 
 Result<TorchState> read_torch_legacy_state(const FileBytes& bytes, const DecodeLimits& limits) {
-  std::string text;
-  BITSNAP_ASSIGN(const LegacyPickles pickles, read_legacy_start(bytes, limits, text));
-  UniqueNames names;
-  BITSNAP_ASSIGN(const TorchObjects objects,
-                 find_torch_objects(pickles.object, {.keys_are_addresses = true}, names, limits));
-  BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_legacy_storages(bytes, pickles, objects));
-  return read_torch_state(pickles.object, objects, ranges, false, limits);
+  LegacyFile file;
+  BITSNAP_TRY(read_legacy_file(bytes, limits, file));
+  return read_torch_state(file.pickles.object, file.objects, file.ranges, false, limits);
 }
 
 }  // namespace bitsnap::interop

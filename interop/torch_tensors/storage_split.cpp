@@ -11,6 +11,8 @@
 #include "base/checked.hpp"
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
+#include "interop/container/strided_span.hpp"
+#include "tensor/box.hpp"
 
 namespace bitsnap::interop {
 namespace {
@@ -22,39 +24,6 @@ struct UsedBytes {
   std::uint64_t end = 0;
   bool is_contiguous = false;
 };
-
-std::optional<std::uint64_t> element_count_of(const std::vector<std::uint64_t>& shape) {
-  std::uint64_t count = 1;
-  if (std::ranges::find(shape, 0U) != shape.end()) return 0;
-  for (const std::uint64_t extent : shape) {
-    const auto product = checked_multiply(count, extent);
-    if (!product) return std::nullopt;
-    count = *product;
-  }
-  return count;
-}
-
-// The elements from the first to the last one; no dimension is empty.
-std::optional<std::uint64_t> element_span(const TorchTensor& tensor) {
-  std::uint64_t span = 1;
-  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-    const auto steps = checked_multiply(tensor.shape[i] - 1, tensor.stride[i]);
-    const auto sum = steps ? checked_add(span, *steps) : std::nullopt;
-    if (!sum) return std::nullopt;
-    span = *sum;
-  }
-  return span;
-}
-
-bool is_row_major(const TorchTensor& tensor) {
-  std::uint64_t expected = 1;
-  for (std::size_t i = tensor.shape.size(); i-- > 0;) {
-    if (tensor.shape[i] == 1) continue;
-    if (tensor.stride[i] != expected) return false;
-    expected *= tensor.shape[i];
-  }
-  return true;
-}
 
 class StorageSplit {
  public:
@@ -87,14 +56,13 @@ class StorageSplit {
 
 Result<std::optional<UsedBytes>> StorageSplit::used_bytes(std::size_t index, const StorageRange& range) const {
   const TorchTensor& tensor = objects_.tensors[index];
-  const std::optional<std::uint64_t> count = element_count_of(tensor.shape);
-  if (count == 0U) return std::nullopt;
+  const std::optional<std::uint64_t> span = strided_span(tensor.shape, tensor.stride);
+  if (span == 0U) return std::nullopt;
   // The elements of an unknown type may be anywhere.
   if (tensor.type.bytes == 0) {
     if (range.bytes == 0) return std::nullopt;
     return UsedBytes{.tensor = index, .begin = 0, .end = range.bytes, .is_contiguous = false};
   }
-  const std::optional<std::uint64_t> span = element_span(tensor);
   const auto end = span ? checked_add(tensor.offset, *span) : std::nullopt;
   const auto end_byte = end ? checked_multiply(*end, std::uint64_t{tensor.type.bytes}) : std::nullopt;
   if (!end_byte || *end_byte > range.bytes) {
@@ -104,7 +72,7 @@ Result<std::optional<UsedBytes>> StorageSplit::used_bytes(std::size_t index, con
   return UsedBytes{.tensor = index,
                    .begin = tensor.offset * tensor.type.bytes,
                    .end = *end_byte,
-                   .is_contiguous = count == span && is_row_major(tensor)};
+                   .is_contiguous = tensor::volume(tensor.shape) == span && is_row_major(tensor.shape, tensor.stride)};
 }
 
 Result<void> StorageSplit::add(std::string name, const TorchType& type, std::vector<std::uint64_t> shape,

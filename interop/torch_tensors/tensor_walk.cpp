@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/try.hpp"
+#include "interop/container/scaled_limit.hpp"
 #include "interop/torch_tensors/tensor_calls.hpp"
 
 namespace bitsnap::interop {
@@ -26,10 +27,13 @@ constexpr std::uint64_t kBytesPerPlace = 64;
 class TensorWalk {
  public:
   TensorWalk(const PickleGraph& graph, const PickleRole& role, UniqueNames& names, const DecodeLimits& limits)
-      : graph_(graph), role_(role), names_(names), limits_(limits), tree_(graph), visited_(graph.nodes.size()) {
-    const auto allowed = static_cast<double>(kFreeWalkBytes + kWalkBytesPerTextByte * graph.bytes) * limits.max_cost;
-    most_bytes_ = static_cast<std::uint64_t>(std::min(allowed, 1e18));
-  }
+      : graph_(graph),
+        role_(role),
+        names_(names),
+        limits_(limits),
+        tree_(graph),
+        visited_(graph.nodes.size()),
+        most_bytes_(scale_limit(kFreeWalkBytes + kWalkBytesPerTextByte * graph.bytes, limits)) {}
 
   Result<TorchObjects> run();
 
@@ -68,7 +72,7 @@ class TensorWalk {
   std::vector<Step> planned_;  // of the value that is visited, in their order
   std::map<std::string_view, std::size_t> storages_;
   std::uint64_t bytes_ = 0;
-  std::uint64_t most_bytes_ = 0;
+  const std::uint64_t most_bytes_;
 };
 
 bool TensorWalk::has_parts(NodeId node) const {

@@ -16,6 +16,8 @@
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "base/utf8.hpp"
+#include "interop/container/scaled_limit.hpp"
+#include "interop/container/strided_span.hpp"
 #include "interop/torch_tensors/tensor_calls.hpp"
 
 namespace bitsnap::interop {
@@ -32,10 +34,6 @@ constexpr std::uint64_t kTextBytesPerByte = 4;
 constexpr std::uint64_t kFreeTensorBytes = std::uint64_t{64} << 20U;
 constexpr std::uint64_t kTensorBytesPerByte = 64;
 
-std::uint64_t scaled(std::uint64_t limit, double factor) {
-  return static_cast<std::uint64_t>(std::min(static_cast<double>(limit) * factor, 1e18));
-}
-
 // Turns the values of a pickle into a typed tree.
 class TreeReader {
  public:
@@ -43,8 +41,8 @@ class TreeReader {
   TreeReader(const PickleGraph& graph, const std::map<NodeId, std::size_t>& tensors, const DecodeLimits& limits)
       : graph_(graph),
         limits_(limits),
-        most_values_(std::min(limits.tree_nodes, scaled(kFreeValues + graph.bytes, limits.max_cost))),
-        most_text_bytes_(scaled(kFreeTextBytes + kTextBytesPerByte * graph.bytes, limits.max_cost)),
+        most_values_(std::min(limits.tree_nodes, scale_limit(kFreeValues + graph.bytes, limits))),
+        most_text_bytes_(scale_limit(kFreeTextBytes + kTextBytesPerByte * graph.bytes, limits)),
         tensors_(tensors) {}
 
   Result<Value> run() {
@@ -84,10 +82,8 @@ class TreeReader {
     return text == nullptr ? std::string_view() : text->text;
   }
   // "collections", "OrderedDict"
-  [[nodiscard]] std::pair<std::string_view, std::string_view> name_of(NodeId node) const {
-    const PickleNode* global = graph_.find(node, PickleKind::global);
-    if (global == nullptr || global->items.size() != 2) return {};
-    return {text_of(global->items[0]), text_of(global->items[1])};
+  [[nodiscard]] std::pair<std::string_view, std::string_view> name_of(const PickleNode& global) const {
+    return {text_of(global.items[0]), text_of(global.items[1])};
   }
 
   const PickleGraph& graph_;
@@ -206,8 +202,7 @@ TreeReader::MaybeValue TreeReader::read_real(const PickleNode& node) {
 }
 
 TreeReader::MaybeValue TreeReader::read_global(const PickleNode& node) {
-  const std::string_view module = node.items.size() == 2 ? text_of(node.items[0]) : std::string_view();
-  const std::string_view name = node.items.size() == 2 ? text_of(node.items[1]) : std::string_view();
+  const auto [module, name] = name_of(node);
   if (module != "torch" || torch_dtype(name) == TorchType()) return leave_out();
   return typed("torch.dtype", Value(std::string(name)));
 }
@@ -271,7 +266,8 @@ TreeReader::MaybeValue TreeReader::read_call(NodeId id) {
     return typed("torch.Size", Value(std::move(sizes)));
   }
   if (function == "device") return read_device(call);
-  if (const auto [module, name] = name_of(call.callable); module == "_codecs" && name == "encode") {
+  const PickleNode* const callable = graph_.find(call.callable, PickleKind::global);
+  if (callable != nullptr && name_of(*callable) == std::pair<std::string_view, std::string_view>("_codecs", "encode")) {
     return read_bytes(call);
   }
   return read_python_call(python_function(graph_, call.callable), call);
@@ -371,25 +367,13 @@ TreeReader::MaybeValue TreeReader::read_device(const PickleNode& call) {
   return typed("torch.device", Value(std::move(device)));
 }
 
-// Whether the tensor lies in its storage; nullopt if its sizes overflow.
-std::optional<std::uint64_t> end_of(const TorchTensor& tensor) {
-  std::uint64_t last = tensor.offset;
-  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-    if (tensor.shape[i] == 0) return tensor.offset;
-    const auto step = checked_multiply(tensor.shape[i] - 1, tensor.stride[i]);
-    const auto next = step ? checked_add(last, *step) : std::nullopt;
-    if (!next) return std::nullopt;
-    last = *next;
-  }
-  return checked_add(last, std::uint64_t{1});
-}
-
 Result<TorchStateTensor> place_tensor(const TorchTensor& tensor, const StorageRange& range) {
   if (tensor.type.bytes == 0) {
     return fail(ErrorKind::unsupported, fmt::format("tensor {}: its elements have the type {}, which has no size",
                                                     quote_name(tensor.name), tensor.type.name));
   }
-  const auto end = end_of(tensor);
+  const std::optional<std::uint64_t> span = strided_span(tensor.shape, tensor.stride);
+  const auto end = span ? checked_add(tensor.offset, *span) : std::nullopt;
   const auto bytes = end ? checked_multiply(*end, std::uint64_t{tensor.type.bytes}) : std::nullopt;
   if (!bytes || *bytes > range.bytes) {
     return fail(ErrorKind::corrupt, fmt::format("tensor {} exceeds its storage", quote_name(tensor.name)));
@@ -410,7 +394,7 @@ Result<TorchState> read_torch_state(const PickleGraph& graph, const TorchObjects
   TorchState state;
   std::uint64_t most_bytes = kFreeTensorBytes;
   for (const StorageRange& range : ranges) most_bytes += kTensorBytesPerByte * range.bytes;
-  most_bytes = scaled(most_bytes, limits.max_cost);
+  most_bytes = scale_limit(most_bytes, limits);
   std::uint64_t bytes = 0;
   std::map<NodeId, std::size_t> indices;
   for (const TorchTensor& tensor : objects.tensors) {

@@ -89,15 +89,32 @@ Result<std::vector<StorageRange>> find_storages(TorchObjects& objects, const Tor
   return ranges;
 }
 
+// One pickle of an archive with its storages. Each member refers to the ones before it.
+struct ArchivedPickle {
+  std::string text;
+  PickleGraph graph;
+  TorchObjects objects;
+  std::vector<StorageRange> ranges;
+  bool is_big_endian = false;
+};
+
+Result<void> read_archived(const FileBytes& bytes, const TorchEntries& entries, const ZipEntry& entry,
+                           const PickleRole& role, UniqueNames& names, const DecodeLimits& limits,
+                           ArchivedPickle& pickle) {
+  BITSNAP_ASSIGN(pickle.is_big_endian, is_big_endian_archive(bytes, entries));
+  BITSNAP_ASSIGN(pickle.text, read_entry(bytes, entry, limits.index_bytes));
+  BITSNAP_ASSIGN(pickle.graph, read_pickle(pickle.text, limits));
+  BITSNAP_ASSIGN(pickle.objects, find_torch_objects(pickle.graph, role, names, limits));
+  BITSNAP_ASSIGN(pickle.ranges, find_storages(pickle.objects, entries));
+  return {};
+}
+
 // The tensors of one pickle, added to `contents`.
-Result<void> add_pickle(const FileBytes& bytes, const TorchEntries& entries, const ZipEntry& pickle,
+Result<void> add_pickle(const FileBytes& bytes, const TorchEntries& entries, const ZipEntry& entry,
                         const PickleRole& role, UniqueNames& names, Contents& contents, const DecodeLimits& limits) {
-  BITSNAP_ASSIGN(const bool is_big_endian, is_big_endian_archive(bytes, entries));
-  BITSNAP_ASSIGN(const std::string text, read_entry(bytes, pickle, limits.index_bytes));
-  BITSNAP_ASSIGN(const PickleGraph graph, read_pickle(text, limits));
-  BITSNAP_ASSIGN(TorchObjects objects, find_torch_objects(graph, role, names, limits));
-  BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_storages(objects, entries));
-  BITSNAP_ASSIGN(Contents added, split_storages(objects, ranges, is_big_endian, names, limits));
+  ArchivedPickle pickle;
+  BITSNAP_TRY(read_archived(bytes, entries, entry, role, names, limits, pickle));
+  BITSNAP_ASSIGN(Contents added, split_storages(pickle.objects, pickle.ranges, pickle.is_big_endian, names, limits));
   std::ranges::move(added.tensors, std::back_inserter(contents.tensors));
   std::ranges::move(added.views, std::back_inserter(contents.views));
   return {};
@@ -124,13 +141,11 @@ Result<Contents> read_torch_zip(const FileBytes& bytes, const DecodeLimits& limi
 Result<TorchState> read_torch_zip_state(const FileBytes& bytes, const DecodeLimits& limits) {
   BITSNAP_ASSIGN(const std::vector<ZipEntry> zip, read_zip_directory(bytes, limits));
   BITSNAP_ASSIGN(const TorchEntries entries, name_entries(zip));
-  BITSNAP_ASSIGN(const bool is_big_endian, is_big_endian_archive(bytes, entries));
-  BITSNAP_ASSIGN(const std::string text, read_entry(bytes, *entries.at(kPickleEntry), limits.index_bytes));
-  BITSNAP_ASSIGN(const PickleGraph graph, read_pickle(text, limits));
   UniqueNames names;
-  BITSNAP_ASSIGN(TorchObjects objects, find_torch_objects(graph, {}, names, limits));
-  BITSNAP_ASSIGN(const std::vector<StorageRange> ranges, find_storages(objects, entries));
-  BITSNAP_ASSIGN(TorchState state, read_torch_state(graph, objects, ranges, is_big_endian, limits));
+  ArchivedPickle pickle;
+  BITSNAP_TRY(read_archived(bytes, entries, *entries.at(kPickleEntry), {}, names, limits, pickle));
+  BITSNAP_ASSIGN(TorchState state,
+                 read_torch_state(pickle.graph, pickle.objects, pickle.ranges, pickle.is_big_endian, limits));
   if (const auto constant = entries.lower_bound("constants/");
       constant != entries.end() && constant->first.starts_with("constants/")) {
     state.left_out.emplace_back("constants (of TorchScript)");
