@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -229,42 +230,18 @@ Result<StateParts> parts_of(const std::shared_ptr<const Snapshot>& snapshot, con
 
 bool is_box(const TensorSource& tensor) { return tensor.info.shard.has_value(); }
 
-// Tensors of which ranks hold boxes, put together. The others stay as they are.
+// Takes the tensors of which ranks hold boxes, and puts them together. The others stay as they are.
 Result<std::vector<TensorSource>> join_boxes(std::vector<StateParts>& ranks) {
-  std::map<std::string, std::pair<TensorInfo, std::vector<interop::PartSource>>> boxes;
-  std::vector<std::string> names;
+  interop::PartedTensors parted;
   for (StateParts& rank : ranks) {
-    for (TensorSource& tensor : rank.tensors) {
-      if (!is_box(tensor)) continue;
-      const auto [found, is_new] =
-          boxes.try_emplace(tensor.info.global_name(), tensor.info, std::vector<interop::PartSource>());
-      if (is_new) {
-        TensorInfo& info = found->second.first;
-        info.name = found->first;
-        names.push_back(info.name);
-        BITSNAP_ASSIGN(const std::uint64_t all, shape_size_bytes(DType::u8, info.shard->global_shape));
-        BITSNAP_ASSIGN(const std::uint64_t own, shape_size_bytes(DType::u8, info.shape));
-        info.size_bytes = own == 0 ? all * element_size(info.dtype) : info.size_bytes / own * all;
-        info.shape = info.shard->global_shape;
-        info.alias_of.reset();
-      }
-      const TensorInfo& whole = found->second.first;
-      if (tensor.info.dtype_name != whole.dtype_name || tensor.info.shard->global_shape != whole.shape) {
-        return fail(ErrorKind::corrupt,
-                    fmt::format("tensor {}: its ranks disagree: {} of shape [{}], and {} of shape [{}]",
-                                quote_name(whole.name), whole.dtype_name, fmt::join(whole.shape, ", "),
-                                tensor.info.dtype_name, fmt::join(tensor.info.shard->global_shape, ", ")));
-      }
-      found->second.second.push_back({{tensor.info.shard->offset, tensor.info.shape}, std::move(tensor.read)});
+    const auto boxes = std::ranges::stable_partition(rank.tensors, std::not_fn(is_box));
+    for (TensorSource& tensor : boxes) {
+      const std::string name = tensor.info.global_name();
+      BITSNAP_TRY(parted.add(name, std::move(tensor)));
     }
+    rank.tensors.erase(boxes.begin(), boxes.end());
   }
-  std::vector<TensorSource> joined;
-  for (const std::string& name : names) {
-    auto& [info, parts] = boxes.at(name);
-    BITSNAP_ASSIGN(TensorSource tensor, interop::assemble(std::move(info), std::move(parts)));
-    joined.push_back(std::move(tensor));
-  }
-  return joined;
+  return parted.take();
 }
 
 std::string place_in(const StateParts& parts, const std::string& place) {
@@ -348,7 +325,6 @@ Result<TrainingState> join_ranks(std::vector<StateParts> ranks, const DecodeLimi
       rank.left_out.emplace_back("its values besides tensors");
     }
     rank.tree.reset();
-    std::erase_if(rank.tensors, is_box);
     for (TensorSource& tensor : rank.tensors) tensor.info.alias_of.reset();
   }
   ranks.push_back(std::move(joined));

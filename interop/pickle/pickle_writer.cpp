@@ -68,12 +68,10 @@ void PickleWriter::bytes(std::string_view bytes) {
       utf8 += static_cast<char>(0x80U | (byte & 0x3fU));
     }
   }
-  global("_codecs", "encode");
-  mark();
-  string(utf8);
-  string("latin1");
-  tuple();
-  call();
+  call("_codecs", "encode", [&] {
+    string(utf8);
+    string("latin1");
+  });
 }
 
 void PickleWriter::global(std::string_view module, std::string_view name) {

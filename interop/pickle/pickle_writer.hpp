@@ -33,6 +33,15 @@ class PickleWriter {
   void append_all() { text_ += 'e'; }  // everything above the mark to the list below it
   void set_all() { text_ += 'u'; }     // all keys and values above the mark in the dict, or the object, below it
   void call() { text_ += 'R'; }        // the callable below the tuple of its arguments
+  // The result of a function whose arguments `push` pushes.
+  template <typename Push>
+  void call(std::string_view module, std::string_view name, const Push& push) {
+    global(module, name);
+    mark();
+    push();
+    tuple();
+    call();
+  }
   void make() { text_ += '\x81'; }     // an object of the class below the tuple of its arguments, without __init__
   void build() { text_ += 'b'; }       // gives the object below its state
   void persistent_id() { text_ += 'Q'; }

@@ -91,22 +91,16 @@ class DcpReader {
       Result<void> read = item.is_tensor ? read_tensor(item, bytes) : read_object(item, bytes);
       if (!read) return tl::unexpected(explain(item, std::move(read).error()));
     }
-    for (const std::string& name : names_) {
-      Whole& whole = tensors_[name];
-      BITSNAP_ASSIGN(TensorSource source, assemble(std::move(whole.info), std::move(whole.parts)));
-      values_.emplace_back(name, Value(ValueTensor{parts_.tensors.size()}));
-      parts_.tensors.push_back(std::move(source));
+    BITSNAP_ASSIGN(std::vector<TensorSource> tensors, tensors_.take());
+    for (TensorSource& tensor : tensors) {
+      values_.emplace_back(tensor.info.name, Value(ValueTensor{parts_.tensors.size()}));
+      parts_.tensors.push_back(std::move(tensor));
     }
     BITSNAP_ASSIGN(parts_.tree, nest(paths));
     return std::move(parts_);
   }
 
  private:
-  struct Whole {
-    TensorInfo info;
-    std::vector<PartSource> parts;
-  };
-
   Result<FileBytes> bytes_of(const DcpItem& item) const {
     const std::string path = directory_ + item.path;
     const auto file = files_.find(path);
@@ -145,31 +139,10 @@ class DcpReader {
     BITSNAP_ASSIGN(const Value tree, add_torch_state(std::move(state), bytes, "", one));
     const auto* tensor = std::get_if<ValueTensor>(&tree.get());
     if (tensor == nullptr) return fail(ErrorKind::corrupt, "it is no tensor, although the metadata says so");
-    TensorSource& source = one.tensors[tensor->index];
-    const auto [at, is_new] = tensors_.try_emplace(item.name);
-    Whole& whole = at->second;
-    if (is_new) {
-      names_.push_back(item.name);
-      whole.info = source.info;
-      whole.info.name = item.name;
-      whole.info.role = guess_role(item.name, source.info.dtype);
-      if (item.box) {
-        whole.info.shape = item.box->global_shape;
-        BITSNAP_ASSIGN(const std::uint64_t elements, shape_size_bytes(DType::u8, whole.info.shape));
-        BITSNAP_ASSIGN(const std::uint64_t in_part, shape_size_bytes(DType::u8, source.info.shape));
-        const std::uint64_t element_bytes =
-            in_part == 0 ? element_size(source.info.dtype) : source.info.size_bytes / in_part;
-        whole.info.size_bytes = elements * element_bytes;
-      }
-    }
-    if (source.info.dtype_name != whole.info.dtype_name) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("its parts have the dtypes {} and {}", whole.info.dtype_name, source.info.dtype_name));
-    }
-    std::vector<std::uint64_t> offset =
-        item.box ? item.box->offset : std::vector<std::uint64_t>(whole.info.shape.size());
-    whole.parts.push_back({{std::move(offset), source.info.shape}, std::move(source.read)});
-    return {};
+    TensorSource& part = one.tensors[tensor->index];
+    part.info.shard = item.box;
+    part.info.role = guess_role(item.name, part.info.dtype);
+    return tensors_.add(item.name, std::move(part));
   }
 
   Result<void> read_object(const DcpItem& item, const FileBytes& bytes) {
@@ -207,8 +180,7 @@ class DcpReader {
   const std::string directory_;                              // with its '/'
   const DecodeLimits& limits_;
   StateParts parts_;
-  std::map<std::string, Whole> tensors_;
-  std::vector<std::string> names_;  // of `tensors_`, in the order of the checkpoint
+  PartedTensors tensors_;
   std::vector<std::pair<std::string, Value>> values_;
 };
 

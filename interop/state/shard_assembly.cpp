@@ -179,6 +179,43 @@ Result<TensorSource> assemble(TensorInfo info, std::vector<PartSource> parts) {
   return source;
 }
 
+Result<void> PartedTensors::add(const std::string& name, TensorSource part) {
+  TensorInfo& info = part.info;
+  const std::vector<std::uint64_t>& shape = info.shard ? info.shard->global_shape : info.shape;
+  const auto [found, is_new] = numbers_.try_emplace(name, wholes_.size());
+  if (is_new) {
+    TensorInfo& whole = wholes_.emplace_back().info;
+    BITSNAP_ASSIGN(const std::uint64_t all, shape_size_bytes(DType::u8, shape));
+    BITSNAP_ASSIGN(const std::uint64_t own, shape_size_bytes(DType::u8, info.shape));
+    whole = {.name = name,
+             .dtype = info.dtype,
+             .dtype_name = info.dtype_name,
+             .shape = shape,
+             .size_bytes = all * (own == 0 ? element_size(info.dtype) : info.size_bytes / own),
+             .role = info.role,
+             .shard = {},
+             .alias_of = {}};
+  }
+  auto& [whole, parts] = wholes_[found->second];
+  if (info.dtype_name != whole.dtype_name || shape != whole.shape) {
+    return fail(ErrorKind::corrupt,
+                fmt::format("tensor {}: its parts disagree: {} of shape [{}], and {} of shape [{}]", quote_name(name),
+                            whole.dtype_name, fmt::join(whole.shape, ", "), info.dtype_name, fmt::join(shape, ", ")));
+  }
+  Extents offset = info.shard ? std::move(info.shard->offset) : Extents(shape.size());
+  parts.push_back({{std::move(offset), std::move(info.shape)}, std::move(part.read)});
+  return {};
+}
+
+Result<std::vector<TensorSource>> PartedTensors::take() {
+  std::vector<TensorSource> tensors;
+  for (auto& [info, parts] : wholes_) {
+    BITSNAP_ASSIGN(TensorSource tensor, assemble(std::move(info), std::move(parts)));
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
 class StridedCache {
  public:
   std::mutex mutex;

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -25,6 +27,24 @@ struct PartSource {
 // The whole tensor, as `info` describes it. A part that is there twice, as of a tensor that several ranks hold, is
 // taken once. invalid_argument unless the parts cover every element once; unsupported if elements have no size.
 [[nodiscard]] Result<TensorSource> assemble(TensorInfo info, std::vector<PartSource> parts);
+
+// Tensors whose parts come one by one, by the name of the whole, in the order of their first parts. One thread at a time.
+class PartedTensors {
+ public:
+  // A part, which has the box `part.info.shard`, or is the whole. corrupt if another part of this name disagrees.
+  [[nodiscard]] Result<void> add(const std::string& name, TensorSource part);
+  // As assemble() of each; call it once.
+  [[nodiscard]] Result<std::vector<TensorSource>> take();
+
+ private:
+  struct Whole {
+    TensorInfo info;
+    std::vector<PartSource> parts;
+  };
+
+  std::map<std::string, std::size_t> numbers_;
+  std::vector<Whole> wholes_;
+};
 
 // The bytes of a tensor that does not lie in memory row by row: `read` reads what holds it, from its element 0 on.
 // `stride` is in elements. invalid_argument if sizes overflow. A read brings the whole tensor into memory, which stays

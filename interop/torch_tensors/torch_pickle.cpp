@@ -63,12 +63,10 @@ class ValuePickler {
   }
 
   Result<void> put(const std::complex<double>& value) {
-    out_.global("__builtin__", "complex");
-    out_.mark();
-    out_.real(value.real());
-    out_.real(value.imag());
-    out_.tuple();
-    out_.call();
+    out_.call("__builtin__", "complex", [&] {
+      out_.real(value.real());
+      out_.real(value.imag());
+    });
     return {};
   }
 
@@ -102,26 +100,14 @@ class ValuePickler {
     const auto* text = std::get_if<std::string>(&content.get());
     const auto* tuple = std::get_if<ValueTuple>(&content.get());
     if (value.type == "collections.OrderedDict") return put_ordered_dict(content);
-    if (value.type == "collections.Counter") {
-      out_.global("collections", "Counter");
-      return call_with(content);
-    }
-    if (value.type == "set" && tuple != nullptr) {
-      out_.global("__builtin__", "set");
-      return call_with(Value(tuple->items));
-    }
-    if (value.type == "torch.Size" && tuple != nullptr) {
-      out_.global("torch", "Size");
-      return call_with(content);
-    }
+    if (value.type == "collections.Counter") return call_with("collections", "Counter", content);
+    if (value.type == "set" && tuple != nullptr) return call_with("__builtin__", "set", Value(tuple->items));
+    if (value.type == "torch.Size" && tuple != nullptr) return call_with("torch", "Size", content);
     if (value.type == "torch.dtype" && text != nullptr && torch_dtype(*text) != TorchType()) {
       push_dtype(out_, *text);
       return {};
     }
-    if (value.type == "torch.device" && text != nullptr) {
-      out_.global("torch", "device");
-      return call_with(content);
-    }
+    if (value.type == "torch.device" && text != nullptr) return call_with("torch", "device", content);
     const auto* name =
         tuple == nullptr || tuple->items.empty() ? nullptr : std::get_if<std::string>(&tuple->items[0].get());
     if (name != nullptr && value.type == "registered") {
@@ -150,13 +136,10 @@ class ValuePickler {
     return {};
   }
 
-  // Calls what was pushed with one argument.
-  Result<void> call_with(const Value& argument) {
-    out_.mark();
-    BITSNAP_TRY(write(argument));
-    out_.tuple();
-    out_.call();
-    return {};
+  Result<void> call_with(std::string_view module, std::string_view name, const Value& argument) {
+    Result<void> written;
+    out_.call(module, name, [&] { written = write(argument); });
+    return written;
   }
 
   Result<void> put_items(const ValueList& items) {
@@ -264,11 +247,7 @@ Result<void> push_value(PickleWriter& out, const Value& value, const PushTensor&
 }
 
 void push_size(PickleWriter& out, const std::vector<std::uint64_t>& size) {
-  out.global("torch", "Size");
-  out.mark();
-  push_extents(out, size);
-  out.tuple();
-  out.call();
+  out.call("torch", "Size", [&] { push_extents(out, size); });
 }
 
 }  // namespace bitsnap::interop
