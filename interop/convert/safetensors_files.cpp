@@ -63,11 +63,7 @@ Result<void> check_types(const State& state) {
 
 Result<std::uint64_t> write_file(const State& state, std::span<const std::size_t> order, const std::string& header,
                                  TensorStream& tensors, const TensorStream::Sink& sink) {
-  std::array<std::byte, kLengthBytes> length{};
-  store_le<std::uint64_t>(length.data(), header.size());
-  BITSNAP_TRY(sink(length));
-  BITSNAP_TRY(sink(as_byte_span(header)));
-  std::uint64_t bytes = kLengthBytes + header.size();
+  BITSNAP_ASSIGN(std::uint64_t bytes, write_safetensors_header(header, sink));
   for (const std::size_t tensor : order) {
     BITSNAP_TRY(tensors.write(state.tensors[tensor], sink));
     bytes += state.tensors[tensor].info.size_bytes;

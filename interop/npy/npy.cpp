@@ -76,15 +76,6 @@ DType dtype_of_npy(std::string_view type) {
   return found != kTypes.end() ? found->second : DType::opaque;
 }
 
-std::uint64_t bytes_of_npy(const NpyHeader& header) {
-  std::uint64_t bytes = header.element_bytes;
-  for (const std::uint64_t extent : header.shape) {
-    if (extent == 0) return 0;
-    bytes *= extent;
-  }
-  return bytes;
-}
-
 // In both orders the same bytes if at most one dimension has more than one element.
 bool npy_order_matters(const NpyHeader& header) {
   return header.is_fortran_order && std::ranges::count_if(header.shape, [](std::uint64_t n) { return n != 1; }) > 1;
@@ -97,7 +88,7 @@ bool looks_like_npy(std::string_view start) noexcept { return start.starts_with(
 Result<Contents> read_npy(const FileBytes& bytes, const DecodeLimits& limits) {
   BITSNAP_ASSIGN(PlacedNpyHeader placed, read_npy_header(bytes, limits));
   NpyHeader& header = placed.header;
-  const std::uint64_t size_bytes = bytes_of_npy(header);
+  const std::uint64_t size_bytes = header.size_bytes;
   const std::uint64_t available = bytes.size() - placed.data_offset;
   if (size_bytes != available) {
     return fail(size_bytes > available ? ErrorKind::truncated : ErrorKind::corrupt,

@@ -44,6 +44,7 @@ class NpyHeaderParser {
       bytes = npy_product(*bytes, extent);
       if (!bytes) return bad("the array has more than 2^63 - 1 bytes");
     }
+    header_.size_bytes = *bytes;
     return std::move(header_);
   }
 

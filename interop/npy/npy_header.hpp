@@ -16,7 +16,8 @@ struct NpyHeader {
   std::string type;  // as numpy names it: "<f4"; "|V24" for a structured type of 24 bytes
   std::uint64_t element_bytes = 0;
   bool is_fortran_order = false;
-  std::vector<std::uint64_t> shape;  // its product, times `element_bytes`, fits in 63 bits
+  std::vector<std::uint64_t> shape;
+  std::uint64_t size_bytes = 0;  // of the array; below 2^63
 };
 
 // corrupt unless `text` is one such literal, followed by white space only; unsupported if elements are Python objects.

@@ -69,64 +69,54 @@ Result<void> check_header(const Snapshot& snapshot, const std::string& header) {
   return {};
 }
 
-Result<std::string> header_of(const Snapshot& snapshot) {
-  if (snapshot.safetensors_header()) {
-    BITSNAP_TRY(check_header(snapshot, *snapshot.safetensors_header()));
-    return *snapshot.safetensors_header();
-  }
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+// For a file of these tensors.
+Result<std::string> new_header(const Snapshot& snapshot, std::span<const std::size_t> tensors, Metadata metadata,
+                               const std::optional<Value>& tree) {
   interop::SafetensorsHeader header;
-  header.tensors.assign(snapshot.tensors().begin(), snapshot.tensors().end());
-  header.metadata = snapshot.metadata();
-  BITSNAP_ASSIGN(const std::optional<Value> tree, snapshot.tree());
+  header.metadata = std::move(metadata);
+  for (const std::size_t tensor : tensors) header.tensors.push_back(snapshot.tensors()[tensor]);
   BITSNAP_TRY(interop::put_tree(header, tree));
   return interop::make_safetensors_header(header);
 }
 
-Result<void> stream_header(const std::string& header, const Snapshot::Sink& sink) {
-  std::array<std::byte, kLengthBytes> length{};
-  store_le<std::uint64_t>(length.data(), header.size());
-  BITSNAP_TRY(sink(length));
-  return sink(as_byte_span(header));
+Result<std::string> whole_header(const Snapshot& snapshot, std::span<const std::size_t> tensors) {
+  if (const auto& kept = snapshot.safetensors_header()) {
+    BITSNAP_TRY(check_header(snapshot, *kept));
+    return *kept;
+  }
+  BITSNAP_ASSIGN(const std::optional<Value> tree, snapshot.tree());
+  return new_header(snapshot, tensors, snapshot.metadata(), tree);
+}
+
+Result<ExportSummary> stream(const Snapshot& snapshot, const std::string& header, std::span<const std::size_t> tensors,
+                             const Snapshot::Sink& sink, const RunOptions& options) {
+  BITSNAP_ASSIGN(std::uint64_t bytes, interop::write_safetensors_header(header, sink));
+  for (const std::size_t tensor : tensors) bytes += snapshot.tensors()[tensor].size_bytes;
+  BITSNAP_TRY(snapshot.stream_tensors(tensors, sink, options));
+  return ExportSummary{bytes};
 }
 
 Result<ExportSummary> stream_file(const Snapshot& snapshot, std::span<const std::size_t> left_out,
                                   const Snapshot::Sink& sink, const RunOptions& options) {
-  interop::SafetensorsHeader kept;
-  kept.metadata = snapshot.metadata();
-  std::vector<std::size_t> numbers;
-  std::uint64_t bytes = kLengthBytes;
+  std::vector<std::size_t> tensors;
   for (std::size_t tensor = 0; tensor < snapshot.tensors().size(); ++tensor) {
-    if (std::ranges::binary_search(left_out, tensor)) continue;
-    numbers.push_back(tensor);
-    kept.tensors.push_back(snapshot.tensors()[tensor]);
-    kept.tensors.back().alias_of.reset();
-    bytes += snapshot.tensors()[tensor].size_bytes;
+    if (!std::ranges::binary_search(left_out, tensor)) tensors.push_back(tensor);
   }
-  BITSNAP_ASSIGN(const std::string header,
-                 left_out.empty() ? header_of(snapshot) : interop::make_safetensors_header(kept));
-  BITSNAP_TRY(stream_header(header, sink));
-  BITSNAP_TRY(snapshot.stream_tensors(numbers, sink, options));
-  return ExportSummary{bytes + header.size()};
+  BITSNAP_ASSIGN(const std::string header, left_out.empty()
+                                               ? whole_header(snapshot, tensors)
+                                               : new_header(snapshot, tensors, snapshot.metadata(), std::nullopt));
+  return stream(snapshot, header, tensors, sink, options);
 }
 
 Result<ExportSummary> stream_one(const Snapshot& snapshot, std::size_t tensor, const Snapshot::Sink& sink) {
   if (tensor >= snapshot.tensors().size()) {
     return fail(ErrorKind::invalid_argument, fmt::format("there is no tensor {}", tensor));
   }
-  interop::SafetensorsHeader content;
-  content.tensors.push_back(snapshot.tensors()[tensor]);
-  content.tensors.front().alias_of.reset();
-  BITSNAP_ASSIGN(const std::string header, interop::make_safetensors_header(content));
-  BITSNAP_TRY(stream_header(header, sink));
-  constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 24;
-  const std::uint64_t bytes = snapshot.tensors()[tensor].size_bytes;
-  std::vector<std::byte> piece;
-  for (std::uint64_t at = 0; at < bytes; at += piece.size()) {
-    piece.resize(static_cast<std::size_t>(std::min(kPieceBytes, bytes - at)));
-    BITSNAP_TRY(snapshot.read_bytes(tensor, at, piece));
-    BITSNAP_TRY(sink(piece));
-  }
-  return ExportSummary{kLengthBytes + header.size() + bytes};
+  const std::array tensors{tensor};
+  BITSNAP_ASSIGN(const std::string header, new_header(snapshot, tensors, {}, std::nullopt));
+  return stream(snapshot, header, tensors, sink, {});
 }
 
 // `write` passes the bytes of the file to a sink.

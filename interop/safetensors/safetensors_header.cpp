@@ -210,4 +210,13 @@ Result<std::string> make_safetensors_header(const SafetensorsHeader& header) {
   return text;
 }
 
+Result<std::uint64_t> write_safetensors_header(std::string_view text,
+                                               const std::function<Result<void>(std::span<const std::byte>)>& sink) {
+  std::array<std::byte, kLengthBytes> length{};
+  store_le<std::uint64_t>(length.data(), text.size());
+  BITSNAP_TRY(sink(length));
+  BITSNAP_TRY(sink(as_byte_span(text)));
+  return kLengthBytes + text.size();
+}
+
 }  // namespace bitsnap::interop

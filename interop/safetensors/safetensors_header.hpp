@@ -1,8 +1,11 @@
 // The header of a safetensors file: JSON that lists the tensors and their places in the data. Pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,5 +46,9 @@ inline constexpr std::string_view kTreeKey = "bitsnap.tree";
 
 // A header for tensors whose data is in their order, padded with spaces to a multiple of eight bytes.
 [[nodiscard]] Result<std::string> make_safetensors_header(const SafetensorsHeader& header);
+
+// The length and the text, with which a file begins. Returns their bytes.
+[[nodiscard]] Result<std::uint64_t> write_safetensors_header(
+    std::string_view text, const std::function<Result<void>(std::span<const std::byte>)>& sink);
 
 }  // namespace bitsnap::interop
