@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -106,6 +107,27 @@ struct Command {
   std::function<Result<int>()> run;
   bool json_lines = false;  // with --json, it prints lines
 };
+
+// A sub-command that is being registered, and its options, which outlive the parsing.
+template <typename Options>
+struct NewCommand {
+  CLI::App* app = nullptr;
+  std::shared_ptr<Options> options = std::make_shared<Options>();
+};
+
+template <typename Options>
+[[nodiscard]] NewCommand<Options> new_command(CLI::App& program, const char* group, const char* name,
+                                              const char* description) {
+  CLI::App* app = program.add_subcommand(name, description);
+  app->group(group);
+  return {app};
+}
+
+// A positional that must be given. `value` must outlive the parsing.
+template <typename Value>
+CLI::Option* add_argument(CLI::App& app, const char* name, Value& value, const char* description) {
+  return app.add_option(name, value, description)->required()->type_name("");
+}
 
 [[nodiscard]] Command add_add(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_ingest(CLI::App& program, const CommonOptions& common);

@@ -87,9 +87,7 @@ Result<TensorFile> open_state(const StatePlace& place, std::optional<std::uint64
     BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(*place.run, shard));
     return tensors_of(std::move(checkpoint.snapshot));
   }
-  OpenOptions options;
-  options.base_paths = place.bases;
-  return open_tensors(place.path, options);
+  return open_tensors(place.path, {.base_paths = place.bases});
 }
 
 Result<TensorFile> open_by_training_names(const StatePlace& place, std::optional<std::uint64_t> shard) {

@@ -95,15 +95,10 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
 }  // namespace
 
 Command add_add(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<AddOptions>();
-  CLI::App* app = program.add_subcommand("add", "Save a folder or a file as the next checkpoint of a run");
-  app->group(kRunsGroup);
-  app->add_option("RUN", options->save.run, "The directory of the run; made if it is not there")
-      ->required()
-      ->type_name("");
-  app->add_option("IN", options->input, "The folder or file, as the training wrote it, or a reference")
-      ->required()
-      ->type_name("");
+  auto [app, options] =
+      new_command<AddOptions>(program, kRunsGroup, "add", "Save a folder or a file as the next checkpoint of a run");
+  add_argument(*app, "RUN", options->save.run, "The directory of the run; made if it is not there");
+  add_argument(*app, "IN", options->input, "The folder or file, as the training wrote it, or a reference");
   add_number_option(*app, "--step", options->step, 0, "The step it was saved at, above all steps of the run")
       ->required();
   app->add_option("--label", options->labels, "A label that the checkpoint gets; may be given several times")

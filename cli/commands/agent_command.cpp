@@ -220,10 +220,8 @@ void add_job_options(CLI::App& app, AgentCommandOptions& options) {
 }  // namespace
 
 Command add_agent(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<AgentCommandOptions>();
-  CLI::App* app = program.add_subcommand(
-      "agent", "Run, show or stop the agent, which compresses and keeps the states of a training");
-  app->group(kRunsGroup);
+  auto [app, options] = new_command<AgentCommandOptions>(
+      program, kRunsGroup, "agent", "Run, show or stop the agent, which compresses and keeps the states of a training");
   app->require_subcommand(1);
   constexpr const char* kCommands = "Commands";
   CLI::App* show = app->add_subcommand("status", "Show what the agent of a job keeps and does");

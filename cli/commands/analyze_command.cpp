@@ -102,8 +102,7 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
       };
     }
     analysis.wanted = [&](const TensorInfo& tensor) { return is_selected(options.globs, tensor); };
-    analysis.run.threads = common.threads;
-    analysis.run.progress = bar.callback();
+    analysis.run = bar.run(common);
     BITSNAP_ASSIGN(report.analysis, analyze_state(file, opened.earlier ? &*opened.earlier : nullptr, analysis));
   }
   if (file.snapshot != nullptr) {
@@ -141,9 +140,8 @@ Result<int> analyze(const AnalyzeOptions& options, const CommonOptions& common) 
 }  // namespace
 
 Command add_analyze(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<AnalyzeOptions>();
-  CLI::App* app = program.add_subcommand("analyze", "Study how states change, bit by bit, and how small they can get");
-  app->group(kBothGroup);
+  auto [app, options] = new_command<AnalyzeOptions>(program, kBothGroup, "analyze",
+                                                    "Study how states change, bit by bit, and how small they can get");
   app->add_option(
          "FILE|RUN", options->arguments.paths,
          "A run or a checkpoint RUN@STEP, compared with the checkpoint before it; or files, each compared with "

@@ -163,8 +163,7 @@ void add_baselines(Coders& coders, bool with_base) {
 }
 
 Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
-  OpenOptions open;
-  open.base_paths = options.bases;
+  const OpenOptions open{.base_paths = options.bases};
   BITSNAP_ASSIGN(auto file, open_tensors(options.file, open));
   std::optional<TensorFile> base;
   if (!options.bases.empty()) {
@@ -208,10 +207,9 @@ Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
 }  // namespace
 
 Command add_bench(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<BenchOptions>();
-  CLI::App* app = program.add_subcommand("bench", "Compare sizes and speeds of all codecs, zstd, lz4 and bzip2");
-  app->group(kFilesGroup);
-  app->add_option("FILE", options->file, "A snapshot, or a file or folder with tensors")->required()->type_name("");
+  auto [app, options] = new_command<BenchOptions>(program, kFilesGroup, "bench",
+                                                  "Compare sizes and speeds of all codecs, zstd, lz4 and bzip2");
+  add_argument(*app, "FILE", options->file, "A snapshot, or a file or folder with tensors");
   add_base_option(*app, options->bases,
                   "Also code against this earlier file; repeat to name files or folders with bases of either file")
       ->type_name("FILE");

@@ -90,8 +90,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
 
   SaveOptions save{.settings = report.settings};
   BITSNAP_ASSIGN(save.adam, adam_of(options.coding.adam));
-  OpenOptions open;
-  open.base_paths = options.bases;
+  const OpenOptions open{.base_paths = options.bases};
   if (!options.bases.empty()) {
     BITSNAP_TRY(check_no_run(options.bases.front()));
     BITSNAP_ASSIGN(report.base, Snapshot::open(options.bases.front(), open));
@@ -131,12 +130,9 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
 }  // namespace
 
 Command add_compress(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<CompressOptions>();
-  CLI::App* app = program.add_subcommand("compress", "Store a file or a folder as a snapshot");
-  app->group(kFilesGroup);
-  app->add_option("IN", options->input, "A safetensors, torch, DCP or numpy file, any other file, or a folder")
-      ->required()
-      ->type_name("");
+  auto [app, options] =
+      new_command<CompressOptions>(program, kFilesGroup, "compress", "Store a file or a folder as a snapshot");
+  add_argument(*app, "IN", options->input, "A safetensors, torch, DCP or numpy file, any other file, or a folder");
   app->add_option("-o,--output", options->output,
                   "Where to write; otherwise IN.bsnap, with .bsnap in place of .safetensors")
       ->type_name("OUT.bsnap");

@@ -209,7 +209,7 @@ Result<int> convert(const ConvertOptions& options, const CommonOptions& common) 
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
-    BITSNAP_ASSIGN(report.output_bytes, write(training.state, target, options, {common.threads, bar.callback()}));
+    BITSNAP_ASSIGN(report.output_bytes, write(training.state, target, options, bar.run(common)));
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (common.json) {
@@ -232,14 +232,11 @@ Result<int> convert(const ConvertOptions& options, const CommonOptions& common) 
 }  // namespace
 
 Command add_convert(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<ConvertOptions>();
-  CLI::App* app = program.add_subcommand("convert", "Write a checkpoint in another format, its tensors bit for bit");
-  app->group(kBothGroup);
-  app->add_option("IN", options->input,
-                  "A safetensors, torch, DCP or numpy file, a folder of them, a snapshot, or a checkpoint as RUN@STEP")
-      ->required()
-      ->type_name("");
-  app->add_option("OUT", options->output, "Where to write: a file, a folder, or RUN@STEP")->required()->type_name("");
+  auto [app, options] = new_command<ConvertOptions>(program, kBothGroup, "convert",
+                                                    "Write a checkpoint in another format, its tensors bit for bit");
+  add_argument(*app, "IN", options->input,
+               "A safetensors, torch, DCP or numpy file, a folder of them, a snapshot, or a checkpoint as RUN@STEP");
+  add_argument(*app, "OUT", options->output, "Where to write: a file, a folder, or RUN@STEP");
   std::vector<std::string> formats;
   for (const auto& [name, target] : kTargets) formats.emplace_back(name);
   app->add_option("--to", options->format, "The format of OUT, if its name does not tell it")

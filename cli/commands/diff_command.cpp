@@ -80,9 +80,7 @@ Result<Side> open_side(const std::string& path, const DiffOptions& options) {
   }
   BITSNAP_ASSIGN(const auto input, find_input(path));
   if (input) return side;
-  OpenOptions open;
-  open.base_paths = options.bases;
-  BITSNAP_ASSIGN(side.snapshot, Snapshot::open(path, open));
+  BITSNAP_ASSIGN(side.snapshot, Snapshot::open(path, {.base_paths = options.bases}));
   return side;
 }
 
@@ -193,7 +191,7 @@ Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
   DiffReport report;
   {
     ProgressBar bar(file_name(options.a) + " " + file_name(options.b), !common.quiet);
-    BITSNAP_TRY(compare_sides(a, b, options, {common.threads, bar.callback()}, report));
+    BITSNAP_TRY(compare_sides(a, b, options, bar.run(common), report));
   }
   for (const TensorDifference& difference : report.tensors) {
     report.differing += difference.kind == TensorDifference::Kind::equal ? 0 : 1;
@@ -214,13 +212,10 @@ Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
 }  // namespace
 
 Command add_diff(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<DiffOptions>();
-  CLI::App* app = program.add_subcommand("diff", "Compare two checkpoints tensor by tensor, bit by bit");
-  app->group(kBothGroup);
-  app->add_option("A", options->a, "A snapshot, a file or folder of a training, or a checkpoint as RUN@STEP")
-      ->required()
-      ->type_name("");
-  app->add_option("B", options->b, "Another one")->required()->type_name("");
+  auto [app, options] =
+      new_command<DiffOptions>(program, kBothGroup, "diff", "Compare two checkpoints tensor by tensor, bit by bit");
+  add_argument(*app, "A", options->a, "A snapshot, a file or folder of a training, or a checkpoint as RUN@STEP");
+  add_argument(*app, "B", options->b, "Another one");
   add_base_option(*app, options->bases,
                   "A snapshot, or a folder of them, that A or B may depend on, besides those in their own folders");
   add_number_option(*app, "--shard", options->shard, 0, "Only this shard of checkpoints, counted from 0");

@@ -210,10 +210,9 @@ Result<int> du(const DuOptions& options, const CommonOptions& common) {
 }  // namespace
 
 Command add_du(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<DuOptions>();
-  CLI::App* app = program.add_subcommand("du", "Show the bytes of a run by role and by step");
-  app->group(kRunsGroup);
-  app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
+  auto [app, options] =
+      new_command<DuOptions>(program, kRunsGroup, "du", "Show the bytes of a run by role and by step");
+  add_argument(*app, "RUN", options->run, "The directory of the run");
   add_keep_options(*app, options->retention);
   add_keep_steps_option(*app, options->retention);
   app->footer(

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,9 +14,7 @@
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/input/run_path.hpp"
-#include "cli/output/folder_output.hpp"
-#include "cli/output/left_out.hpp"
-#include "cli/output/safetensors_output.hpp"
+#include "cli/output/restoration.hpp"
 
 namespace bitsnap::cli {
 
@@ -23,11 +22,10 @@ namespace {
 
 struct ExtractOptions {
   std::string path;
-  SafetensorsOutput output;
+  RestoreOutput output;
   std::optional<std::uint64_t> shard;
   std::optional<std::string> file;
   std::optional<std::string> tensor;
-  bool partial = false;
 };
 
 // Next to the run, not in it: a run contains only its checkpoints.
@@ -39,104 +37,62 @@ std::string default_output(const OpenCheckpoint& checkpoint) {
   return path;
 }
 
-// The same extension as the file that was saved.
-std::string folder_output(const OpenCheckpoint& checkpoint, const Folder& folder,
-                          const std::optional<std::string>& file) {
+// With the extension of the file that was saved.
+Result<std::string> output_of_folder(const OpenCheckpoint& checkpoint, const std::optional<std::string>& file) {
   if (file) return file_name(*file);
-  const bool is_file = folder.entries().front().kind == EntryKind::file;
-  return default_output(checkpoint) + (is_file ? std::filesystem::path(folder.name()).extension().string() : "");
-}
-
-Json report_json(const OpenCheckpoint& checkpoint, const SafetensorsOutput& output) {
-  return {{"run", checkpoint.run},
-          {"step", checkpoint.info.step},
-          {"shard", checkpoint.shard},
-          {"shards", checkpoint.info.shards},
-          {"output", output.path},
-          {"id", checkpoint.snapshot->id().to_hex()},
-          {"input_bytes", checkpoint.snapshot->file_bytes()}};
-}
-
-Result<int> extract_folder(const ExtractOptions& options, const OpenCheckpoint& checkpoint,
-                           const CommonOptions& common) {
   BITSNAP_ASSIGN(const auto folder, Folder::open(checkpoint.snapshot));
-  SafetensorsOutput output = options.output;
-  if (output.path.empty()) output.path = folder_output(checkpoint, *folder, options.file);
-  if (!output.to_stdout()) BITSNAP_TRY(check_outside(checkpoint.run, output.path));
-  const std::string name = checkpoint_name(checkpoint.run, checkpoint.info.step);
-  LeftOut left_out;
-  if (options.partial && !options.file) {
-    BITSNAP_ASSIGN(left_out, find_left_out(*folder, file_name(name), common));
-  }
-  BITSNAP_ASSIGN(const auto written,
-                 write_folder(*folder, options.file, output, file_name(name), common, left_out.numbers));
-  if (common.json) {
-    Json report = report_json(checkpoint, output);
-    add_written(report, written);
-    if (options.partial) add_left_out(report, left_out);
-    print_json(report);
-  } else if (!common.quiet) {
-    print_written_folder(name, *checkpoint.snapshot, output, written);
-  }
-  return report_left_out(left_out);
+  const bool is_file = folder->entries().front().kind == EntryKind::file;
+  return default_output(checkpoint) + (is_file ? std::filesystem::path(folder->name()).extension().string() : "");
 }
 
 Result<int> extract(const ExtractOptions& options, const CommonOptions& common) {
-  SafetensorsOutput output = options.output;
+  RestoreOutput output = options.output;
   BITSNAP_TRY(check_stdout(output, common));
   BITSNAP_ASSIGN(auto path, parse_run_path(options.path));
-  BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(path, options.shard, options.partial));
-  if (!options.tensor && is_folder(*checkpoint.snapshot)) return extract_folder(options, checkpoint, common);
-  if (options.file) {
+  BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(path, options.shard, output.partial));
+  const std::string name = checkpoint_name(checkpoint.run, checkpoint.info.step);
+  const bool has_folder = !options.tensor && is_folder(*checkpoint.snapshot);
+  if (options.file && !has_folder) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: holds no folder, so it has no file '{}'",
-                            checkpoint_name(checkpoint.run, checkpoint.info.step), printable(*options.file)));
+                fmt::format("{}: holds no folder, so it has no file '{}'", name, printable(*options.file)));
   }
-  if (output.path.empty()) {
+  if (output.path.empty() && has_folder) {
+    BITSNAP_ASSIGN(output.path, output_of_folder(checkpoint, options.file));
+  } else if (output.path.empty()) {
     output.path = default_output(checkpoint) + ".safetensors";
   }
   if (!output.to_stdout()) {
     BITSNAP_TRY(check_outside(checkpoint.run, output.path));
-    BITSNAP_TRY(check_output(output.path, {}, output.force));
+    if (!has_folder) BITSNAP_TRY(check_output(output.path, {}, output.force));
   }
-  const std::string name = checkpoint_name(checkpoint.run, checkpoint.info.step);
-  LeftOut left_out;
-  if (options.partial && !options.tensor) {
-    BITSNAP_ASSIGN(left_out, find_left_out(*checkpoint.snapshot, file_name(name), common));
-  }
-  BITSNAP_ASSIGN(auto written, write_safetensors(*checkpoint.snapshot, options.tensor, output, file_name(name), common,
-                                                 left_out.numbers));
-  if (common.json) {
-    Json report = report_json(checkpoint, output);
-    add_written(report, written);
-    if (options.partial) add_left_out(report, left_out);
-    print_json(report);
-  } else if (!common.quiet) {
-    print_written(name, *checkpoint.snapshot, output, written, common);
-  }
-  return report_left_out(left_out);
+  return restore({.snapshot = checkpoint.snapshot,
+                  .name = name,
+                  .report = {{"run", checkpoint.run},
+                             {"step", checkpoint.info.step},
+                             {"shard", checkpoint.shard},
+                             {"shards", checkpoint.info.shards}},
+                  .file = options.file,
+                  .tensor = options.tensor},
+                 output, common);
 }
 
 }  // namespace
 
 Command add_extract(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<ExtractOptions>();
-  CLI::App* app = program.add_subcommand("extract", "Restore the folder or file of a checkpoint");
-  app->group(kRunsGroup);
-  app->add_option("RUN[@STEP]", options->path, "The run, or one of its checkpoints; default: the newest")
-      ->required()
-      ->type_name("");
+  auto [app, options] =
+      new_command<ExtractOptions>(program, kRunsGroup, "extract", "Restore the folder or file of a checkpoint");
+  add_argument(*app, "RUN[@STEP]", options->path, "The run, or one of its checkpoints; default: the newest");
   add_output_options(*app, options->output, "RUN-STEP next to the run, with the extension of the file");
   CLI::Option* file = app->add_option("--file", options->file, "Only this file of the folder")->type_name("PATH");
   app->add_option("--tensor", options->tensor, "Only this tensor, as a safetensors file")
       ->type_name("NAME")
       ->excludes(file);
   add_shard_option(*app, options->shard);
-  add_partial_option(*app, options->partial);
-  return {app, [options, &common]() -> Result<int> {
+  add_partial_option(*app, options->output);
+  return {app, [options, &common] {
             auto status = extract(*options, common);
-            if (status || options->partial || options->file || options->tensor) return status;
-            return tl::unexpected(suggest_partial(std::move(status).error()));
+            const bool is_advised = !options->output.partial && !options->file && !options->tensor;
+            return is_advised ? suggest_partial(std::move(status)) : status;
           }};
 }
 

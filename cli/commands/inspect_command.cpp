@@ -359,12 +359,9 @@ Result<int> inspect(const InspectOptions& options, const CommonOptions& common) 
 }  // namespace
 
 Command add_inspect(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<InspectOptions>();
-  CLI::App* app = program.add_subcommand("inspect", "Show what a file holds, and what each tensor costs and why");
-  app->group(kBothGroup);
-  app->add_option("FILE", options->path, "A snapshot, a checkpoint as RUN@STEP, or a file or folder with tensors")
-      ->required()
-      ->type_name("");
+  auto [app, options] = new_command<InspectOptions>(program, kBothGroup, "inspect",
+                                                    "Show what a file holds, and what each tensor costs and why");
+  add_argument(*app, "FILE", options->path, "A snapshot, a checkpoint as RUN@STEP, or a file or folder with tensors");
   add_shard_option(*app, options->shard);
   app->footer("-v shows metadata and mixed codecs in full; --json -v every chunk.");
   return {app, [options, &common] { return inspect(*options, common); }};

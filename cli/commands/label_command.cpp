@@ -87,12 +87,10 @@ Result<int> label(const LabelOptions& options, const CommonOptions& common) {
 }  // namespace
 
 Command add_label(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<LabelOptions>();
-  CLI::App* app = program.add_subcommand("label", "List the labels of a run, or give and remove them");
-  app->group(kRunsGroup);
-  app->add_option("RUN[@STEP]", options->path, "The run, or one of its checkpoints; labels go to the newest by default")
-      ->required()
-      ->type_name("");
+  auto [app, options] =
+      new_command<LabelOptions>(program, kRunsGroup, "label", "List the labels of a run, or give and remove them");
+  add_argument(*app, "RUN[@STEP]", options->path,
+               "The run, or one of its checkpoints; labels go to the newest by default");
   CLI::Option* given = app->add_option("NAME", options->given, "Labels that the checkpoint gets")->type_name("");
   app->add_option("--remove", options->removed, "Remove this label; its checkpoint stays")
       ->type_name("NAME")

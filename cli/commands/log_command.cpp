@@ -180,11 +180,9 @@ Result<int> log(const std::string& text, const CommonOptions& common) {
 }  // namespace
 
 Command add_log(CLI::App& program, const CommonOptions& common) {
-  auto run = std::make_shared<std::string>();
-  CLI::App* app = program.add_subcommand("log", "List the checkpoints of a run, newest last");
+  auto [app, run] = new_command<std::string>(program, kRunsGroup, "log", "List the checkpoints of a run, newest last");
+  add_argument(*app, "RUN[@STEP]", *run, "The run, or one of its checkpoints");
   app->alias("ls");
-  app->group(kRunsGroup);
-  app->add_option("RUN[@STEP]", *run, "The run, or one of its checkpoints")->required()->type_name("");
   app->footer(
       "base: the step that the checkpoint is coded against; none for a keyframe.\n"
       "depth: the most links that decoding any of its chunks follows.");

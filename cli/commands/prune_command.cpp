@@ -50,8 +50,7 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
     print_note(run_name(options.run) + ": " + render_outlook(outlook));
   }
   ProgressBar bar(run_name(options.run), !common.quiet);
-  prune.run.threads = common.threads;
-  prune.run.progress = bar.callback();
+  prune.run = bar.run(common);
   auto pruning = run();
   bar.clear();
   if (!pruning) {
@@ -70,11 +69,9 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
 }  // namespace
 
 Command add_prune(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<PruneCommandOptions>();
-  CLI::App* app =
-      program.add_subcommand("prune", "Remove checkpoints of a run: those that no --keep option keeps, or some steps");
-  app->group(kRunsGroup);
-  app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
+  auto [app, options] = new_command<PruneCommandOptions>(
+      program, kRunsGroup, "prune", "Remove checkpoints of a run: those that no --keep option keeps, or some steps");
+  add_argument(*app, "RUN", options->run, "The directory of the run");
   add_keep_options(*app, options->retention);
   add_keep_steps_option(*app, options->retention);
   CLI::Option* remove = add_numbers_option(*app, "--remove", options->removed, "Remove these steps, and no others");

@@ -79,8 +79,7 @@ Result<int> repair(const RepairCommandOptions& options, const CommonOptions& com
   ProgressBar bar(run_name(options.run), !common.quiet);
   RepairOptions repair;
   repair.dry_run = options.dry_run;
-  repair.run.threads = common.threads;
-  repair.run.progress = bar.callback();
+  repair.run = bar.run(common);
   auto report = Store::repair(options.run, repair);
   bar.clear();
   if (!report) {
@@ -105,10 +104,9 @@ Result<int> repair(const RepairCommandOptions& options, const CommonOptions& com
 }  // namespace
 
 Command add_repair(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<RepairCommandOptions>();
-  CLI::App* app = program.add_subcommand("repair", "Repair a damaged run, and report what is damaged or lost");
-  app->group(kRunsGroup);
-  app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
+  auto [app, options] = new_command<RepairCommandOptions>(program, kRunsGroup, "repair",
+                                                          "Repair a damaged run, and report what is damaged or lost");
+  add_argument(*app, "RUN", options->run, "The directory of the run");
   app->add_flag("-n,--dry-run", options->dry_run, "Print what would be done, and change nothing");
   app->footer(
       "The exit status is 0 if no checkpoint is damaged or lost, and 15 otherwise. A damaged checkpoint stays in the "

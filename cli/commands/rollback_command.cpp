@@ -80,10 +80,9 @@ Result<int> rollback(const RollbackOptions& options, const CommonOptions& common
 }  // namespace
 
 Command add_rollback(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<RollbackOptions>();
-  CLI::App* app = program.add_subcommand("rollback", "Remove all checkpoints of a run after one of them");
-  app->group(kRunsGroup);
-  app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
+  auto [app, options] = new_command<RollbackOptions>(program, kRunsGroup, "rollback",
+                                                     "Remove all checkpoints of a run after one of them");
+  add_argument(*app, "RUN", options->run, "The directory of the run");
   add_number_option(*app, "--to", options->step, 0, "The step that becomes the newest")->required();
   app->add_flag("-n,--dry-run", options->dry_run, "Print what would be removed, and change nothing");
   add_wait_option(*app, options->wait);

@@ -51,14 +51,12 @@ FileReport verify_file(const std::string& path, const VerifyOptions& options, co
   FileReport report;
   report.path = path;
   const auto start = std::chrono::steady_clock::now();
-  OpenOptions open;
-  open.base_paths = options.bases;
   if (const auto kind = detect_file_kind(path); kind && *kind == FileKind::safetensors) {
     report.error = Error(ErrorKind::invalid_argument,
                          fmt::format("{}: is a safetensors file, which has no hashes to verify", path));
     return report;
   }
-  auto snapshot = Snapshot::open(path, open);
+  auto snapshot = Snapshot::open(path, {.base_paths = options.bases});
   if (!snapshot) {
     report.error = std::move(snapshot).error();
     return report;
@@ -71,10 +69,7 @@ FileReport verify_file(const std::string& path, const VerifyOptions& options, co
     report.tensor_bytes += stream.elements * element_size(stream.dtype);
   }
   ProgressBar bar(file_name(path), !common.quiet);
-  RunOptions run;
-  run.threads = common.threads;
-  run.progress = bar.callback();
-  auto damages = (*snapshot)->verify(!options.no_decode, run);
+  auto damages = (*snapshot)->verify(!options.no_decode, bar.run(common));
   if (!damages) {
     report.error = std::move(damages).error();
   } else {
@@ -193,8 +188,7 @@ RunReport verify_run(const std::string& path, const RunPath& run, bool decode, c
   ProgressBar bar(run_name(run.run), !common.quiet);
   StoreVerifyOptions options;
   options.decode = decode;
-  options.run.threads = common.threads;
-  options.run.progress = bar.callback();
+  options.run = bar.run(common);
   if (run.step) {
     options.steps.push_back(*run.step);
   }
@@ -328,10 +322,9 @@ Result<int> verify(const VerifyOptions& options, const CommonOptions& common) {
 }  // namespace
 
 Command add_verify(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<VerifyOptions>();
-  CLI::App* app = program.add_subcommand("verify", "Read every byte of snapshots and runs, and report each damage");
-  app->group(kBothGroup);
-  app->add_option("FILE", options->files, "Snapshots, runs, or checkpoints as RUN@STEP")->required()->type_name("");
+  auto [app, options] = new_command<VerifyOptions>(program, kBothGroup, "verify",
+                                                   "Read every byte of snapshots and runs, and report each damage");
+  add_argument(*app, "FILE", options->files, "Snapshots, runs, or checkpoints as RUN@STEP");
   add_base_option(*app, options->bases,
                   "A snapshot, or a folder of them, that a FILE may depend on, besides those in its own folder");
   app->add_flag("--no-decode", options->no_decode, "Check the stored bytes only: faster, and needs no base");

@@ -35,15 +35,10 @@ Result<int> watch(const WatchOptions& options, const CommonOptions& common) {
 }  // namespace
 
 Command add_watch(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<WatchOptions>();
-  CLI::App* app = program.add_subcommand("watch", "Save each checkpoint of a training once it is complete");
-  app->group(kRunsGroup);
-  app->add_option("RUN", options->save.run, "The directory of the run; made if it is not there")
-      ->required()
-      ->type_name("");
-  app->add_option("DIR", options->directory, "The directory into which the training writes checkpoints")
-      ->required()
-      ->type_name("");
+  auto [app, options] =
+      new_command<WatchOptions>(program, kRunsGroup, "watch", "Save each checkpoint of a training once it is complete");
+  add_argument(*app, "RUN", options->save.run, "The directory of the run; made if it is not there");
+  add_argument(*app, "DIR", options->directory, "The directory into which the training writes checkpoints");
   add_raw_keeping_options(*app, options->keeping, "Do not delete the N newest checkpoints; default: 1");
   add_seconds_option(*app, "--settle", options->settle, kLongestSettle,
                      "How long a checkpoint without a marker must be unchanged to be complete; default: 30");

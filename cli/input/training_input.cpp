@@ -39,9 +39,7 @@ Result<TrainingInput> open_training(const std::string& path, const std::vector<s
   } else {
     BITSNAP_ASSIGN(input, find_input(path));
     if (!input) {
-      OpenOptions open;
-      open.base_paths = bases;
-      BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, open));
+      BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, {.base_paths = bases}));
       opened.snapshots.push_back(std::move(snapshot));
     }
   }

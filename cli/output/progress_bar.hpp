@@ -10,6 +10,8 @@
 
 #include <bitsnap/snapshot.hpp>
 
+#include "cli/command.hpp"
+
 namespace bitsnap::cli {
 
 // Draws at most ten times a second, and clears its line when it is destroyed. Any thread may report progress.
@@ -25,6 +27,9 @@ class ProgressBar {
 
   // The progress function for the library; must not outlive the bar.
   [[nodiscard]] Progress callback();
+
+  // To run on the threads of the command, with this progress.
+  [[nodiscard]] RunOptions run(const CommonOptions& common) { return {common.threads, callback()}; }
 
   // Clears the line before other output is printed.
   void clear();
