@@ -61,12 +61,7 @@ Result<std::vector<EstimateInput>> find_estimate_inputs(const std::vector<std::s
     return fail(ErrorKind::not_found, fmt::format("{}: does not exist", found.gone.front().path));
   }
   if (found.checkpoints.empty()) return take_as_given();
-  if (!found.empty.empty()) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: its name has no step, and it contains no checkpoint; expected a name such as "
-                            "checkpoint-1000, iter_0001000, step=1000.ckpt or 1000",
-                            found.empty.front()));
-  }
+  BITSNAP_TRY(check_none_empty(found));
   for (const RawSkipped& skipped : found.skipped) {
     if (is_quiet) break;
     print_note(fmt::format("{} : skipped, {}\n", printable(skipped.path), printable(skipped.reason)));
@@ -200,7 +195,7 @@ Result<int> run_estimate(const EstimateArguments& arguments, const CommonOptions
   const EstimateOptions options{.settings = arguments.coding.settings,
                                 .keep_last = arguments.keep_last,
                                 .sample_bytes = arguments.full ? 0 : arguments.limit_mb * kSampleUnit,
-                                .run = {common.threads, bar.callback()}};
+                                .run = bar.run(common)};
   auto estimated = estimate_run(sources, options);
   if (!estimated) return tl::unexpected(explain_adam(std::move(estimated).error()));
   bar.clear();
@@ -215,13 +210,9 @@ Result<int> run_estimate(const EstimateArguments& arguments, const CommonOptions
 }  // namespace
 
 Command add_estimate(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<EstimateArguments>();
-  CLI::App* app =
-      program.add_subcommand("estimate", "Estimate what a run would hold for checkpoints, without writing it");
-  app->group(kRunsGroup);
-  app->add_option("IN", options->inputs, "Checkpoints of one training, or directories that contain checkpoints")
-      ->required()
-      ->type_name("");
+  auto [app, options] = new_command<EstimateArguments>(
+      program, kRunsGroup, "estimate", "Estimate what a run would hold for checkpoints, without writing it");
+  add_argument(*app, "IN", options->inputs, "Checkpoints of one training, or directories that contain checkpoints");
   add_number_option(*app, "--keep-last", options->keep_last, 1,
                     "The run keeps the N newest checkpoints; default: it keeps all of these");
   CLI::Option* limit = add_sample_option(

@@ -43,12 +43,7 @@ class Ingestion {
     BITSNAP_TRY(check_many(options_.save));
     BITSNAP_ASSIGN(inputs_, find_raw_inputs(options_.inputs));
     // An earlier call may have deleted all checkpoints of a directory.
-    if (!inputs_.empty.empty() && !options_.keeping.delete_after_verify) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}: its name has no step, and it contains no checkpoint; expected a name such as "
-                              "checkpoint-1000, iter_0001000, step=1000.ckpt or 1000",
-                              inputs_.empty.front()));
-    }
+    if (!options_.keeping.delete_after_verify) BITSNAP_TRY(check_none_empty(inputs_));
     for (const RawCheckpoint& input : inputs_.checkpoints) {
       BITSNAP_TRY(check_outside(options_.save.run, input.path));
     }
@@ -176,15 +171,10 @@ class Ingestion {
 }  // namespace
 
 Command add_ingest(CLI::App& program, const CommonOptions& common) {
-  auto options = std::make_shared<IngestOptions>();
-  CLI::App* app = program.add_subcommand("ingest", "Save a history of checkpoints in the order of their steps");
-  app->group(kRunsGroup);
-  app->add_option("RUN", options->save.run, "The directory of the run; made if it is not there")
-      ->required()
-      ->type_name("");
-  app->add_option("IN", options->inputs, "Checkpoints, or directories that contain checkpoints")
-      ->required()
-      ->type_name("");
+  auto [app, options] = new_command<IngestOptions>(program, kRunsGroup, "ingest",
+                                                   "Save a history of checkpoints in the order of their steps");
+  add_argument(*app, "RUN", options->save.run, "The directory of the run; made if it is not there");
+  add_argument(*app, "IN", options->inputs, "Checkpoints, or directories that contain checkpoints");
   add_raw_keeping_options(*app, options->keeping, "Do not delete the N newest checkpoints; default: 0");
   add_save_options(*app, options->save);
   app->footer(

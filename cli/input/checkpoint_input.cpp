@@ -19,6 +19,9 @@ namespace bitsnap::cli {
 
 namespace {
 
+// A Progress.
+bool until_interrupted(std::uint64_t, std::uint64_t) { return interrupt_signal() == 0; }
+
 // invalid_argument for snapshots, runs, what lies in a run, and what is held by one.
 Result<void> check_input(const std::string& path, std::string_view command) {
   if (!is_store(path)) BITSNAP_TRY(check_holds_itself(path, command));
@@ -68,8 +71,14 @@ void warn_of_plain_files(const FolderState& input) {
   }
 }
 
+Result<void> check_decodes(const Snapshot& snapshot, unsigned threads) {
+  BITSNAP_ASSIGN(const std::vector<Damage> damages, snapshot.verify(true, {threads, until_interrupted}));
+  if (damages.empty()) return {};
+  return tl::unexpected(Error(damages.front().error).within(damages.front().where));
+}
+
 Result<void> check_written(const FolderState& input, const Snapshot& written, unsigned threads) {
-  return input.check_written(written, {threads, [](std::uint64_t, std::uint64_t) { return interrupt_signal() == 0; }});
+  return input.check_written(written, {threads, until_interrupted});
 }
 
 }  // namespace bitsnap::cli

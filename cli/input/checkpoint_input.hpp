@@ -30,6 +30,9 @@ namespace bitsnap::cli {
 // Warns about each file that looks like a container and is stored as plain bytes.
 void warn_of_plain_files(const FolderState& input);
 
+// Fails unless all of the snapshot can be decoded, and with cancelled after an interrupt.
+[[nodiscard]] Result<void> check_decodes(const Snapshot& snapshot, unsigned threads);
+
 // Fails unless every byte that was written can be decoded to the byte that was read, and the input is as it was when it
 // was opened.
 [[nodiscard]] Result<void> check_written(const FolderState& input, const Snapshot& written, unsigned threads);

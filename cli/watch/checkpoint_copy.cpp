@@ -1,7 +1,6 @@
 #include "cli/watch/checkpoint_copy.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 #include <utility>
 
@@ -9,10 +8,8 @@
 
 #include <bitsnap/snapshot.hpp>
 
-#include "cli/file_paths.hpp"
+#include "cli/input/checkpoint_input.hpp"
 #include "cli/input/references.hpp"
-#include "cli/operating_system.hpp"
-#include "cli/output/progress_bar.hpp"
 #include "src/base/try.hpp"
 
 namespace bitsnap::cli {
@@ -40,18 +37,13 @@ std::string new_attempt() {
   return fmt::format("copy-{:08x}{:08x}", random(), random());
 }
 
-Result<void> check_decodes(const Snapshot& written, unsigned threads) {
-  BITSNAP_ASSIGN(const auto damages,
-                 written.verify(true, {threads, [](std::uint64_t, std::uint64_t) { return interrupt_signal() == 0; }}));
-  if (damages.empty()) return {};
-  return tl::unexpected(
-      Error(damages.front().error)
-          .within(fmt::format("{}: it was not written as it was read: {}", written.name(), damages.front().where)));
-}
-
 Result<CheckpointInfo> save_one(Store& store, const CopySource& source, std::uint64_t step, const RunOptions& run,
                                 const std::vector<std::string>& labels) {
-  const auto check = [&](const Snapshot& written) { return check_decodes(written, run.threads); };
+  const auto check = [&](const Snapshot& written) {
+    return check_decodes(written, run.threads).map_error([&](const Error& error) {
+      return Error(error).within(written.name() + ": it was not written as it was read");
+    });
+  };
   return store.save(step, source.shards.front(), run, check, {.labels = labels, .files = source.files});
 }
 
@@ -90,20 +82,10 @@ Result<CopySource> open_copy(const RunPath& from) {
 
 Result<SavedCheckpoint> save_copy(Store& store, const CopySource& source, const std::string& path, std::uint64_t step,
                                   const CommonOptions& common, const std::vector<std::string>& labels) {
-  SavedCheckpoint saved;
-  saved.input = path;
-  saved.input_bytes = source.info.raw_bytes;
-  saved.settings = store.settings();
-  const auto start = std::chrono::steady_clock::now();
-  ProgressBar bar(file_name(without_slash(path)), !common.quiet);
-  const RunOptions run{common.threads, bar.callback()};
-  auto checkpoint = source.shards.size() == 1 ? save_one(store, source, step, run, labels)
-                                              : save_several(store, source, step, run, labels);
-  if (!checkpoint) return tl::unexpected(explain_adam(std::move(checkpoint).error()));
-  saved.checkpoint = std::move(*checkpoint);
-  saved.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  saved.durable = store.is_durable();
-  return saved;
+  return save_measured(store, path, source.info.raw_bytes, common, [&](const RunOptions& run) {
+    return source.shards.size() == 1 ? save_one(store, source, step, run, labels)
+                                     : save_several(store, source, step, run, labels);
+  });
 }
 
 }  // namespace bitsnap::cli

@@ -71,27 +71,32 @@ Result<void> prepare_input(FolderState& input, const RunSaveOptions& options, st
   return {};
 }
 
-Result<SavedCheckpoint> save_input(Store& store, const FolderState& input, const std::string& path, std::uint64_t step,
-                                   const CommonOptions& common, const std::function<Result<void>()>& check,
-                                   const std::vector<std::string>& labels) {
+Result<SavedCheckpoint> save_measured(Store& store, const std::string& path, std::uint64_t input_bytes,
+                                      const CommonOptions& common, const SaveCheckpoint& save) {
   SavedCheckpoint saved;
   saved.input = path;
-  saved.input_bytes = input.bytes;
+  saved.input_bytes = input_bytes;
   saved.settings = store.settings();
   const auto start = std::chrono::steady_clock::now();
-  ProgressBar bar(file_name(path), !common.quiet);
-  const auto check_all = [&](const Snapshot& written) -> Result<void> {
-    BITSNAP_TRY(check_written(input, written, common.threads));
-    return check ? check() : Result<void>{};
-  };
-  auto checkpoint = store.save(step, input.state, {common.threads, bar.callback()}, check_all, {.labels = labels});
-  if (!checkpoint) {
-    return tl::unexpected(explain_adam(std::move(checkpoint).error()));
-  }
+  ProgressBar bar(file_name(without_slash(path)), !common.quiet);
+  auto checkpoint = save(bar.run(common));
+  if (!checkpoint) return tl::unexpected(explain_adam(std::move(checkpoint).error()));
   saved.checkpoint = std::move(*checkpoint);
   saved.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   saved.durable = store.is_durable();
   return saved;
+}
+
+Result<SavedCheckpoint> save_input(Store& store, const FolderState& input, const std::string& path, std::uint64_t step,
+                                   const CommonOptions& common, const std::function<Result<void>()>& check,
+                                   const std::vector<std::string>& labels) {
+  const auto check_all = [&](const Snapshot& written) -> Result<void> {
+    BITSNAP_TRY(check_written(input, written, common.threads));
+    return check ? check() : Result<void>{};
+  };
+  return save_measured(store, path, input.bytes, common, [&](const RunOptions& run) {
+    return store.save(step, input.state, run, check_all, {.labels = labels});
+  });
 }
 
 void warn_of_base(const std::string& run, const SavedCheckpoint& saved, const CommonOptions& common) {

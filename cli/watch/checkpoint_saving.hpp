@@ -55,6 +55,11 @@ struct SavedCheckpoint {
   CheckpointInfo checkpoint;
 };
 
+// What `save` saves, measured. `path` and `input_bytes` are those of what the user named.
+using SaveCheckpoint = std::function<Result<CheckpointInfo>(const RunOptions& run)>;
+[[nodiscard]] Result<SavedCheckpoint> save_measured(Store& store, const std::string& path, std::uint64_t input_bytes,
+                                                    const CommonOptions& common, const SaveCheckpoint& save);
+
 // Saves an input that was opened at `path`. Before the commit, everything is decoded and compared (check_written()),
 // and then `check` is called if it is given; the step is not committed after its error.
 [[nodiscard]] Result<SavedCheckpoint> save_input(Store& store, const FolderState& input, const std::string& path,

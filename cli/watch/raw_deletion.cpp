@@ -11,6 +11,7 @@
 
 #include <bitsnap/snapshot.hpp>
 
+#include "cli/input/checkpoint_input.hpp"
 #include "cli/input/checkpoint_names.hpp"
 #include "cli/input/references.hpp"
 #include "cli/input/run_path.hpp"
@@ -65,11 +66,7 @@ Result<std::string> compare_copy(const Store& store, const std::string& path, co
 
 Result<void> verify_step(const Store& store, std::uint64_t step, unsigned threads) {
   BITSNAP_ASSIGN(const auto snapshot, store.snapshot(step));
-  RunOptions run{.threads = threads, .progress = [](std::uint64_t, std::uint64_t) { return interrupt_signal() == 0; }};
-  BITSNAP_ASSIGN(const auto damages, snapshot->verify(true, run));
-  if (damages.empty()) return {};
-  return fail(damages.front().error.kind(),
-              fmt::format("{}: {}", damages.front().where, damages.front().error.message()));
+  return check_decodes(*snapshot, threads);
 }
 
 // Whether equal times of change before a comparison and after the rename that followed it prove that nothing changed.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <system_error>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -15,13 +15,15 @@
 #include "cli/input/references.hpp"
 #include "cli/input/run_path.hpp"
 #include "cli/operating_system.hpp"
+#include "cli/watch/raw_tree.hpp"
 #include "src/base/try.hpp"
 
 namespace bitsnap::cli {
 
 namespace {
 
-namespace fs = std::filesystem;
+constexpr std::string_view kExpectedNames =
+    "expected a name such as checkpoint-1000, iter_0001000, step=1000.ckpt or 1000";
 
 void sort_inputs(RawInputs& inputs) {
   for (auto* list : {&inputs.checkpoints, &inputs.deleting, &inputs.gone}) {
@@ -29,11 +31,6 @@ void sort_inputs(RawInputs& inputs) {
     const auto is_same = [](const RawCheckpoint& a, const RawCheckpoint& b) { return a.path == b.path; };
     list->erase(std::unique(list->begin(), list->end(), is_same), list->end());
   }
-}
-
-template <typename T>
-void append(std::vector<T>& to, std::vector<T>&& from) {
-  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
 // A path that nobody finds: an earlier call deleted it, or did not finish to.
@@ -61,16 +58,13 @@ Result<void> add_path(const std::string& path, RawInputs& inputs) {
     return {};
   }
   if (facts->kind != NodeKind::directory) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: its name has no step; expected a name such as checkpoint-1000, iter_0001000, "
-                            "step=1000.ckpt or 1000",
-                            path));
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: its name has no step; {}", path, kExpectedNames));
   }
   BITSNAP_ASSIGN(RawInputs children, list_checkpoints(path));
   if (children.checkpoints.empty() && children.deleting.empty()) inputs.empty.push_back(path);
-  append(inputs.checkpoints, std::move(children.checkpoints));
-  append(inputs.deleting, std::move(children.deleting));
-  append(inputs.skipped, std::move(children.skipped));
+  std::ranges::move(children.checkpoints, std::back_inserter(inputs.checkpoints));
+  std::ranges::move(children.deleting, std::back_inserter(inputs.deleting));
+  std::ranges::move(children.skipped, std::back_inserter(inputs.skipped));
   return {};
 }
 
@@ -90,12 +84,17 @@ Result<void> skip_held_elsewhere(RawInputs& inputs) {
 
 }  // namespace
 
+Result<void> check_none_empty(const RawInputs& inputs) {
+  if (inputs.empty.empty()) return {};
+  return fail(ErrorKind::invalid_argument, fmt::format("{}: its name has no step, and it contains no checkpoint; {}",
+                                                       inputs.empty.front(), kExpectedNames));
+}
+
 Result<RawInputs> list_checkpoints(const std::string& directory) {
   RawInputs inputs;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    const std::string path = it->path().string();
+  BITSNAP_ASSIGN(const std::vector<std::string> names, list_names(directory));
+  for (const std::string& name : names) {
+    const std::string path = (std::filesystem::path(directory) / name).string();
     if (const auto deleting = name_of_deleting(name)) {
       if (const auto step = step_of_name(*deleting)) inputs.deleting.push_back({path, *step});
       continue;
@@ -116,10 +115,6 @@ Result<RawInputs> list_checkpoints(const std::string& directory) {
     } else if (kind == NodeKind::file || kind == NodeKind::directory) {
       inputs.checkpoints.push_back({path, *step});
     }
-  }
-  if (error) {
-    const auto kind = error == std::errc::no_such_file_or_directory ? ErrorKind::not_found : ErrorKind::io;
-    return fail(kind, fmt::format("{}: cannot be listed: {}", directory, error.message()));
   }
   sort_inputs(inputs);
   return inputs;

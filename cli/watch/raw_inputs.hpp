@@ -31,6 +31,9 @@ struct RawInputs {
   std::vector<RawSkipped> skipped;      // what is there, but no checkpoint to take
 };
 
+// invalid_argument, naming the first of the directories that contain no checkpoint, if there is one.
+[[nodiscard]] Result<void> check_none_empty(const RawInputs& inputs);
+
 // The children of a directory that are checkpoints: files and directories whose names have a step, but no symbolic
 // links and no runs. Skipped are other directories, and links and runs whose names have a step, but not what is hidden
 // or has the name of something unfinished.

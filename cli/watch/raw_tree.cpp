@@ -28,6 +28,8 @@ Result<RawEntry> read_raw_entry(const std::string& path, std::string relative) {
   return entry;
 }
 
+}  // namespace
+
 Result<std::vector<std::string>> list_names(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
@@ -40,8 +42,6 @@ Result<std::vector<std::string>> list_names(const std::string& directory) {
   }
   return names;
 }
-
-}  // namespace
 
 Result<std::vector<RawEntry>> list_raw(const std::string& path) {
   std::vector<RawEntry> tree;

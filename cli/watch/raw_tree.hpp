@@ -19,6 +19,9 @@ struct RawEntry {
   friend bool operator==(const RawEntry&, const RawEntry&) = default;
 };
 
+// In no order. not_found if there is no such directory.
+[[nodiscard]] Result<std::vector<std::string>> list_names(const std::string& directory);
+
 // By path; the first one is the checkpoint itself. No symbolic link is followed. not_found if something vanishes while
 // it is listed.
 [[nodiscard]] Result<std::vector<RawEntry>> list_raw(const std::string& path);
