@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,25 +23,6 @@ namespace {
 // Every archive of torch.save is larger. The search for the start of an archive reads up to 64 KiB, so a hostile file
 // must not consist of tiny ones.
 constexpr std::uint64_t kLeastItemBytes = 256;
-
-Result<std::vector<const DcpItem*>> sort_items(std::span<const DcpItem> items, std::uint64_t file_bytes) {
-  std::vector<const DcpItem*> sorted;
-  for (const DcpItem& item : items) {
-    if (item.offset > file_bytes || item.bytes > file_bytes - item.offset) {
-      return fail(ErrorKind::corrupt, fmt::format("item {} has {} bytes at {}, but the file has {} bytes",
-                                                  quote_name(item.name), item.bytes, item.offset, file_bytes));
-    }
-    if (item.bytes > 0) sorted.push_back(&item);
-  }
-  std::ranges::sort(sorted, {}, &DcpItem::offset);
-  for (std::size_t i = 1; i < sorted.size(); ++i) {
-    if (sorted[i - 1]->offset + sorted[i - 1]->bytes > sorted[i]->offset) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("items {} and {} overlap", quote_name(sorted[i - 1]->name), quote_name(sorted[i]->name)));
-    }
-  }
-  return sorted;
-}
 
 // Whether the tensor is a part of the global tensor, and not all of it.
 bool is_shard(const std::vector<std::uint64_t>& shape, const ShardBox& box) {
@@ -97,15 +79,18 @@ Result<void> DistcpReader::add(const DcpItem& item, const std::string& name, Con
 }
 
 Result<void> DistcpReader::read_item(const DcpItem& item, const std::string& name) {
-  BITSNAP_ASSIGN(const FileBytes part, bytes_.part(item.offset, item.bytes));
-  Result<Contents> contents = read_torch_zip(part, limits_);
+  Result<FileBytes> part = bytes_.part(item.offset, item.bytes);
+  if (!part) {
+    return fail(ErrorKind::corrupt, fmt::format("item {}: {}", quote_name(item.name), part.error().message()));
+  }
+  Result<Contents> contents = read_torch_zip(*part, limits_);
   if (contents) return add(item, name, std::move(*contents));
   if (is_fault_of_bytes(contents.error().kind())) return {};
   return tl::unexpected(std::move(contents).error().within(quote_name(item.name)));
 }
 
 Result<Contents> DistcpReader::run(std::span<const DcpItem> items) {
-  BITSNAP_ASSIGN(const std::vector<const DcpItem*> sorted, sort_items(items, bytes_.size()));
+  BITSNAP_ASSIGN(const std::vector<const DcpItem*> sorted, sort_items(items));
   std::map<std::string_view, std::size_t> counts;
   for (const DcpItem* item : sorted) ++counts[item->name];
   for (const DcpItem* item : sorted) {
@@ -117,6 +102,22 @@ Result<Contents> DistcpReader::run(std::span<const DcpItem> items) {
 }
 
 }  // namespace
+
+Result<std::vector<const DcpItem*>> sort_items(std::span<const DcpItem> items) {
+  std::vector<const DcpItem*> sorted;
+  for (const DcpItem& item : items) {
+    if (item.bytes > 0) sorted.push_back(&item);
+  }
+  std::ranges::sort(sorted, {}, [](const DcpItem* item) { return std::tie(item->path, item->offset); });
+  for (std::size_t i = 1; i < sorted.size(); ++i) {
+    const DcpItem& before = *sorted[i - 1];
+    if (before.path == sorted[i]->path && sorted[i]->offset - before.offset < before.bytes) {
+      return fail(ErrorKind::corrupt,
+                  fmt::format("items {} and {} overlap", quote_name(before.name), quote_name(sorted[i]->name)));
+    }
+  }
+  return sorted;
+}
 
 Result<Contents> read_distcp(const FileBytes& bytes, std::span<const DcpItem> items, const DecodeLimits& limits) {
   return DistcpReader(bytes, limits).run(items);

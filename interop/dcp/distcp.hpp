@@ -14,6 +14,9 @@
 
 namespace bitsnap::interop {
 
+// The items that have bytes, by path and offset. corrupt if two share bytes.
+[[nodiscard]] Result<std::vector<const DcpItem*>> sort_items(std::span<const DcpItem> items);
+
 // `items` are those of this file, in any order. An item that is no archive of torch.save, as one that was compressed,
 // has no tensors. corrupt if an item exceeds the file or overlaps another one.
 [[nodiscard]] Result<Contents> read_distcp(const FileBytes& bytes, std::span<const DcpItem> items,

@@ -27,6 +27,12 @@ MaybeContents read_with(const ContainerFile& file) {
   return read(file.bytes, file.limits);
 }
 
+template <auto read, auto make>
+Result<StateParts> state_with(const FileBytes& bytes, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(auto found, read(bytes, limits));
+  return make(bytes, std::move(found), limits);
+}
+
 template <bool (*looks_like)(std::string_view start) noexcept>
 bool starts_like(const ContainerFile& file) {
   return looks_like(file.start);
@@ -56,12 +62,15 @@ bool is_safetensors(const ContainerFile& file) { return looks_like_safetensors(f
 constexpr std::array kContainerKinds{
     // The archives in a DCP file keep their checksums: torch does not look at them.
     ContainerKind{"dcp", is_distcp, read_distcp_file, nullptr, false},
-    ContainerKind{"torch-zip", starts_like<looks_like_zip>, read_torch_archive, state_of_torch_zip, true},
-    ContainerKind{"npz", starts_like<looks_like_zip>, read_npz_archive, state_of_npz, true},
-    ContainerKind{"npy", starts_like<looks_like_npy>, read_with<read_npy>, state_of_npy, false},
+    ContainerKind{"torch-zip", starts_like<looks_like_zip>, read_torch_archive,
+                  state_with<read_torch_zip_state, state_of_torch>, true},
+    ContainerKind{"npz", starts_like<looks_like_zip>, read_npz_archive, state_with<read_npz, state_of_arrays>, true},
+    ContainerKind{"npy", starts_like<looks_like_npy>, read_with<read_npy>, state_with<read_npy, state_of_arrays>,
+                  false},
     ContainerKind{"torch-legacy", starts_like<looks_like_torch_legacy>, read_with<read_torch_legacy>,
-                  state_of_torch_legacy, false},
-    ContainerKind{kSafetensors, is_safetensors, read_with<read_safetensors>, state_of_safetensors, false},
+                  state_with<read_torch_legacy_state, state_of_torch>, false},
+    ContainerKind{kSafetensors, is_safetensors, read_with<read_safetensors>,
+                  state_with<read_safetensors_parts, state_of_safetensors>, false},
 };
 
 // A parser's mistake must not become a wrong file.

@@ -16,6 +16,7 @@
 #include "base/try.hpp"
 #include "interop/dcp/dcp_item.hpp"
 #include "interop/dcp/dcp_metadata.hpp"
+#include "interop/dcp/distcp.hpp"
 #include "interop/state/state_parts.hpp"
 #include "interop/torch_zip/torch_zip.hpp"
 
@@ -85,7 +86,8 @@ class DcpReader {
   Result<StateParts> run(std::string_view metadata) {
     BITSNAP_ASSIGN(const std::vector<DcpItem> items, read_dcp_metadata(metadata, limits_));
     BITSNAP_ASSIGN(const DcpPaths paths, read_dcp_paths(metadata, limits_));
-    BITSNAP_TRY(check_places(items));
+    // Items that share bytes would be written many times.
+    BITSNAP_TRY(sort_items(items));
     for (const DcpItem& item : items) {
       BITSNAP_ASSIGN(const FileBytes bytes, bytes_of(item));
       Result<void> read = item.is_tensor ? read_tensor(item, bytes) : read_object(item, bytes);
@@ -109,21 +111,6 @@ class DcpReader {
                   fmt::format("item {}: there is no file {}", quote_name(item.name), quote_name(path)));
     }
     return file->second->bytes.part(item.offset, item.bytes);
-  }
-
-  // Items that share bytes would be written many times.
-  static Result<void> check_places(const std::vector<DcpItem>& items) {
-    std::vector<const DcpItem*> sorted;
-    for (const DcpItem& item : items) sorted.push_back(&item);
-    std::ranges::sort(sorted, {}, [](const DcpItem* item) { return std::pair(item->path, item->offset); });
-    for (std::size_t i = 1; i < sorted.size(); ++i) {
-      const DcpItem& before = *sorted[i - 1];
-      if (before.path == sorted[i]->path && sorted[i]->offset - before.offset < before.bytes) {
-        return fail(ErrorKind::corrupt,
-                    fmt::format("items {} and {} overlap", quote_name(before.name), quote_name(sorted[i]->name)));
-      }
-    }
-    return {};
   }
 
   static Error explain(const DcpItem& item, Error error) {

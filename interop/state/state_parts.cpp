@@ -8,11 +8,6 @@
 #include <variant>
 
 #include "base/try.hpp"
-#include "interop/npy/npy.hpp"
-#include "interop/npy/npz.hpp"
-#include "interop/safetensors/safetensors_contents.hpp"
-#include "interop/torch_legacy/torch_legacy.hpp"
-#include "interop/torch_zip/torch_zip.hpp"
 
 namespace bitsnap::interop {
 namespace {
@@ -51,30 +46,6 @@ Result<TensorInfo> torch_info(const TorchStateTensor& tensor, std::string name) 
   BITSNAP_ASSIGN(const std::uint64_t elements, shape_size_bytes(DType::u8, info.shape));
   info.size_bytes = elements * tensor.type.bytes;
   return info;
-}
-
-Result<StateParts> state_of_arrays(const FileBytes& bytes, Contents contents) {
-  StateParts parts;
-  std::map<std::string_view, const TensorView*> views;  // arrays in Fortran order
-  for (const TensorView& view : contents.views) views.emplace(view.name, &view);
-  for (FoundTensor& found : contents.tensors) {
-    TensorSource source;
-    source.read = reader_at(bytes, found.offset);
-    if (const auto view = views.find(found.info.name); view != views.end()) {
-      found.info.shape = view->second->shape;
-      BITSNAP_ASSIGN(source.read, row_major(view->second->shape, view->second->stride, view->second->element_bytes,
-                                            std::move(source.read), parts.strided));
-    }
-    source.info = std::move(found.info);
-    parts.tensors.push_back(std::move(source));
-  }
-  return parts;
-}
-
-Result<StateParts> state_of_torch(const FileBytes& bytes, TorchState state) {
-  StateParts parts;
-  BITSNAP_ASSIGN(parts.tree, add_torch_state(std::move(state), bytes, "", parts));
-  return parts;
 }
 
 }  // namespace
@@ -124,8 +95,7 @@ Result<Value> add_torch_state(TorchState state, const FileBytes& bytes, const st
   return std::move(state.tree);
 }
 
-Result<StateParts> state_of_safetensors(const FileBytes& bytes, const DecodeLimits& limits) {
-  BITSNAP_ASSIGN(SafetensorsParts file, read_safetensors_parts(bytes, limits));
+Result<StateParts> state_of_safetensors(const FileBytes& bytes, SafetensorsParts file, const DecodeLimits& limits) {
   StateParts parts;
   BITSNAP_ASSIGN(parts.tree, take_tree(file.header, limits));
   parts.metadata = std::move(file.header.metadata);
@@ -139,24 +109,28 @@ Result<StateParts> state_of_safetensors(const FileBytes& bytes, const DecodeLimi
   return parts;
 }
 
-Result<StateParts> state_of_npy(const FileBytes& bytes, const DecodeLimits& limits) {
-  BITSNAP_ASSIGN(Contents contents, read_npy(bytes, limits));
-  return state_of_arrays(bytes, std::move(contents));
+Result<StateParts> state_of_arrays(const FileBytes& bytes, Contents contents, const DecodeLimits& /*limits*/) {
+  StateParts parts;
+  std::map<std::string_view, const TensorView*> views;  // arrays in Fortran order
+  for (const TensorView& view : contents.views) views.emplace(view.name, &view);
+  for (FoundTensor& found : contents.tensors) {
+    TensorSource source;
+    source.read = reader_at(bytes, found.offset);
+    if (const auto view = views.find(found.info.name); view != views.end()) {
+      found.info.shape = view->second->shape;
+      BITSNAP_ASSIGN(source.read, row_major(view->second->shape, view->second->stride, view->second->element_bytes,
+                                            std::move(source.read), parts.strided));
+    }
+    source.info = std::move(found.info);
+    parts.tensors.push_back(std::move(source));
+  }
+  return parts;
 }
 
-Result<StateParts> state_of_npz(const FileBytes& bytes, const DecodeLimits& limits) {
-  BITSNAP_ASSIGN(Contents contents, read_npz(bytes, limits));
-  return state_of_arrays(bytes, std::move(contents));
-}
-
-Result<StateParts> state_of_torch_zip(const FileBytes& bytes, const DecodeLimits& limits) {
-  BITSNAP_ASSIGN(TorchState state, read_torch_zip_state(bytes, limits));
-  return state_of_torch(bytes, std::move(state));
-}
-
-Result<StateParts> state_of_torch_legacy(const FileBytes& bytes, const DecodeLimits& limits) {
-  BITSNAP_ASSIGN(TorchState state, read_torch_legacy_state(bytes, limits));
-  return state_of_torch(bytes, std::move(state));
+Result<StateParts> state_of_torch(const FileBytes& bytes, TorchState state, const DecodeLimits& /*limits*/) {
+  StateParts parts;
+  BITSNAP_ASSIGN(parts.tree, add_torch_state(std::move(state), bytes, "", parts));
+  return parts;
 }
 
 }  // namespace bitsnap::interop

@@ -14,7 +14,9 @@
 #include <bitsnap/value.hpp>
 #include <bitsnap/writer.hpp>
 
+#include "interop/container/contents.hpp"
 #include "interop/container/file_bytes.hpp"
+#include "interop/safetensors/safetensors_contents.hpp"
 #include "interop/state/shard_assembly.hpp"
 #include "interop/torch_tensors/torch_state.hpp"
 
@@ -38,12 +40,11 @@ struct StateParts {
   std::shared_ptr<StridedCache> strided = make_strided_cache();
 };
 
-// Of a file alone, by its format; without `label` and `file_bytes`.
-[[nodiscard]] Result<StateParts> state_of_safetensors(const FileBytes& bytes, const DecodeLimits& limits);
-[[nodiscard]] Result<StateParts> state_of_npy(const FileBytes& bytes, const DecodeLimits& limits);
-[[nodiscard]] Result<StateParts> state_of_npz(const FileBytes& bytes, const DecodeLimits& limits);
-[[nodiscard]] Result<StateParts> state_of_torch_zip(const FileBytes& bytes, const DecodeLimits& limits);
-[[nodiscard]] Result<StateParts> state_of_torch_legacy(const FileBytes& bytes, const DecodeLimits& limits);
+// Of a file alone, from what the parser of its format found in `bytes`; without `label` and `file_bytes`.
+[[nodiscard]] Result<StateParts> state_of_safetensors(const FileBytes& bytes, SafetensorsParts found,
+                                                      const DecodeLimits& limits);
+[[nodiscard]] Result<StateParts> state_of_arrays(const FileBytes& bytes, Contents found, const DecodeLimits& limits);
+[[nodiscard]] Result<StateParts> state_of_torch(const FileBytes& bytes, TorchState found, const DecodeLimits& limits);
 
 // Of a DCP checkpoint, from its .metadata and all files that lie beside it.
 [[nodiscard]] Result<StateParts> read_dcp_parts(const CheckpointFile& metadata,

@@ -25,7 +25,7 @@ struct TorchType {
 // The name in torch of a type as TensorInfo::dtype_name has it: "float32" of "F32". Empty if torch has none, if its
 // elements are no whole bytes, and for quantized types.
 [[nodiscard]] std::string_view torch_dtype_name(std::string_view dtype_name);
-// "FloatStorage" of "float32"; empty if torch has no such class.
+// "FloatStorage" of "float32", the name that torch_dtype_name() gives; empty if torch has no such class.
 [[nodiscard]] std::string_view torch_storage_class(std::string_view torch_name);
 // The type of elements whose bytes are in the other order: opaque, "F32_BE", unless an element is one byte.
 [[nodiscard]] std::string big_endian_name(const TorchType& type);
