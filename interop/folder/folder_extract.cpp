@@ -37,7 +37,7 @@ class FolderExtraction {
         BITSNAP_TRY(files().create_directory(path_of(entry), kPrivateDirectoryMode));
       }
     }
-    BITSNAP_TRY(left_out_.empty() ? write_files(options) : write_each_file(options));
+    BITSNAP_TRY(write_files(options));
     for (std::size_t number = 0; number < folder_.entries.size(); ++number) {
       const FolderEntry& entry = folder_.entries[number];
       if (is_left_out(number)) continue;
@@ -66,48 +66,23 @@ class FolderExtraction {
   }
   [[nodiscard]] bool is_left_out(std::size_t entry) const { return std::ranges::binary_search(left_out_, entry); }
 
-  Result<std::unique_ptr<os::WritableFile>> create(std::size_t entry) const {
-    return files().create(path_of(folder_.entries[entry]), kPrivateFileMode);
-  }
-  Result<void> finish(std::size_t entry) const {
-    const FolderEntry& written = folder_.entries[entry];
-    return os::write_attributes(path_of(written), os::NodeKind::file, written.mode & kFileModes, written.modified_ns);
-  }
-
-  // Tensors arrive in the order of the files.
+  // Tensors arrive in the order of the files. Reads none of the files that are left out.
   Result<void> write_files(const RunOptions& options) {
-    interop::FolderWriter writer(
-        folder_, [this](std::size_t entry) { return create(entry); },
-        [this](std::size_t entry) { return finish(entry); });
-    return writer.run(options);
-  }
-
-  // Reads no tensor of the files that are left out.
-  Result<void> write_each_file(const RunOptions& options) {
-    const auto is_written = [this](std::size_t entry) {
-      return folder_.entries[entry].kind == EntryKind::file && !is_left_out(entry);
+    std::vector<std::size_t> written;
+    for (std::size_t entry = 0; entry < folder_.entries.size(); ++entry) {
+      if (folder_.entries[entry].kind == EntryKind::file && !is_left_out(entry)) written.push_back(entry);
+    }
+    std::unique_ptr<os::WritableFile> file;
+    const auto begin = [&](std::size_t entry) -> Result<Snapshot::Sink> {
+      BITSNAP_ASSIGN(file, files().create(path_of(folder_.entries[entry]), kPrivateFileMode));
+      return [&file](ConstByteSpan bytes) { return file->append(bytes); };
     };
-    std::uint64_t total = 0;
-    for (std::size_t entry = 0; entry < folder_.entries.size(); ++entry) {
-      if (is_written(entry)) total += folder_.entries[entry].size_bytes;
-    }
-    std::uint64_t before = 0;
-    RunOptions each{.threads = options.threads, .progress = nullptr};
-    if (options.progress) {
-      each.progress = [&](std::uint64_t done, std::uint64_t) {
-        return options.progress(std::min(before + done, total), total);
-      };
-    }
-    for (std::size_t entry = 0; entry < folder_.entries.size(); ++entry) {
-      if (!is_written(entry)) continue;
-      BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, create(entry));
-      const auto sink = [&file](ConstByteSpan bytes) { return file->append(bytes); };
-      BITSNAP_TRY(interop::stream_file(folder_, entry, sink, each));
-      before += folder_.entries[entry].size_bytes;
+    const auto finish = [&](std::size_t number) -> Result<void> {
       BITSNAP_TRY(file->close());
-      BITSNAP_TRY(finish(entry));
-    }
-    return {};
+      const FolderEntry& entry = folder_.entries[number];
+      return os::write_attributes(path_of(entry), os::NodeKind::file, entry.mode & kFileModes, entry.modified_ns);
+    };
+    return interop::FolderWriter(folder_, std::move(written), begin, finish).run(options);
   }
 
   const Folder::Impl& folder_;

@@ -4,48 +4,8 @@
 #include <utility>
 
 #include "base/try.hpp"
-#include "exec/executor.hpp"
 
 namespace bitsnap::interop {
-namespace {
-
-// Small tensors are read together, up to about this size; large ones are read in slices.
-constexpr std::uint64_t kTogetherBytes = std::uint64_t{1} << 28;
-constexpr std::uint64_t kSliceBytes = std::uint64_t{1} << 22;
-
-Result<void> add_slices(const Snapshot& snapshot, std::size_t tensor, FileAssembler& file, exec::Executor& executor) {
-  const std::uint64_t bytes = snapshot.tensors()[tensor].size_bytes;
-  const auto slices = static_cast<std::size_t>((bytes + kSliceBytes - 1) / kSliceBytes);
-  std::vector<std::vector<std::byte>> buffers(executor.default_slots());
-  return executor.run_ordered(
-      slices, buffers.size(),
-      [&](std::size_t slice, std::size_t slot) {
-        const std::uint64_t begin = slice * kSliceBytes;
-        buffers[slot].resize(static_cast<std::size_t>(std::min(kSliceBytes, bytes - begin)));
-        return snapshot.read_bytes(tensor, begin, buffers[slot]);
-      },
-      [&](std::size_t, std::size_t slot) { return file.add(buffers[slot]); });
-}
-
-// The pieces [first, last), decoded together.
-Result<void> add_together(const Folder::Impl& folder, const FileParts& parts, std::size_t first, std::size_t last,
-                          FileAssembler& file, const RunOptions& options) {
-  std::vector<std::vector<std::byte>> buffers(last - first);
-  std::vector<Snapshot::ReadRequest> requests;
-  for (std::size_t i = first; i < last; ++i) {
-    const std::size_t tensor = parts.pieces[i].tensor;
-    buffers[i - first].resize(static_cast<std::size_t>(folder.snapshot->tensors()[tensor].size_bytes));
-    requests.push_back({tensor, buffers[i - first]});
-  }
-  BITSNAP_TRY(folder.snapshot->read(requests, {.threads = options.threads, .progress = nullptr}));
-  for (std::size_t i = first; i < last; ++i) {
-    BITSNAP_TRY(file.add_rest_until(parts.pieces[i].offset));
-    BITSNAP_TRY(file.add(buffers[i - first]));
-  }
-  return {};
-}
-
-}  // namespace
 
 FileAssembler::FileAssembler(const Folder::Impl& folder, std::size_t entry, Folder::Impl::Patches patches,
                              Snapshot::Sink sink)
@@ -80,109 +40,71 @@ Result<void> FileAssembler::add_rest_until(std::uint64_t offset) {
   return {};
 }
 
-Result<void> stream_file(const Folder::Impl& folder, std::size_t entry, const Snapshot::Sink& sink,
-                         const RunOptions& options) {
-  const FileParts& parts = folder.parts[entry];
-  const std::span<const TensorInfo> tensors = folder.snapshot->tensors();
-  const auto executor = exec::make_executor(options.threads);
-  BITSNAP_ASSIGN(Folder::Impl::Patches patches, folder.patches_of(entry));
-  std::uint64_t done = 0;
-  const std::uint64_t total = folder.entries[entry].size_bytes;
-  const auto report = [&](ConstByteSpan bytes) -> Result<void> {
-    BITSNAP_TRY(sink(bytes));
-    done += bytes.size();
-    if (!options.progress || options.progress(done, total)) return {};
-    return fail(ErrorKind::cancelled, "cancelled by the caller");
-  };
-  FileAssembler file(folder, entry, std::move(patches), report);
-  if (parts.pieces.empty() && parts.rest) return add_slices(*folder.snapshot, *parts.rest, file, *executor);
-  for (std::size_t first = 0; first < parts.pieces.size();) {
-    std::size_t last = first;
-    std::uint64_t bytes = 0;
-    while (last < parts.pieces.size() && (last == first || bytes < kTogetherBytes)) {
-      bytes += tensors[parts.pieces[last++].tensor].size_bytes;
-    }
-    if (last == first + 1) {
-      BITSNAP_TRY(file.add_rest_until(parts.pieces[first].offset));
-      BITSNAP_TRY(add_slices(*folder.snapshot, parts.pieces[first].tensor, file, *executor));
-    } else {
-      BITSNAP_TRY(add_together(folder, parts, first, last, file, options));
-    }
-    first = last;
-  }
-  return file.add_rest_until(total);
-}
-
-FolderWriter::FolderWriter(const Folder::Impl& folder, Create create, Finish finish)
-    : folder_(folder),
-      create_(std::move(create)),
-      finish_(std::move(finish)),
-      uses_(folder.snapshot->tensors().size()) {
-  for (std::size_t entry = 0; entry < folder.parts.size(); ++entry) {
-    const FileParts& parts = folder.parts[entry];
-    if (parts.rest) uses_[*parts.rest] = {entry, std::nullopt};
-    for (std::size_t i = 0; i < parts.pieces.size(); ++i) uses_[parts.pieces[i].tensor] = {entry, i};
+FolderWriter::FolderWriter(const Folder::Impl& folder, std::vector<std::size_t> files, Begin begin, Finish finish)
+    : folder_(folder), files_(std::move(files)), begin_(std::move(begin)), finish_(std::move(finish)) {
+  for (std::size_t file = 0; file < files_.size(); ++file) {
+    const FileParts& parts = folder.parts[files_[file]];
+    if (parts.pieces.empty() && parts.rest) uses_.push_back({*parts.rest, file});
+    for (std::size_t i = 0; i < parts.pieces.size(); ++i) uses_.push_back({parts.pieces[i].tensor, file, i});
+    total_bytes_ += folder.entries[files_[file]].size_bytes;
   }
 }
 
 Result<void> FolderWriter::run(const RunOptions& options) {
-  const std::span<const TensorInfo> tensors = folder_.snapshot->tensors();
-  std::size_t tensor = 0;
+  progress_ = options.progress;
+  std::vector<std::size_t> tensors;
+  for (const Use& use : uses_) tensors.push_back(use.tensor);
+  auto use = uses_.begin();
   std::uint64_t taken = 0;  // of this tensor
   const auto sink = [&](ConstByteSpan bytes) -> Result<void> {
     while (!bytes.empty()) {
-      while (taken == tensors[tensor].size_bytes) {
-        ++tensor;
-        taken = 0;
-      }
-      const std::uint64_t left = tensors[tensor].size_bytes - taken;
+      const std::uint64_t left = folder_.snapshot->tensors()[use->tensor].size_bytes - taken;
       const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), left));
-      BITSNAP_TRY(take(tensor, bytes.first(count)));
-      taken += count;
+      if (count > 0) BITSNAP_TRY(take(*use, bytes.first(count)));
       bytes = bytes.subspan(count);
+      taken += count;
+      if (count < left) continue;
+      ++use;
+      taken = 0;
     }
     return {};
   };
-  BITSNAP_TRY(folder_.snapshot->stream_all(sink, options));
-  return go_to(folder_.entries.size());
+  BITSNAP_TRY(folder_.snapshot->stream_tensors(tensors, sink, {.threads = options.threads, .progress = nullptr}));
+  return go_to(files_.size());
 }
 
-Result<void> FolderWriter::take(std::size_t tensor, ConstByteSpan bytes) {
-  const Use& use = uses_[tensor];
-  if (use.entry == SIZE_MAX) return {};
-  BITSNAP_TRY(go_to(use.entry));
-  const FileParts& parts = folder_.parts[use.entry];
-  if (!use.piece) return parts.pieces.empty() ? assembler_->add(bytes) : Result<void>();
+Result<void> FolderWriter::take(const Use& use, ConstByteSpan bytes) {
+  BITSNAP_TRY(go_to(use.file));
   // Nothing, except before the first bytes of the piece.
-  BITSNAP_TRY(assembler_->add_rest_until(parts.pieces[*use.piece].offset));
+  if (use.piece) BITSNAP_TRY(assembler_->add_rest_until(folder_.parts[files_[use.file]].pieces[*use.piece].offset));
   return assembler_->add(bytes);
 }
 
-Result<void> FolderWriter::go_to(std::size_t entry) {
-  while (present_ != entry) {
-    BITSNAP_TRY(end());
-    if (next_ == folder_.entries.size()) return {};
-    BITSNAP_TRY(begin(next_++));
+Result<void> FolderWriter::go_to(std::size_t file) {
+  while (present_ != file) {
+    if (assembler_) {
+      BITSNAP_TRY(assembler_->add_rest_until(folder_.entries[files_[present_]].size_bytes));
+      assembler_.reset();
+      BITSNAP_TRY(finish_(files_[present_]));
+    }
+    if (++present_ == files_.size()) continue;  // SIZE_MAX + 1 is 0
+    BITSNAP_ASSIGN(Folder::Impl::Patches patches, folder_.patches_of(files_[present_]));
+    BITSNAP_ASSIGN(Snapshot::Sink sink, begin_(files_[present_]));
+    const auto report = [this, sink = std::move(sink)](ConstByteSpan bytes) -> Result<void> {
+      BITSNAP_TRY(sink(bytes));
+      done_bytes_ += bytes.size();
+      if (!progress_ || progress_(done_bytes_, total_bytes_)) return {};
+      return fail(ErrorKind::cancelled, "cancelled by the caller");
+    };
+    assembler_.emplace(folder_, files_[present_], std::move(patches), report);
   }
   return {};
 }
 
-Result<void> FolderWriter::begin(std::size_t entry) {
-  present_ = entry;
-  if (folder_.entries[entry].kind != EntryKind::file) return {};
-  BITSNAP_ASSIGN(Folder::Impl::Patches patches, folder_.patches_of(entry));
-  BITSNAP_ASSIGN(file_, create_(entry));
-  assembler_.emplace(folder_, entry, std::move(patches), [this](ConstByteSpan bytes) { return file_->append(bytes); });
-  return {};
-}
-
-Result<void> FolderWriter::end() {
-  if (file_ == nullptr) return {};
-  BITSNAP_TRY(assembler_->add_rest_until(folder_.entries[present_].size_bytes));
-  assembler_.reset();
-  BITSNAP_TRY(file_->close());
-  file_.reset();
-  return finish_(present_);
+Result<void> stream_file(const Folder::Impl& folder, std::size_t entry, const Snapshot::Sink& sink,
+                         const RunOptions& options) {
+  const auto begin = [&sink](std::size_t) -> Result<Snapshot::Sink> { return sink; };
+  return FolderWriter(folder, {entry}, begin, [](std::size_t) { return Result<void>(); }).run(options);
 }
 
 }  // namespace bitsnap::interop

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,7 +10,6 @@
 
 #include "base/bytes.hpp"
 #include "interop/folder/folder_impl.hpp"
-#include "os/file_system.hpp"
 
 namespace bitsnap::interop {
 
@@ -40,36 +38,40 @@ class FileAssembler {
   std::vector<std::byte> block_;
 };
 
-// Writes all files of a folder, one after the other, while it decodes the snapshot once.
+// Writes files of a folder, one after the other, while it decodes their tensors once, and no others.
 class FolderWriter {
  public:
-  using Create = std::function<Result<std::unique_ptr<os::WritableFile>>(std::size_t entry)>;
+  using Begin = std::function<Result<Snapshot::Sink>(std::size_t entry)>;
   using Finish = std::function<Result<void>(std::size_t entry)>;
 
-  // `finish` is called when a file is closed.
-  FolderWriter(const Folder::Impl& folder, Create create, Finish finish);
+  // `files`: entries of files, ascending. `begin` is called before the first byte of a file and returns where its bytes
+  // go; `finish` is called after the last one.
+  FolderWriter(const Folder::Impl& folder, std::vector<std::size_t> files, Begin begin, Finish finish);
+  // The progress counts bytes of the files.
   [[nodiscard]] Result<void> run(const RunOptions& options);
 
  private:
+  // A tensor that is read in its order.
   struct Use {
-    std::size_t entry = SIZE_MAX;
-    std::optional<std::size_t> piece = {};  // nullopt: the rest
+    std::size_t tensor = 0;
+    std::size_t file = 0;                   // in `files_`
+    std::optional<std::size_t> piece = {};  // nullopt: the file has no pieces, and this is all of it
   };
 
-  Result<void> take(std::size_t tensor, ConstByteSpan bytes);
-  // Ends the present file, creates the empty ones on the way, and begins the file of `entry`.
-  Result<void> go_to(std::size_t entry);
-  Result<void> begin(std::size_t entry);
-  Result<void> end();
+  Result<void> take(const Use& use, ConstByteSpan bytes);
+  // Ends the present file, writes the empty ones on the way, and begins this one, or none after the last.
+  Result<void> go_to(std::size_t file);
 
   const Folder::Impl& folder_;
-  const Create create_;
+  const std::vector<std::size_t> files_;
+  const Begin begin_;
   const Finish finish_;
-  std::vector<Use> uses_;  // of each tensor
-  std::size_t next_ = 0;   // entry
-  std::size_t present_ = SIZE_MAX;
-  std::unique_ptr<os::WritableFile> file_;
+  std::vector<Use> uses_;
+  std::size_t present_ = SIZE_MAX;  // in `files_`
   std::optional<FileAssembler> assembler_;
+  Progress progress_;
+  std::uint64_t done_bytes_ = 0;
+  std::uint64_t total_bytes_ = 0;
 };
 
 // Passes the bytes of one file on.
