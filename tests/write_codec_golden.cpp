@@ -106,6 +106,8 @@ struct StepCase {
   bool is_square = false;
   std::size_t elements = 0;
   Hyperparameters hyperparameters = {};
+  DType dtype = DType::f32;
+  bool fused = false;  // only BF16
 };
 
 constexpr StepCase kStepCases[] = {
@@ -113,6 +115,11 @@ constexpr StepCase kStepCases[] = {
     {"second_moment", true, 3001, {.beta1 = 0.912345, .beta2 = 0.9765432}},
     {"parameter", false, 3002, {}},
     {"parameter", false, 3003, {.epsilon = 1e-4, .bias1 = 0.19, .bias2 = 0.0975}},
+    {"second_moment", true, 3004, {.beta1 = 0.95, .beta2 = 0.99}, DType::bf16},
+    {"second_moment", true, 3005, {}, DType::bf16, true},
+    {"parameter", false, 3006, {}, DType::bf16},
+    {"parameter", false, 3007, {.rate = 1e-5}, DType::bf16, true},
+    {"parameter", false, 3008, {.rate = 1e-2, .epsilon = 1e-4, .bias1 = 0.19, .bias2 = 0.0975}, DType::bf16},
 };
 
 // For scaled_by: chunks with their lattice.
@@ -176,10 +183,15 @@ bool write_case(const std::filesystem::path& folder, const Encoder& encoder, con
 bool write_step_case(const std::filesystem::path& folder, const StepCase& golden) {
   const Encoder& encoder = *find_encoder(CodecId::optimizer_step);
   const std::filesystem::path stem =
-      folder / encoder.decoder().name() / ("F32-" + std::string(golden.name) + "-" + std::to_string(golden.elements));
+      folder / encoder.decoder().name() /
+      (std::string(dtype_name(golden.dtype)) + "-" + std::string(golden.name) + "-" + std::to_string(golden.elements));
   if (std::filesystem::exists(stem.string() + ".payload")) return true;
-  const TrainedStep step = train_step(golden.elements, golden.hyperparameters, golden.elements);
-  const TestChunk chunk = golden.is_square ? second_moment_chunk(step) : parameter_chunk(step);
+  const bool is_bf16 = golden.dtype == DType::bf16;
+  const TrainedStep step =
+      is_bf16 ? train_rounded_step(golden.elements, golden.hyperparameters, golden.elements, golden.fused)
+              : train_step(golden.elements, golden.hyperparameters, golden.elements);
+  TestChunk chunk = golden.is_square ? second_moment_chunk(step) : parameter_chunk(step);
+  if (is_bf16) chunk = as_bf16(chunk);
   Scratch scratch;
   const auto payload = encode_test_chunk(encoder, chunk, scratch);
   if (!payload) return false;

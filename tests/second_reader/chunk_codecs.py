@@ -13,7 +13,7 @@ from second_reader.byte_blocks import read_byte_block
 from second_reader.clustered_elements import read_clustered
 from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
 from second_reader.lattice_elements import LATTICE_INPUTS, multiples_of_scale, read_lattice_header
-from second_reader.optimizer_elements import HEADER_BYTES, INPUTS, expected_of_step
+from second_reader.optimizer_elements import INPUTS, expected_of_step
 from second_reader.ordinal_deltas import LAYOUTS, read_ordinal_delta
 from second_reader.rans_lanes import Cursor
 from second_reader.reader_errors import Corrupt, Truncated, Unsupported, require
@@ -191,8 +191,9 @@ def _rounded_from(chunk: Chunk) -> bytes:
 
 
 def _optimizer_step(chunk: Chunk) -> bytes:
-    expected = expected_of_step(chunk.payload, _kinds(chunk), [item.data for item in chunk.inputs])
-    return read_ordinal_delta(chunk.payload[HEADER_BYTES:], expected, chunk.dtype)
+    inputs = [item.data for item in chunk.inputs]
+    expected, header_bytes = expected_of_step(chunk.payload, chunk.dtype, _kinds(chunk), inputs)
+    return read_ordinal_delta(chunk.payload[header_bytes:], expected, chunk.dtype)
 
 
 def _scaled_by(chunk: Chunk) -> bytes:
@@ -249,7 +250,7 @@ _CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], Collect
     7: ("ordinal_delta", _ordinal_delta, ("b",), LAYOUTS),
     8: ("factored_split", _factored_split, _NO_INPUT, FACTORED_WIDTHS),
     9: ("rounded_from", _rounded_from, ("p",), {"BF16", "F16", "F32"}),
-    10: ("optimizer_step", _optimizer_step, INPUTS, {"F32"}),
+    10: ("optimizer_step", _optimizer_step, INPUTS, {"BF16", "F32"}),
     11: ("scaled_by", _scaled_by, LATTICE_INPUTS, {"F32"}),
     12: ("clustered", _clustered, _NO_INPUT, {"F32"}),
 }

@@ -149,17 +149,6 @@ class Equations {
   std::size_t size_ = 0;
 };
 
-// The number rounded to three significant decimal digits, as people state hyperparameters, if that is close.
-std::optional<double> stated(double number) {
-  constexpr double kNear = 2e-3;
-  if (!(number > 1e-9 && number < 1)) return std::nullopt;
-  double unit = 1;  // exact powers of ten, so the quotient is correctly rounded
-  while (number * unit < 100) unit *= 10;
-  const double near = std::round(number * unit) / unit;
-  if (std::abs(near - number) > kNear * number) return std::nullopt;
-  return near;
-}
-
 StepConstants constants_of(double keep, double step, double other) noexcept {
   return {.keep = static_cast<float>(keep), .step = static_cast<float>(step), .other = static_cast<float>(other)};
 }
@@ -195,10 +184,6 @@ Result<Unknowns<2>> fit_gains(const SampledStep& sample, double rate, Scratch& s
   return equations.solve();
 }
 
-// The rate, 1 - beta, of the step from the later state to the earlier one: v = v' (1 - r) + r g^2 for r = reversed(1 -
-// b2). Reversing twice gives the rate back.
-double reversed(double rate) noexcept { return rate / (rate - 1); }
-
 Result<void> fit_second_moment(const SampledStep& sample, Scratch& scratch, LikelyConstants& likely) {
   constexpr double kUsualRate = 0.1;
   std::optional<double> rate;
@@ -217,8 +202,8 @@ Result<void> fit_second_moment(const SampledStep& sample, Scratch& scratch, Like
     is_back = rate && *rate < 0;
   }
   const auto near_stated = [is_back](double number) -> std::optional<double> {
-    const std::optional<double> near = stated(is_back ? reversed(number) : number);
-    return near && is_back ? reversed(*near) : near;
+    const std::optional<double> near = stated(is_back ? reversed_rate(number) : number);
+    return near && is_back ? reversed_rate(*near) : near;
   };
   const auto add = [&](double likely_rate) -> Result<void> {
     BITSNAP_ASSIGN(const Unknowns<2> gains, fit_gains(sample, likely_rate, scratch));
@@ -231,7 +216,7 @@ Result<void> fit_second_moment(const SampledStep& sample, Scratch& scratch, Like
     BITSNAP_TRY(add(*rate));
   }
   // If the gradients or the moments of all these elements are 0, the equations have too few independent columns.
-  BITSNAP_TRY(add(is_back ? reversed(kUsualRate) : kUsualRate));
+  BITSNAP_TRY(add(is_back ? reversed_rate(kUsualRate) : kUsualRate));
   return {};
 }
 
@@ -298,11 +283,32 @@ Result<void> fit_momentum(const SampledStep& sample, Scratch& scratch, LikelyCon
 
 }  // namespace
 
+std::optional<double> stated(double number, int digits) {
+  // The wider the interval, the less does it mean to be in it.
+  constexpr double kNear[] = {0.2, 0.02, 2e-3};
+  if (!(number > 1e-9 && number < 1)) return std::nullopt;
+  double least = 1;
+  for (int digit = 1; digit < digits; ++digit) least *= 10;
+  double unit = 1;  // exact powers of ten, so the quotient is correctly rounded
+  while (number * unit < least) unit *= 10;
+  const double near = std::round(number * unit) / unit;
+  if (std::abs(near - number) > kNear[digits - 1] * number) return std::nullopt;
+  return near;
+}
+
+std::optional<double> stated_rate(double rate, int digits) {
+  if (rate >= 0) return stated(rate, digits);
+  const std::optional<double> near = stated(reversed_rate(rate), digits);
+  return near ? std::optional(reversed_rate(*near)) : std::nullopt;
+}
+
 Result<LikelyConstants> fit_step(StepForm form, const SampledStep& sample, Scratch& scratch) {
   LikelyConstants likely;
   switch (form) {
-    case StepForm::second_moment: BITSNAP_TRY(fit_second_moment(sample, scratch, likely)); break;
-    case StepForm::adam: BITSNAP_TRY(fit_adam(sample, scratch, likely)); break;
+    case StepForm::second_moment:
+    case StepForm::rounded_second_moment: BITSNAP_TRY(fit_second_moment(sample, scratch, likely)); break;
+    case StepForm::adam:
+    case StepForm::rounded_adam: BITSNAP_TRY(fit_adam(sample, scratch, likely)); break;
     case StepForm::momentum: BITSNAP_TRY(fit_momentum(sample, scratch, likely)); break;
   }
   return likely;

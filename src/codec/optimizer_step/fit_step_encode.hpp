@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <iterator>
+#include <optional>
 #include <span>
 
 #include <bitsnap/error.hpp>
@@ -36,6 +37,16 @@ class LikelyConstants {
   std::array<StepConstants, 8> likely_;
   std::ptrdiff_t size_ = 0;
 };
+
+// The number rounded to one to three significant decimal digits, as people state hyperparameters, if that is close.
+[[nodiscard]] std::optional<double> stated(double number, int digits = 3);
+
+// The rate, 1 - beta, of the step from the later state to the earlier one: v = v' (1 - r) + r g^2 for r = reversed(1 -
+// b2). Reversing twice gives the rate back.
+[[nodiscard]] constexpr double reversed_rate(double rate) noexcept { return rate / (rate - 1); }
+
+// A rate, 1 - beta, near this one with a beta as people state it; negative for the step to the earlier state.
+[[nodiscard]] std::optional<double> stated_rate(double rate, int digits = 3);
 
 // Returns at least one candidate. Precondition: a FloatMode is active.
 [[nodiscard]] Result<LikelyConstants> fit_step(StepForm form, const SampledStep& sample, Scratch& scratch);

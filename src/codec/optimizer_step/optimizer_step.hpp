@@ -11,14 +11,17 @@
 
 namespace bitsnap::codec {
 
-// The form and three constants.
-inline constexpr std::size_t kOptimizerStepHeaderBytes = 1 + 3 * sizeof(float);
+// The form and its constants.
+[[nodiscard]] constexpr std::size_t step_header_bytes(StepForm form) noexcept {
+  return 1 + (form == StepForm::rounded_adam ? 4 : 3) * sizeof(float);
+}
+inline constexpr std::size_t kMostStepHeaderBytes = step_header_bytes(StepForm::rounded_adam);
 
-// Whether chunks with these inputs can have this form.
-[[nodiscard]] bool takes_inputs(StepForm form, std::span<const Input> inputs) noexcept;
+// Whether chunks of this dtype with these inputs can have this form.
+[[nodiscard]] bool takes_inputs(StepForm form, DType dtype, std::span<const Input> inputs) noexcept;
 
 // Predicts the elements of a chunk with these inputs. `out` has the chunk's size. Precondition: takes_inputs(form,
-// inputs).
+// dtype, inputs) with the dtype of the inputs.
 void predict_step(StepForm form, std::span<const Input> inputs, const StepConstants& constants, ByteSpan out) noexcept;
 
 }  // namespace bitsnap::codec

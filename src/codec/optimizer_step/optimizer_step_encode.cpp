@@ -1,17 +1,17 @@
 // Encodes optimizer_step: the constants that explain a sample, and the ULP distances from the resulting prediction. See
 // spec.md.
-#include <algorithm>
-#include <array>
 #include <bit>
-#include <cstring>
+#include <optional>
 
 #include "base/float_mode.hpp"
 #include "base/spread_runs.hpp"
 #include "base/try.hpp"
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
+#include "codec/optimizer_step/fit_rounded_step_encode.hpp"
 #include "codec/optimizer_step/fit_step_encode.hpp"
 #include "codec/optimizer_step/optimizer_step.hpp"
+#include "codec/optimizer_step/step_sample_encode.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -31,91 +31,87 @@ constexpr std::size_t kSmallStepChunk = 2 * kEstimated.total();
 // parameters that changed by several steps in the direction of the moment.
 constexpr std::size_t kMostBitsAway = 22;
 constexpr std::size_t kPerBitNearer = 8;
+// For BF16, most of whose parameters do not move in a step.
+constexpr std::size_t kMostShortBitsAway = 6;
+constexpr std::size_t kPerShortBitNearer = 256;
+
+// With one bit in this many elements, another form gains nothing worth its time.
+constexpr std::size_t kPerBitNearlyExact = 512;
 
 struct Step {
   StepForm form = StepForm::momentum;
   StepConstants constants = {};
+  DType dtype = DType::opaque;
   std::size_t sampled = 0;
   std::size_t bits_away = 0;       // of all sampled elements from the prediction
   std::size_t base_bits_away = 0;  // of the same elements from their base
 
   [[nodiscard]] bool explains() const noexcept {
-    return bits_away < kMostBitsAway * sampled && bits_away + sampled / kPerBitNearer < base_bits_away;
+    if (dtype == DType::f32) {
+      return bits_away < kMostBitsAway * sampled && bits_away + sampled / kPerBitNearer < base_bits_away;
+    }
+    return bits_away < kMostShortBitsAway * sampled && bits_away + sampled / kPerShortBitNearer < base_bits_away;
   }
 };
 
-// Sampled elements of an input or of the chunk; all of them if there are no more.
-Result<std::span<const float>> gather(ConstByteSpan bytes, const SpreadRuns& runs, Scratch& scratch) {
-  const std::size_t elements = bytes.size() / sizeof(float);
-  const bool is_all = elements <= runs.total();
-  BITSNAP_ASSIGN(const std::span<float> floats, scratch.take_array<float>(is_all ? elements : runs.total()));
-  if (is_all) {
-    std::memcpy(floats.data(), bytes.data(), bytes.size());
-    return floats;
-  }
-  for (std::size_t run = 0; run < runs.count; ++run) {
-    const std::size_t first = runs.start(run, elements);
-    std::memcpy(floats.data() + run * runs.elements, bytes.data() + first * sizeof(float),
-                runs.elements * sizeof(float));
-  }
-  return floats;
-}
-
-// Part of a chunk and its inputs. Valid while its Scratch frame is open.
-struct Part {
-  std::span<const float> elements;
-  std::array<std::span<const float>, 3> beside;
-  std::array<Input, 3> all_inputs;
-  std::size_t input_count = 0;
-
-  [[nodiscard]] std::span<const Input> inputs() const noexcept { return std::span(all_inputs).first(input_count); }
-};
-
-Result<Part> take_part(ConstByteSpan data, const EncodeContext& context, const SpreadRuns& runs, Scratch& scratch) {
-  Part part;
-  BITSNAP_ASSIGN(part.elements, gather(data, runs, scratch));
-  for (const Input& input : context.inputs) {
-    auto& beside = part.beside[part.input_count];
-    BITSNAP_ASSIGN(beside, gather(input.bytes, runs, scratch));
-    part.all_inputs[part.input_count++] = {input.kind, DType::f32, std::as_bytes(beside)};
-  }
-  return part;
-}
-
-// Same as in ordinal_delta.
-std::uint32_t reflected(float element) noexcept {
-  const auto bits = std::bit_cast<std::uint32_t>(element);
-  return (bits >> 31) != 0 ? bits ^ 0x7fffffff : bits;
-}
-
-std::size_t bits_between(std::span<const float> elements, std::span<const float> expected) noexcept {
-  std::size_t bits = 0;
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    const std::uint32_t steps = reflected(elements[i]) - reflected(expected[i]);
-    bits += static_cast<std::size_t>(std::bit_width(std::min(steps, std::uint32_t{0} - steps)));
-  }
-  return bits;
-}
-
-// The form and the constants that predict some elements best.
+// The form and the constants that predict some F32 elements best.
 Result<Step> find_step(ConstByteSpan data, const EncodeContext& context, const SpreadRuns& runs, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  BITSNAP_ASSIGN(const Part part, take_part(data, context, runs, scratch));
-  BITSNAP_ASSIGN(const std::span<float> expected, scratch.take_array<float>(part.elements.size()));
-  const std::size_t base_away = bits_between(part.elements, part.beside[0]);
+  BITSNAP_ASSIGN(const StepSample sample, StepSample::take(data, context, runs, scratch));
+  BITSNAP_ASSIGN(const SampledStep floats, sample.floats(scratch));
+  BITSNAP_ASSIGN(const StepTrial trial, StepTrial::make(sample, scratch));
+  const std::size_t base_away = sample.bits_from_base();
   std::optional<Step> best;
   for (const StepForm form : kStepForms) {
-    if (!takes_inputs(form, part.inputs())) continue;
+    if (!takes_inputs(form, context.dtype, sample.inputs())) continue;
     const FloatMode mode;
-    const SampledStep sampled{part.elements, part.beside[0], part.beside[1], part.beside[2]};
-    BITSNAP_ASSIGN(const LikelyConstants likely, fit_step(form, sampled, scratch));
+    BITSNAP_ASSIGN(const LikelyConstants likely, fit_step(form, floats, scratch));
     for (const StepConstants& constants : likely) {
-      predict_step(form, part.inputs(), constants, std::as_writable_bytes(expected));
-      const std::size_t away = bits_between(part.elements, expected);
-      if (!best || away < best->bits_away) best = Step{form, constants, part.elements.size(), away, base_away};
+      const std::size_t away = trial.bits_away(form, constants);
+      if (!best || away < best->bits_away)
+        best = Step{form, constants, context.dtype, sample.elements(), away, base_away};
     }
   }
   return *best;
+}
+
+// The same for BF16. `start` is what a smaller sample gave.
+Result<Step> find_rounded_step(ConstByteSpan data, const EncodeContext& context, const SpreadRuns& runs,
+                               const std::optional<Step>& start, Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(const StepSample sample, StepSample::take(data, context, runs, scratch));
+  BITSNAP_ASSIGN(const SampledStep floats, sample.floats(scratch));
+  const std::size_t base_away = sample.bits_from_base();
+  std::optional<Step> best;
+  for (const StepForm form : kStepForms) {
+    if (!takes_inputs(form, context.dtype, sample.inputs())) continue;
+    if (best && best->bits_away * kPerBitNearlyExact <= best->sampled) break;
+    // The constants that fit one form nearly fit the others that take the same inputs.
+    const auto constants = best    ? std::optional(best->constants)
+                           : start ? std::optional(start->constants)
+                                   : std::nullopt;
+    const FloatMode mode;
+    BITSNAP_ASSIGN(const FittedConstants found, fit_rounded_step(form, sample, floats, constants, scratch));
+    if (!best || found.bits_away < best->bits_away)
+      best = Step{form, found.constants, context.dtype, sample.elements(), found.bits_away, base_away};
+  }
+  return *best;
+}
+
+// Whether a small sample shows a step at all.
+Result<Step> ask_for_step(ConstByteSpan data, const EncodeContext& context, Scratch& scratch) {
+  if (context.dtype == DType::f32) return find_step(data, context, kAskedFirst, scratch);
+  return find_rounded_step(data, context, kAskedFirst, std::nullopt, scratch);
+}
+
+// `asked`: what ask_for_step() returned, if it was called.
+Result<Step> fit_whole_step(ConstByteSpan data, const EncodeContext& context, std::optional<Step> asked,
+                            Scratch& scratch) {
+  if (context.dtype == DType::f32) return find_step(data, context, kFitted, scratch);
+  if (!asked) {
+    BITSNAP_ASSIGN(asked, ask_for_step(data, context, scratch));
+  }
+  return find_rounded_step(data, context, kFitted, asked, scratch);
 }
 
 class FoundStep final : public Analysis {
@@ -132,7 +128,7 @@ class OptimizerStepEncoder final : public Encoder {
   OptimizerStepEncoder() noexcept : Encoder(optimizer_step_decoder()) {}
 
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
-    return kOptimizerStepHeaderBytes + ordinal_delta_encoder().max_encoded_size(dtype, elements);
+    return kMostStepHeaderBytes + ordinal_delta_encoder().max_encoded_size(dtype, elements);
   }
 
   bool analyzes_whole_chunks(DType) const noexcept override { return true; }
@@ -142,21 +138,20 @@ class OptimizerStepEncoder final : public Encoder {
     if (context.elements == elements && elements <= kSmallStepChunk) {
       return Encoder::analyze(data, context, elements, scratch);
     }
-    BITSNAP_ASSIGN(const Step asked, find_step(data, context, kAskedFirst, scratch));
+    BITSNAP_ASSIGN(const Step asked, ask_for_step(data, context, scratch));
     if (!asked.explains()) return std::nullopt;
-    BITSNAP_ASSIGN(const Step step, find_step(data, context, kFitted, scratch));
+    BITSNAP_ASSIGN(const Step step, fit_whole_step(data, context, asked, scratch));
     if (!step.explains()) return std::nullopt;
     const Scratch::Frame frame(scratch);
-    BITSNAP_ASSIGN(const Part part, take_part(data, context, kEstimated, scratch));
+    BITSNAP_ASSIGN(const StepSample sample, StepSample::take(data, context, kEstimated, scratch));
     EncodeContext sampled = context;
-    sampled.elements = part.elements.size();
-    sampled.inputs = part.inputs();
+    sampled.elements = sample.elements();
+    sampled.inputs = sample.inputs();
     BITSNAP_ASSIGN(const Input base, expected_of(step, sampled, scratch));
     const EncodeContext beside{{sampled.dtype, sampled.elements, {&base, 1}}};
-    BITSNAP_ASSIGN(auto estimate,
-                   ordinal_delta_encoder().analyze(std::as_bytes(part.elements), beside, elements, scratch));
+    BITSNAP_ASSIGN(auto estimate, ordinal_delta_encoder().analyze(sample.data(), beside, elements, scratch));
     if (!estimate) return std::nullopt;
-    estimate->payload_bytes += kOptimizerStepHeaderBytes;
+    estimate->payload_bytes += step_header_bytes(step.form);
     estimate->analysis = context.elements == elements ? std::make_shared<const FoundStep>(step) : nullptr;
     return estimate;
   }
@@ -167,22 +162,31 @@ class OptimizerStepEncoder final : public Encoder {
     if (const auto* const found = static_cast<const FoundStep*>(context.analysis)) {
       step = found->step();
     } else {
-      BITSNAP_ASSIGN(step, find_step(data, context, kFitted, scratch));
+      BITSNAP_ASSIGN(step, fit_whole_step(data, context, std::nullopt, scratch));
     }
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const Input base, expected_of(step, context, scratch));
-    out[0] = static_cast<std::byte>(step.form);
-    store_le(out.data() + 1, std::bit_cast<std::uint32_t>(step.constants.keep));
-    store_le(out.data() + 5, std::bit_cast<std::uint32_t>(step.constants.step));
-    store_le(out.data() + 9, std::bit_cast<std::uint32_t>(step.constants.other));
+    const std::size_t header_bytes = write_header(step, out);
     const EncodeContext beside{{context.dtype, context.elements, {&base, 1}}};
     BITSNAP_ASSIGN(const std::optional<std::size_t> size,
-                   ordinal_delta_encoder().encode(data, beside, out.subspan(kOptimizerStepHeaderBytes), scratch));
-    if (!size || kOptimizerStepHeaderBytes + *size >= data.size()) return std::nullopt;
-    return kOptimizerStepHeaderBytes + *size;
+                   ordinal_delta_encoder().encode(data, beside, out.subspan(header_bytes), scratch));
+    if (!size || header_bytes + *size >= data.size()) return std::nullopt;
+    return header_bytes + *size;
   }
 
  private:
+  static std::size_t write_header(const Step& step, ByteSpan out) noexcept {
+    const auto& [keep, factor, other, divisor] = step.constants;
+    out[0] = static_cast<std::byte>(step.form);
+    std::size_t at = 1;
+    for (const float constant : {keep, factor, other, divisor}) {
+      if (at == step_header_bytes(step.form)) break;
+      store_le(out.data() + at, std::bit_cast<std::uint32_t>(constant));
+      at += sizeof constant;
+    }
+    return at;
+  }
+
   static Result<Input> expected_of(const Step& step, const EncodeContext& context, Scratch& scratch) {
     BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(context.size_bytes()));
     predict_step(step.form, context.inputs, step.constants, expected);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -200,7 +201,7 @@ TEST_F(OptimizerStep, PredictsByTheFormulasOfItsSpec) {
   const auto predicted = [&](StepForm form, std::initializer_list<InputKind> kinds, const StepConstants& constants) {
     std::vector<Input> inputs;
     for (const InputKind kind : kinds) inputs.push_back({kind, DType::f32, bytes[inputs.size()]});
-    EXPECT_TRUE(takes_inputs(form, inputs));
+    EXPECT_TRUE(takes_inputs(form, DType::f32, inputs));
     std::vector<std::byte> out(bytes[0].size());
     predict_step(form, inputs, constants, out);
     return floats_in(out);
@@ -221,6 +222,176 @@ TEST_F(OptimizerStep, PredictsByTheFormulasOfItsSpec) {
   });
 }
 
+TEST_F(OptimizerStep, PredictsBf16ByTheFormulasOfItsSpec) {
+  constexpr std::uint16_t kNan = 0x7FFF;
+  const auto predicted = [&](StepForm form, std::initializer_list<InputKind> kinds, const StepConstants& constants,
+                             std::initializer_list<std::initializer_list<std::uint64_t>> elements) {
+    std::vector<std::vector<std::byte>> bytes;
+    for (const auto& of_input : elements) bytes.push_back(elements_of(DType::bf16, of_input));
+    std::vector<Input> inputs;
+    for (const InputKind kind : kinds) inputs.push_back({kind, DType::bf16, bytes[inputs.size()]});
+    EXPECT_TRUE(takes_inputs(form, DType::bf16, inputs));
+    std::vector<std::byte> out(bytes[0].size());
+    predict_step(form, inputs, constants, out);
+    std::vector<std::uint16_t> found;
+    for (std::size_t i = 0; i < out.size(); i += 2) found.push_back(load_le<std::uint16_t>(out.data() + i));
+    return found;
+  };
+  using Found = std::vector<std::uint16_t>;
+  at_every_level([&] {
+    const StepConstants squares{.keep = 0.75F, .step = 0.25F, .other = 0.5F};
+    const std::initializer_list<std::initializer_list<std::uint64_t>> moments = {
+        {0x3F83, 0x3F83, kNan}, {0x3F81, 0x3F80, 0x3F80}, {0x3FC3, 0x3F91, 0x3F80}};
+    const auto kinds = {InputKind::base, InputKind::base, InputKind::peer};
+    // g is 2.0390625 and becomes 2.03125; otherwise the first element would be 0x3FE7. The second one would be between
+    // two BF16 numbers before something is added: 1.0234375 * 0.75 = 0.767578125 becomes 0.765625.
+    EXPECT_EQ(predicted(StepForm::second_moment, kinds, squares, moments), (Found{0x3FE6, 0x3F96, kNan}));
+    EXPECT_EQ(predicted(StepForm::rounded_second_moment, kinds, squares, moments), (Found{0x3FE6, 0x3F95, kNan}));
+    // The root of 2 becomes 1.4140625; divided by 0.75 it is 1.8854, which becomes 1.8828125; 1.890625 is the divisor.
+    const StepConstants adam{.keep = 1, .step = 1.5F, .other = 0x1p-7F, .divisor = 0.75F};
+    const auto peers = {InputKind::base, InputKind::peer, InputKind::peer};
+    EXPECT_EQ(predicted(StepForm::rounded_adam, peers, adam, {{0x4000, kNan}, {0x3F80, 0}, {0x4000, 0}}),
+              (Found{0x3F9A, kNan}));
+    // 2 * 0.99 = 1.98 becomes 1.9765625. Otherwise, 1.98 - 0.7934 = 1.1866 would become 0x3F98.
+    EXPECT_EQ(predicted(StepForm::rounded_adam, peers, {0.99F, 1.5F, 0x1p-7F, 0.75F}, {{0x4000}, {0x3F80}, {0x4000}}),
+              Found{0x3F97});
+    // 2 - 1 / (1 + 0.01) = 1.0099 becomes 1.0078125.
+    EXPECT_EQ(predicted(StepForm::adam, peers, {.keep = 1, .step = 1, .other = 0.01F}, {{0x4000}, {0x3F80}, {0x3F80}}),
+              Found{0x3F81});
+    // 1 - 0.25 * 1.0234375 = 0.744140625 is between two BF16 numbers and becomes the even one.
+    EXPECT_EQ(predicted(StepForm::momentum, {InputKind::base, InputKind::peer}, {.keep = 1, .step = 0.25F},
+                        {{0x3F80}, {0x3F83}}),
+              Found{0x3F3E});
+  });
+}
+
+TEST_F(OptimizerStep, FindsTheBetasOfRoundedMoments) {
+  for (const double beta1 : {0.9, 0.95, 0.8}) {
+    for (const double beta2 : {0.95, 0.98, 0.99, 0.999}) {
+      for (const bool fused : {false, true}) {
+        SCOPED_TRACE(std::to_string(beta1) + " " + std::to_string(beta2) + (fused ? " fused" : ""));
+        const StepConstants found = constants_of(
+            as_bf16(second_moment_chunk(train_rounded_step(100'000, {.beta1 = beta1, .beta2 = beta2}, 7, fused))));
+        EXPECT_EQ(found.keep, static_cast<float>(beta2));
+        EXPECT_EQ(found.step, static_cast<float>(1 - beta2));
+        EXPECT_EQ(found.other, static_cast<float>(1 - beta1));
+      }
+    }
+  }
+}
+
+TEST_F(OptimizerStep, StoresLittleForRoundedMoments) {
+  const auto bits = [&](const Hyperparameters& h, bool fused = false) {
+    return stored_bits(as_bf16(second_moment_chunk(train_rounded_step(kChunkElements, h, 1, fused))));
+  };
+  EXPECT_LT(bits({.beta2 = 0.95}), 0.7);
+  EXPECT_LT(bits({.beta2 = 0.95}, true), 0.7);
+  EXPECT_LT(bits({.beta2 = 0.999}), 0.4);
+  EXPECT_LT(bits({.beta2 = 0.999}, true), 0.4);
+  // Unusual hyperparameters.
+  EXPECT_LT(bits({.beta1 = 0.912345, .beta2 = 0.9765432}), 1.2);
+}
+
+TEST_F(OptimizerStep, StoresAlmostNothingForRoundedParameters) {
+  const auto bits = [&](const Hyperparameters& h, bool fused = false) {
+    return stored_bits(as_bf16(parameter_chunk(train_rounded_step(kChunkElements, h, 4, fused))));
+  };
+  EXPECT_LT(bits({}), 0.02);
+  EXPECT_LT(bits({}, true), 0.1);
+  // Few elements move.
+  EXPECT_LT(bits({.rate = 1e-6, .decay = 0}), 0.02);
+  EXPECT_LT(bits({.epsilon = 1e-4}), 0.2);
+  EXPECT_LT(bits({.bias1 = 0.19, .bias2 = 0.0975}), 0.3);
+  // The decay moves elements, too.
+  EXPECT_LT(bits({.rate = 0.01, .decay = 1}), 0.3);
+}
+
+TEST_F(OptimizerStep, StoresLittleForOneRoundedStepBack) {
+  for (const double beta2 : {0.95, 0.999}) {
+    const TrainedStep t = train_rounded_step(kChunkElements, {.beta2 = beta2}, 14);
+    const TestChunk moment{
+        .dtype = DType::bf16,
+        .data = bf16_bytes(t.before.v),
+        .base = bf16_bytes(t.after.v),
+        .more = {{InputKind::base, bf16_bytes(t.after.m)}, {InputKind::peer, bf16_bytes(t.before.m)}}};
+    EXPECT_LT(stored_bits(moment), 2) << beta2;
+    const TestChunk parameter{
+        .dtype = DType::bf16,
+        .data = bf16_bytes(t.before.x),
+        .base = bf16_bytes(t.after.x),
+        .more = {{InputKind::base, bf16_bytes(t.after.m)}, {InputKind::base, bf16_bytes(t.after.v)}}};
+    EXPECT_LT(stored_bits(parameter), 0.2) << beta2;
+  }
+}
+
+TEST_F(OptimizerStep, FindsARoundedStepOfMomentum) {
+  TrainedStep t = train_rounded_step(kChunkElements, {}, 8);
+  for (std::size_t i = 0; i < t.before.x.size(); ++i) t.after.x[i] = t.before.x[i] - 0.01F * t.after.m[i];
+  t.after = rounded_state(t.after);
+  const TestChunk chunk{.dtype = DType::bf16,
+                        .data = bf16_bytes(t.after.x),
+                        .base = bf16_bytes(t.before.x),
+                        .more = {{InputKind::peer, bf16_bytes(t.after.m)}}};
+  EXPECT_LT(stored_bits(chunk), 0.02);
+}
+
+TEST_F(OptimizerStep, RestoresSpecialBf16Numbers) {
+  const std::uint16_t specials[] = {0, 0x8000, 0x7F80, 0xFF80, 0x7FC0, 0xFF81, 0x7FFF, 1, 0x7F7F, 0xBF80};
+  const TrainedStep t = train_rounded_step(70'000, {}, 13);
+  TestRandom random(14);
+  for (TestChunk chunk : {as_bf16(second_moment_chunk(t)), as_bf16(parameter_chunk(t))}) {
+    for (std::vector<std::byte>* bytes : {&chunk.data, &chunk.base, &chunk.more[0].bytes, &chunk.more[1].bytes}) {
+      for (int i = 0; i < 700; ++i) {
+        const std::uint16_t special = specials[random.below(std::size(specials))];
+        std::memcpy(bytes->data() + 2 * random.below(bytes->size() / 2), &special, 2);
+      }
+    }
+    EXPECT_LT(stored_bits(chunk), 3);
+    expect_same_in_every_float_mode(chunk);
+    for (const std::uint16_t special : specials) {
+      for (std::vector<std::byte>* bytes : {&chunk.base, &chunk.more[0].bytes, &chunk.more[1].bytes}) {
+        for (std::size_t i = 0; i < bytes->size(); i += 2) std::memcpy(bytes->data() + i, &special, 2);
+      }
+      stored_bits(chunk);
+    }
+  }
+}
+
+TEST_F(OptimizerStep, RefusesRoundedStatesThatAreFurtherApart) {
+  const TrainedStep one = train_rounded_step(40'000, {}, 11);
+  const TrainedStep other = train_rounded_step(40'000, {}, 12);
+  TestChunk chunk = as_bf16(second_moment_chunk(one));
+  chunk.base = bf16_bytes(other.before.v);
+  chunk.more[0].bytes = bf16_bytes(other.before.m);
+  const TestSurroundings surroundings(chunk);
+  const auto estimate =
+      optimizer_step_encoder().analyze(chunk.data, surroundings.context(), 4 * chunk.elements(), scratch_);
+  ASSERT_TRUE(estimate);
+  EXPECT_FALSE(estimate->has_value());
+}
+
+TEST_F(OptimizerStep, DecodesTheExamplesOfItsSpec) {
+  const auto bf16 = [](std::uint64_t element) { return elements_of(DType::bf16, {element}); };
+  const TestChunk moment{.dtype = DType::bf16,
+                         .data = bf16(0x3F95),
+                         .base = bf16(0x3F83),
+                         .more = {{InputKind::base, bf16(0x3F80)}, {InputKind::peer, bf16(0x3F91)}}};
+  const TestChunk parameter{.dtype = DType::bf16,
+                            .data = bf16(0x3F9A),
+                            .base = bf16(0x4000),
+                            .more = {{InputKind::peer, bf16(0x3F80)}, {InputKind::peer, bf16(0x4000)}}};
+  at_every_level([&] {
+    for (const auto& [payload, chunk] :
+         {std::pair("03 0000403F 0000803E 0000003F 01 7F 01 00000000 00000000", moment),
+          std::pair("04 0000803F 0000C03F 0000003C 0000403F 01 7F 01 00000000 00000000", parameter)}) {
+      const auto decoded = decode_test_chunk(optimizer_step_decoder(), hex_bytes(payload), chunk, scratch_);
+      ASSERT_TRUE(decoded) << decoded.error().message();
+      EXPECT_EQ(*decoded, chunk.data);
+    }
+  });
+  expect_refused("04 0000803F 0000C03F 0000003C 000040", parameter, "", ErrorKind::truncated);
+}
+
 TEST_F(OptimizerStep, RefusesFormsOfOtherInputs) {
   const TestChunk chunk = parameter_chunk(train_step(300, {}, 17));
   auto payload = encode_test_chunk(optimizer_step_encoder(), chunk, scratch_);
@@ -231,6 +402,18 @@ TEST_F(OptimizerStep, RefusesFormsOfOtherInputs) {
     ASSERT_FALSE(decoded);
     EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
   }
+  // F32 has no rounded forms, and takes no inputs of BF16.
+  for (const StepForm form : {StepForm::rounded_adam, StepForm::rounded_second_moment}) {
+    for (const DType dtype : {DType::f32, DType::f16}) {
+      const Input base{InputKind::base, dtype, {}};
+      const Input peer{InputKind::peer, dtype, {}};
+      EXPECT_FALSE(takes_inputs(form, dtype, std::array{base, peer, peer}));
+      EXPECT_FALSE(takes_inputs(form, dtype, std::array{base, base, peer}));
+    }
+  }
+  const Input base{InputKind::base, DType::bf16, {}};
+  const Input peer{InputKind::peer, DType::f32, {}};
+  EXPECT_FALSE(takes_inputs(StepForm::adam, DType::bf16, std::array{base, peer, peer}));
 }
 
 }  // namespace

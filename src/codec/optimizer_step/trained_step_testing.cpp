@@ -1,5 +1,6 @@
 #include "codec/optimizer_step/trained_step_testing.hpp"
 
+#include <bit>
 #include <cmath>
 #include <span>
 
@@ -14,6 +15,17 @@ float normal(TestRandom& random) {
   double sum = -6;
   for (int i = 0; i < 12; ++i) sum += static_cast<double>(random.next() >> 11) * 0x1p-53;
   return static_cast<float>(sum);
+}
+
+float to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
+}
+
+std::vector<std::byte> upper_halves(ConstByteSpan bytes) {
+  std::vector<std::byte> halves;
+  for (std::size_t i = 2; i < bytes.size(); i += 4) halves.insert(halves.end(), {bytes[i], bytes[i + 1]});
+  return halves;
 }
 
 }  // namespace
@@ -51,6 +63,50 @@ TrainedStep train_step(std::size_t elements, const Hyperparameters& hyperparamet
   take_step(step.after, hyperparameters, seed + 1000);
   return step;
 }
+
+// In the order of torch's AdamW. Each assignment is a tensor that torch makes.
+void take_rounded_step(TrainedState& state, const Hyperparameters& h, std::uint64_t seed, bool fused) {
+  TestRandom random(seed);
+  const auto to_tensor = [fused](float x) { return fused ? x : to_bf16(x); };
+  for (std::size_t i = 0; i < state.x.size(); ++i) {
+    const float gradient = to_bf16(normal(random) * std::sqrt(state.v[i]));
+    const float decayed = to_tensor(state.x[i] * static_cast<float>(1 - h.rate * h.decay));
+    const float m = to_tensor(state.m[i] + static_cast<float>(1 - h.beta1) * (gradient - state.m[i]));
+    const float kept = to_tensor(state.v[i] * static_cast<float>(h.beta2));
+    const float v = to_tensor(kept + static_cast<float>(1 - h.beta2) * gradient * gradient);
+    const float divided = to_tensor(to_tensor(std::sqrt(v)) / static_cast<float>(std::sqrt(h.bias2)));
+    const float root = to_tensor(divided + static_cast<float>(h.epsilon));
+    state.x[i] = to_bf16(decayed - static_cast<float>(h.rate / h.bias1) * m / root);
+    state.m[i] = to_bf16(m);
+    state.v[i] = to_bf16(v);
+  }
+}
+
+TrainedState rounded_state(TrainedState state) {
+  for (Floats* floats : {&state.x, &state.m, &state.v}) {
+    for (float& element : *floats) element = to_bf16(element);
+  }
+  return state;
+}
+
+TrainedStep train_rounded_step(std::size_t elements, const Hyperparameters& hyperparameters, std::uint64_t seed,
+                               bool fused) {
+  TrainedStep step{.before = rounded_state(trained_state(elements, seed)), .after = {}};
+  step.after = step.before;
+  take_rounded_step(step.after, hyperparameters, seed + 1000, fused);
+  return step;
+}
+
+TestChunk as_bf16(const TestChunk& chunk) {
+  TestChunk halves = chunk;
+  halves.dtype = DType::bf16;
+  halves.data = upper_halves(chunk.data);
+  halves.base = upper_halves(chunk.base);
+  for (TestChunk::More& more : halves.more) more.bytes = upper_halves(more.bytes);
+  return halves;
+}
+
+std::vector<std::byte> bf16_bytes(const Floats& floats) { return upper_halves(trained_bytes(floats)); }
 
 std::vector<std::byte> trained_bytes(const Floats& floats) {
   const ConstByteSpan bytes = std::as_bytes(std::span(floats));

@@ -36,6 +36,17 @@ struct TrainedStep {
 };
 [[nodiscard]] TrainedStep train_step(std::size_t elements, const Hyperparameters& hyperparameters, std::uint64_t seed);
 
+// The same in BF16. `fused`: rounded once at the end of the step, and not after each operation on tensors.
+void take_rounded_step(TrainedState& state, const Hyperparameters& hyperparameters, std::uint64_t seed,
+                       bool fused = false);
+[[nodiscard]] TrainedState rounded_state(TrainedState state);
+[[nodiscard]] TrainedStep train_rounded_step(std::size_t elements, const Hyperparameters& hyperparameters,
+                                             std::uint64_t seed, bool fused = false);
+
+// The F32 chunk in BF16. Precondition: its numbers and those of its inputs are BF16 numbers.
+[[nodiscard]] TestChunk as_bf16(const TestChunk& chunk);
+[[nodiscard]] std::vector<std::byte> bf16_bytes(const Floats& floats);
+
 [[nodiscard]] std::vector<std::byte> trained_bytes(const Floats& floats);
 
 // Chunks of the state after the step, with the inputs that predict them.
