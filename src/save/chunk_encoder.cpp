@@ -84,8 +84,8 @@ Result<ChunkEncoder::PeerBytes> ChunkEncoder::read_peer(const StreamJob& job, st
 Result<ChunkEncoder::StepBytes> ChunkEncoder::read_step(const StreamJob& job, std::uint64_t chunk,
                                                         const BaseBytes& base, const PeerBytes& own_peer) {
   StepBytes step;
-  const auto add = [&step](codec::InputKind kind, ConstByteSpan bytes, const auto& use) {
-    step.inputs.push_back({kind, DType::f32, bytes});
+  const auto add = [&](codec::InputKind kind, ConstByteSpan bytes, const auto& use) {
+    step.inputs.push_back({kind, job.dtype, bytes});
     step.uses.emplace_back(use);
   };
   add(codec::InputKind::base, base.bytes, base.use);
@@ -99,7 +99,7 @@ Result<ChunkEncoder::StepBytes> ChunkEncoder::read_step(const StreamJob& job, st
   for (const PeerStream& moment : job.step->peers) {
     PeerBytes peer = own_peer;
     if (!job.peer || !(*job.peer == moment)) {
-      BITSNAP_ASSIGN(peer, read_peer(job, chunk, moment, DType::f32, job.elements));
+      BITSNAP_ASSIGN(peer, read_peer(job, chunk, moment, job.dtype, job.elements));
     }
     add(codec::InputKind::peer, peer.bytes, peer.use);
   }

@@ -13,78 +13,13 @@
 #include "restore/read_context.hpp"
 #include "restore/state_builder_testing.hpp"
 #include "save/state_testing.hpp"
+#include "save/stepped_training_testing.hpp"
 
 namespace bitsnap::save {
 namespace {
 
 using codec::trained_bytes;
 using codec::TrainedState;
-
-constexpr std::size_t kStepElements = kChunkElements + 1000;
-
-// The names of the tensors of one parameter.
-struct Names {
-  std::string x = "master.w";
-  std::string m = "exp_avg.w";
-  std::string v = "exp_avg_sq.w";
-};
-
-// A training with some parameters of one size. Owns the bytes of its states.
-class SteppedTraining {
- public:
-  explicit SteppedTraining(std::size_t parameters = 1, std::size_t elements = kStepElements) {
-    for (std::size_t i = 0; i < parameters; ++i) states_.push_back(codec::trained_state(elements, 100 + i));
-    write();
-  }
-
-  void step() {
-    ++steps_;
-    for (std::size_t i = 0; i < states_.size(); ++i) codec::take_step(states_[i], {}, 1000 * steps_ + i);
-    write();
-  }
-
-  // One in `every` rows has moments and keeps getting gradients.
-  void keep_rows(std::size_t row_elements, std::size_t every) {
-    for (TrainedState& state : states_) {
-      for (std::size_t i = 0; i < state.m.size(); ++i) {
-        if (i / row_elements % every != 0) state.m[i] = state.v[i] = 0;
-      }
-    }
-    write();
-  }
-
-  // Adds the tensors of one parameter in this order: x the parameter, m the first and v the second moment.
-  void add(State& state, const Names& names = {}, std::size_t parameter = 0, std::string_view order = "xmv") const {
-    for (const char which : order) {
-      const std::string& name = which == 'x' ? names.x : which == 'm' ? names.m : names.v;
-      const Bytes& bytes = bytes_of(parameter, which);
-      state.tensors.push_back(source(name, DType::f32, {bytes.size() / 4}, bytes));
-    }
-  }
-
-  [[nodiscard]] const Bytes& bytes_of(std::size_t parameter, char which) const {
-    return bytes_[3 * parameter + (which == 'x' ? 0 : which == 'm' ? 1 : 2)];
-  }
-
- private:
-  // In place, because states refer to the bytes.
-  void write() {
-    bytes_.resize(3 * states_.size());
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      bytes_[3 * i] = trained_bytes(states_[i].x);
-      bytes_[3 * i + 1] = trained_bytes(states_[i].m);
-      bytes_[3 * i + 2] = trained_bytes(states_[i].v);
-    }
-  }
-
-  std::vector<TrainedState> states_;
-  std::vector<Bytes> bytes_;
-  std::uint64_t steps_ = 0;
-};
-
-bool is_all_stepped(const Snapshot& snapshot, std::string_view name) {
-  return codecs_of(snapshot, name) == std::set<std::string>{"optimizer_step"};
-}
 
 TEST(StepCoding, StoresOnlyTheFirstMomentInAnyOrderOfTensors) {
   for (const std::string_view order : {"xmv", "vxm", "mvx", "xvm"}) {

@@ -2,12 +2,14 @@
 #include "save/step_finder.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include <bitsnap/tensor.hpp>
 
@@ -34,8 +36,18 @@ constexpr std::size_t kLeastShrinking = 2;
 // The most first moments of the same size that are compared with a parameter, nearest in order first.
 constexpr std::size_t kMostCompared = 1024;
 
-// Empty if the stream cannot be sampled.
-using Sample = std::vector<float>;
+// Elements of a stream as they are stored; empty if the stream cannot be sampled.
+using Sample = std::vector<std::byte>;
+
+bool is_of_steps(DType dtype) noexcept { return dtype == DType::f32 || dtype == DType::bf16; }
+
+// Precondition: is_of_steps(dtype).
+float element_at(const Sample& sample, DType dtype, std::size_t i) noexcept {
+  const std::byte* const at = sample.data() + i * element_size(dtype);
+  const std::uint32_t bits =
+      dtype == DType::f32 ? load_le<std::uint32_t>(at) : static_cast<std::uint32_t>(load_le<std::uint16_t>(at)) << 16;
+  return std::bit_cast<float>(bits);
+}
 
 class StepPeersFinder {
  public:
@@ -50,9 +62,9 @@ class StepPeersFinder {
 
   std::vector<std::optional<StepPeers>> find() {
     for (std::size_t i = 0; i < streams_.size(); ++i) {
-      if (!streams_[i].tensor || streams_[i].dtype != DType::f32) continue;
+      if (!streams_[i].tensor || !is_of_steps(streams_[i].dtype)) continue;
       const TensorInfo& tensor = content_.tensors[*streams_[i].tensor];
-      OfSize& same_size = by_size_[streams_[i].elements];
+      OfSize& same_size = by_size_[{streams_[i].dtype, streams_[i].elements}];
       if (tensor.role == Role::exp_avg || tensor.name.ends_with("momentum_buffer")) {
         same_size.moments.push_back({.first = i, .second = {}, .largest = {}});
       } else if (tensor.name.ends_with("max_exp_avg_sq")) {
@@ -63,7 +75,7 @@ class StepPeersFinder {
         same_size.parameters.push_back(i);
       }
     }
-    for (auto& [elements, same_size] : by_size_) {
+    for (auto& [dtype_and_elements, same_size] : by_size_) {
       if (same_size.moments.empty()) continue;
       pair_moments(same_size);
       find_parameters(same_size);
@@ -126,8 +138,7 @@ class StepPeersFinder {
       if (known != by_name.end()) named = known->second;
       // Numeric names are numbers in some order, which may differ between parameters and moments.
       const bool is_certain = named && name.find_first_not_of("0123456789.") != std::string::npos;
-      const std::optional<std::size_t> found =
-          is_certain ? named : find_by_sample(parameter, k, named, same_size.moments);
+      const std::optional<std::size_t> found = is_certain ? named : find_by_sample(parameter, k, named, same_size);
       if (!found) continue;
       const Moments& moments = same_size.moments[*found];
       if (bases_are_later_ && !have_bases(moments)) continue;
@@ -140,17 +151,24 @@ class StepPeersFinder {
     return bases_[moments.first] && (!square || bases_[*square]);
   }
 
+  [[nodiscard]] DType dtype_of(const Moments& moments) const { return streams_[moments.first].dtype; }
+
   static std::optional<std::size_t> square_of(const Moments& moments) {
     return moments.largest ? moments.largest : moments.second;
   }
 
   // The moments that explain a sample of the parameter: those with its name, else those at its place in the order, else
-  // others against which it moved. If it cannot be sampled, those with its name.
+  // others against which it moved. If it cannot be sampled, those with its name. If a BF16 parameter moved too little
+  // to say anything, those with its name or at its place.
   std::optional<std::size_t> find_by_sample(std::size_t parameter, std::size_t place, std::optional<std::size_t> named,
-                                            std::vector<Moments>& all) {
+                                            OfSize& same_size) {
+    std::vector<Moments>& all = same_size.moments;
+    std::optional<std::size_t> at_same_place;
+    if (all.size() == same_size.parameters.size()) at_same_place = place;
     const Sample now = sample(parameter);
     const Sample before = now.empty() ? Sample() : sample_base(parameter);
     if (before.empty()) return named;
+    if (hardly_moved(parameter, now, before)) return named ? named : at_same_place;
     if (named && explains(all[*named], now, before)) return named;
     const std::size_t middle = std::min(place, all.size() - 1);
     // The nearest places first, alternating between both sides.
@@ -169,8 +187,11 @@ class StepPeersFinder {
     if (!moments.sampled) {
       moments.sampled = true;
       moments.sample = sample_after(moments.first);
-      Sample sizes = moments.sample;
-      for (float& size : sizes) size = std::isnan(size) ? 0 : std::abs(size);
+      std::vector<float> sizes;
+      for (std::size_t k = 0; !moments.sample.empty() && k < kMovedRuns.total(); ++k) {
+        const float element = element_at(moments.sample, dtype_of(moments), k);
+        sizes.push_back(std::isnan(element) ? 0 : std::abs(element));
+      }
       if (!sizes.empty()) {
         const auto two_thirds = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() * 2 / 3);
         std::ranges::nth_element(sizes, two_thirds);
@@ -180,16 +201,30 @@ class StepPeersFinder {
     return moments.sample;
   }
 
-  // The quick test: an optimizer moves parameters against their first moments.
+  [[nodiscard]] bool hardly_moved(std::size_t parameter, const Sample& now, const Sample& before) const {
+    const DType dtype = streams_[parameter].dtype;
+    if (dtype == DType::f32) return false;
+    std::size_t moved = 0;
+    for (std::size_t k = 0; k < kMovedRuns.total(); ++k) {
+      moved += element_at(now, dtype, k) != element_at(before, dtype, k) ? 1U : 0U;
+    }
+    return moved < kFewestMoved;
+  }
+
+  // The quick test: an optimizer moves parameters against their first moments. All elements of BF16 count, because
+  // rounding kept most others where they are.
   bool moved_against(Moments& moments, const Sample& now, const Sample& before) {
     const Sample& moment = sample_of_first(moments);
     std::size_t moved = 0;
     std::size_t wrong = 0;
-    for (std::size_t k = 0; k < moment.size(); ++k) {
-      const float change = now[k] - before[k];
-      if (!(std::abs(moment[k]) >= moments.large) || moment[k] == 0 || change == 0 || std::isnan(change)) continue;
+    const DType dtype = dtype_of(moments);
+    for (std::size_t k = 0; !moment.empty() && k < kMovedRuns.total(); ++k) {
+      const float change = element_at(now, dtype, k) - element_at(before, dtype, k);
+      const float direction = element_at(moment, dtype, k);
+      if (dtype == DType::f32 && !(std::abs(direction) >= moments.large)) continue;
+      if (std::isnan(direction) || direction == 0 || change == 0 || std::isnan(change)) continue;
       ++moved;
-      if ((change > 0) == ((moment[k] > 0) != bases_are_later_)) ++wrong;
+      if ((change > 0) == ((direction > 0) != bases_are_later_)) ++wrong;
     }
     return moved >= kFewestMoved && wrong * kMovedPerWrong <= moved;
   }
@@ -199,20 +234,28 @@ class StepPeersFinder {
     const Sample& moment = sample_of_first(moments);
     if (moment.empty()) return false;
     Sample square;
+    const DType dtype = dtype_of(moments);
     const auto kind = bases_are_later_ ? codec::InputKind::base : codec::InputKind::peer;
-    std::vector<codec::Input> inputs{{codec::InputKind::base, DType::f32, std::as_bytes(std::span(before))},
-                                     {kind, DType::f32, std::as_bytes(std::span(moment))}};
+    std::vector<codec::Input> inputs{{codec::InputKind::base, dtype, before}, {kind, dtype, moment}};
     if (const auto stream = square_of(moments)) {
       square = sample_after(*stream);
       if (square.empty()) return false;
-      inputs.push_back({kind, DType::f32, std::as_bytes(std::span(square))});
+      inputs.push_back({kind, dtype, square});
     }
-    const ConstByteSpan bytes = std::as_bytes(std::span(now));
-    const codec::EncodeContext context{{DType::f32, now.size(), inputs}};
-    const codec::Encoder& encoder = *codec::find_encoder(codec::CodecId::optimizer_step);
+    const auto by_step = payload_bytes(codec::CodecId::optimizer_step, now, dtype, inputs);
+    if (!by_step || *by_step * kLeastShrinking > now.size()) return false;
+    if (dtype == DType::f32) return true;
+    // Most elements of BF16 do not move in a step, so that all moments leave little.
+    const auto by_base = payload_bytes(codec::CodecId::ordinal_delta, now, dtype, std::span(inputs).first(1));
+    return !by_base || *by_step < *by_base;
+  }
+
+  std::optional<std::size_t> payload_bytes(codec::CodecId id, const Sample& now, DType dtype,
+                                           std::span<const codec::Input> inputs) {
+    const codec::EncodeContext context{{dtype, kMovedRuns.total(), inputs}};
     context_.scratch().reset();
-    const auto estimate = encoder.analyze(bytes, context, now.size(), context_.scratch());
-    return estimate && *estimate && (*estimate)->payload_bytes * kLeastShrinking <= bytes.size();
+    const auto estimate = codec::find_encoder(id)->analyze(now, context, kMovedRuns.total(), context_.scratch());
+    return estimate && *estimate ? std::optional((*estimate)->payload_bytes) : std::nullopt;
   }
 
   [[nodiscard]] static std::size_t first_of_run(std::size_t run, std::uint64_t elements) noexcept {
@@ -228,19 +271,21 @@ class StepPeersFinder {
   // Empty if `read`, which gets the first element of a run and fills the run, returns false.
   template <typename Read>
   [[nodiscard]] Sample gather(std::size_t stream, const Read& read) const {
-    Sample all(kMovedRuns.total());
+    const std::size_t run_bytes = kMovedRuns.elements * element_size(streams_[stream].dtype);
+    Sample all(kMovedRuns.count * run_bytes);
     for (std::size_t run = 0; run < kMovedRuns.count; ++run) {
-      const std::span<float> out = std::span(all).subspan(run * kMovedRuns.elements, kMovedRuns.elements);
-      if (!read(first_of_run(run, streams_[stream].elements), std::as_writable_bytes(out))) return {};
+      const ByteSpan out = ByteSpan(all).subspan(run * run_bytes, run_bytes);
+      if (!read(first_of_run(run, streams_[stream].elements), out)) return {};
     }
     return all;
   }
 
   Sample sample(std::size_t stream) {
     if (streams_[stream].elements < kMovedRuns.total() || !source_.can_be_sampled(stream)) return {};
+    const std::size_t element_bytes = element_size(streams_[stream].dtype);
     return gather(stream, [&](std::size_t first, ByteSpan out) {
       context_.restart();
-      return source_.read(stream, first * sizeof(float), out, context_).has_value();
+      return source_.read(stream, first * element_bytes, out, context_).has_value();
     });
   }
 
@@ -250,11 +295,12 @@ class StepPeersFinder {
     Sample in_memory = gather(
         stream, [&](std::size_t first, ByteSpan out) { return base.base->sample_elements(base.stream, first, out); });
     if (!in_memory.empty()) return in_memory;
-    Sample chunk(static_cast<std::size_t>(std::min(streams_[stream].elements, kChunkElements)));
+    const std::size_t element_bytes = element_size(streams_[stream].dtype);
+    Sample chunk(static_cast<std::size_t>(std::min(streams_[stream].elements, kChunkElements)) * element_bytes);
     context_.restart();
-    if (!base.base->read_elements(base.stream, 0, std::as_writable_bytes(std::span(chunk)), context_)) return {};
+    if (!base.base->read_elements(base.stream, 0, chunk, context_)) return {};
     return gather(stream, [&](std::size_t first, ByteSpan out) {
-      std::memcpy(out.data(), chunk.data() + first, out.size());
+      std::memcpy(out.data(), chunk.data() + first * element_bytes, out.size());
       return true;
     });
   }
@@ -265,7 +311,7 @@ class StepPeersFinder {
   const std::span<const std::optional<BaseStream>> bases_;
   const bool bases_are_later_;
   ReadContext context_;
-  std::map<std::uint64_t, OfSize> by_size_;
+  std::map<std::pair<DType, std::uint64_t>, OfSize> by_size_;
   std::vector<std::optional<StepPeers>> steps_;
 };
 

@@ -18,7 +18,8 @@
 
 namespace bitsnap::save {
 
-// The moments of one stream: streams of the same file with as many F32 elements, in the same order.
+// The moments of one stream: streams of the same file with the same dtype, F32 or BF16, and as many
+// elements, in the same order.
 struct StepPeers {
   std::size_t moment = 0;             // the first moment
   std::optional<std::size_t> square;  // of a parameter: the second moment, in AMSGrad the largest one so far; nullopt

@@ -264,8 +264,8 @@ class JobMaker {
     if (peers_[stream]) peer_dtype = streams_[peers_[stream]->stream].dtype;
     std::vector<codec::Input> step;
     if (steps_[stream]) {
-      step.resize(1 + steps_[stream]->of_base.size(), {codec::InputKind::base, DType::f32, {}});
-      step.resize(step.size() + steps_[stream]->peers.size(), {codec::InputKind::peer, DType::f32, {}});
+      step.resize(1 + steps_[stream]->of_base.size(), {codec::InputKind::base, info.dtype, {}});
+      step.resize(step.size() + steps_[stream]->peers.size(), {codec::InputKind::peer, info.dtype, {}});
     }
     const std::optional<codec::Lattice> lattice = lattice_of(stream);
     const plan::StreamPlanner& planner = planners.emplace_back(
