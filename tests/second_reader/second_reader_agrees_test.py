@@ -131,15 +131,17 @@ def test_moments_with_scales_are_read_bit_for_bit(dtype: torch.dtype, shape: tup
     assert dtype != torch.float32 or shape[1] < 64 or "factored_split" in snapshot.codec_names()
 
 
-def adam_states(elements: int, steps: int, seed: int) -> list[dict[str, torch.Tensor]]:
+def adam_states(
+    elements: int, steps: int, seed: int, dtype: torch.dtype = torch.float32, *, fused: bool = False
+) -> list[dict[str, torch.Tensor]]:
     """A parameter with its moments, step by step."""
     generator = torch.Generator().manual_seed(seed)
-    parameter = torch.nn.Parameter(0.02 * torch.randn(elements, generator=generator))
-    optimizer = torch.optim.AdamW([parameter], lr=3e-4, betas=(0.9, 0.95), foreach=False)
+    parameter = torch.nn.Parameter((0.02 * torch.randn(elements, generator=generator)).to(dtype))
+    optimizer = torch.optim.AdamW([parameter], lr=3e-4, betas=(0.9, 0.95), foreach=False, fused=fused)
     scales = torch.logspace(-6, -2, elements)
     states = []
     for _ in range(steps + 1):
-        parameter.grad = scales * torch.randn(elements, generator=generator)
+        parameter.grad = (scales * torch.randn(elements, generator=generator)).to(dtype)
         optimizer.step()
         moments = optimizer.state[parameter]
         states.append(
@@ -172,8 +174,18 @@ def test_rounded_tensors_are_read_as_stored(name: str, elements: int, tmp_path: 
 
 @pytest.mark.parametrize("elements", [1_100, 40_000, 262_144 + 9_001])
 def test_steps_of_an_optimizer_are_read_bit_for_bit(elements: int, tmp_path: Path) -> None:
+    check_steps(adam_states(elements, 2, elements), tmp_path)
+
+
+@pytest.mark.parametrize("elements", [2_200, 40_000, 262_144 + 9_001])
+@pytest.mark.parametrize("fused", [False, True])
+def test_steps_in_bf16_are_read_bit_for_bit(elements: int, fused: bool, tmp_path: Path) -> None:
+    check_steps(adam_states(elements, 2, elements, torch.bfloat16, fused=fused), tmp_path)
+
+
+def check_steps(states: list[dict[str, torch.Tensor]], tmp_path: Path) -> None:
     base = None
-    for step, state in enumerate(adam_states(elements, 2, elements)):
+    for step, state in enumerate(states):
         path = tmp_path / f"{step}.bsnap"
         bitsnap.save(path, state, base=base)
         snapshot = open_file(path)

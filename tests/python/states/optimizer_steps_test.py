@@ -25,6 +25,14 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "sgd with momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=False),
 }
 
+# They round in different places.
+IMPLEMENTATIONS: dict[str, Optimizer] = {
+    "default": lambda p: torch.optim.AdamW(p, lr=1e-4),
+    "foreach": lambda p: torch.optim.AdamW(p, lr=1e-4, foreach=True),
+    "loop": lambda p: torch.optim.AdamW(p, lr=1e-4, foreach=False),
+    "fused": lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True),
+}
+
 
 def model() -> torch.nn.Sequential:
     torch.manual_seed(7)
@@ -33,10 +41,12 @@ def model() -> torch.nn.Sequential:
     )
 
 
-def train(network: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+def train(
+    network: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int, dtype: torch.dtype = torch.float32
+) -> None:
     for _ in range(steps):
         optimizer.zero_grad()
-        inputs = torch.randn(16, 256)
+        inputs = torch.randn(16, 256, dtype=dtype)
         loss = (network(inputs) - inputs[:, :64].tanh()).square().mean()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -91,6 +101,21 @@ def test_what_a_step_made_is_found_and_given_back(name: str, tmp_path: Path) -> 
         made = tensor.endswith(".exp_avg_sq") or tensor.startswith("model.")
         assert ("optimizer_step" in codec) == made, f"{tensor}: {codec}"
     assert any(tensor.startswith("model.") for tensor in codecs)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_step_wholly_in_bf16_is_found_and_given_back(implementation: str, tmp_path: Path) -> None:
+    network = model().to(torch.bfloat16)
+    optimizer = IMPLEMENTATIONS[implementation](list(network.parameters()))
+    train(network, optimizer, 5, torch.bfloat16)
+    bitsnap.save(tmp_path / "5.bsnap", state_of(network, optimizer))
+    train(network, optimizer, 1, torch.bfloat16)
+    state = state_of(network, optimizer)
+    bitsnap.save(tmp_path / "6.bsnap", state, base=tmp_path / "5.bsnap", settings=bitsnap.Settings(objective="ratio"))
+    assert_equal_states(bitsnap.load(tmp_path / "6.bsnap"), state)
+    for tensor, codec in codecs_of(tmp_path / "6.bsnap").items():
+        made = tensor.endswith(".exp_avg_sq") or tensor.startswith("model.")
+        assert ("optimizer_step" in codec) == made, f"{tensor}: {codec}"
 
 
 def test_a_step_is_given_back_where_subnormal_numbers_are_flushed(tmp_path: Path) -> None:
