@@ -22,6 +22,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "adam": lambda p: torch.optim.Adam(p, lr=1e-3, betas=(0.8, 0.99), foreach=False),
     "adam with decay": lambda p: torch.optim.Adam(p, lr=1e-3, weight_decay=0.01, foreach=False),
     "adam with amsgrad": lambda p: torch.optim.AdamW(p, lr=1e-3, amsgrad=True, foreach=False),
+    "radam": lambda p: torch.optim.RAdam(p, lr=1e-3, betas=(0.9, 0.95), foreach=False),
     "sgd with momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=False),
 }
 
