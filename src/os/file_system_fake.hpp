@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "os/file_system.hpp"
+#include "os/file_system_forwarding.hpp"
 
 namespace bitsnap::os {
 
-class FakeFileSystem final : public FileSystem {
+class FakeFileSystem final : public ForwardingFileSystem {
  public:
   // What survives a crash besides what was synced. A real machine may have written any of it on its own, so code must
   // be safe under each. `all`: the process dies, the machine does not.
@@ -65,27 +65,14 @@ class FakeFileSystem final : public FileSystem {
   // Creates or replaces a file and the directories above it, all synced.
   void plant(const std::string& path, ConstByteSpan contents);
 
-  Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path,
-                                                 AccessPattern pattern = AccessPattern::random) override;
-  Result<std::unique_ptr<WritableFile>> create(const std::string& path, FileMode mode = kDefaultFileMode) override;
-  Result<void> rename(const std::string& from, const std::string& to) override;
-  Result<void> rename_no_replace(const std::string& from, const std::string& to) override;
-  Result<void> link(const std::string& from, const std::string& to) override;
-  Result<void> remove(const std::string& path) override;
-  Result<void> create_directory(const std::string& path, FileMode mode = kDefaultDirectoryMode) override;
-  Result<std::vector<std::string>> list_directory(const std::string& path) override;
-  Result<FileInfo> stat(const std::string& path) override;
-  Result<void> check_writable(const std::string& path) override;
-  Result<DirectorySync> sync_directory(const std::string& path) override;
-  Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override;
-  // It has no links, so this is the same file system.
-  std::shared_ptr<FileSystem> without_links(const std::string& root) override;
-
  private:
   struct State;
   class Reader;
   class Writer;
   class Lock;
+  class Calls;  // those of FileSystem
+
+  explicit FakeFileSystem(std::shared_ptr<State> state);
 
   std::shared_ptr<State> state_;  // shared with the open files
 };

@@ -288,7 +288,141 @@ class FakeFileSystem::Lock final : public FileLock {
   const std::uint64_t crashes_;
 };
 
-FakeFileSystem::FakeFileSystem() : state_(std::make_shared<State>()) {}
+class FakeFileSystem::Calls final : public FileSystem {
+ public:
+  explicit Calls(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path, AccessPattern) override {
+    BITSNAP_TRY(check_path("open", path));
+    const std::lock_guard lock(state_->mutex);
+    auto [node, error] = state_->find(path_parts(path));
+    if (error == 0 && node->is_directory) error = EISDIR;
+    if (error != 0) return fail_errno(error, "open", path);
+    return std::make_unique<Reader>(state_, std::move(node), path);
+  }
+
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path, FileMode) override {
+    const std::lock_guard lock(state_->mutex);
+    BITSNAP_ASSIGN(State::Place place, state_->place("create", path));
+    if (place.node != nullptr) return fail_errno(EEXIST, "create", path);
+    auto node = state_->make_node(false);
+    state_->set_entry(place.directory, place.name, node);
+    return std::make_unique<Writer>(state_, std::move(node), path);
+  }
+
+  Result<void> rename(const std::string& from, const std::string& to) override {
+    const std::lock_guard lock(state_->mutex);
+    return state_->rename(from, to, true);
+  }
+
+  Result<void> rename_no_replace(const std::string& from, const std::string& to) override {
+    const std::lock_guard lock(state_->mutex);
+    return state_->rename(from, to, false);
+  }
+
+  Result<void> link(const std::string& from, const std::string& to) override {
+    const std::lock_guard lock(state_->mutex);
+    const std::string operation = "link " + from + " to";
+    BITSNAP_ASSIGN(const State::Place source, state_->place("link", from));
+    if (source.node == nullptr) return fail_errno(ENOENT, operation, to);
+    BITSNAP_ASSIGN(const State::Place target, state_->place(operation, to));
+    if (target.node != nullptr) return fail_errno(EEXIST, operation, to);
+    if (!state_->has_links || source.node->is_directory) {
+      return fail(ErrorKind::unsupported, operation + " " + to + ": no links here");
+    }
+    state_->set_entry(target.directory, target.name, source.node);
+    return {};
+  }
+
+  Result<void> remove(const std::string& path) override {
+    const std::lock_guard lock(state_->mutex);
+    BITSNAP_ASSIGN(const State::Place place, state_->place("remove", path));
+    if (place.node == nullptr) return fail_errno(ENOENT, "remove", path);
+    if (!place.node->entries.empty()) return fail_errno(ENOTEMPTY, "remove", path);
+    state_->set_entry(place.directory, place.name, nullptr);
+    return {};
+  }
+
+  Result<void> create_directory(const std::string& path, FileMode) override {
+    const std::lock_guard lock(state_->mutex);
+    BITSNAP_ASSIGN(State::Place place, state_->place("create directory", path));
+    if (place.node != nullptr) return fail_errno(EEXIST, "create directory", path);
+    state_->set_entry(place.directory, place.name, state_->make_node(true));
+    return {};
+  }
+
+  Result<std::vector<std::string>> list_directory(const std::string& path) override {
+    BITSNAP_TRY(check_path("list directory", path));
+    const std::lock_guard lock(state_->mutex);
+    auto [node, error] = state_->find(path_parts(path));
+    if (error == 0 && !node->is_directory) error = ENOTDIR;
+    if (error != 0) return fail_errno(error, "list directory", path);
+    std::vector<std::string> names;
+    for (const auto& [name, child] : node->entries) names.push_back(name);
+    return names;
+  }
+
+  Result<FileInfo> stat(const std::string& path) override {
+    BITSNAP_TRY(check_path("stat", path));
+    const std::lock_guard lock(state_->mutex);
+    const auto [node, error] = state_->find(path_parts(path));
+    if (error != 0) return FileInfo{};
+    return FileInfo{.exists = true,
+                    .is_directory = node->is_directory,
+                    .is_regular = !node->is_directory,
+                    .size_bytes = node->contents.size(),
+                    .modified_ns = node->modified,
+                    .file_id = node->id};
+  }
+
+  Result<void> check_writable(const std::string& path) override {
+    BITSNAP_ASSIGN(const FileInfo info, stat(path));
+    if (!info.is_directory) return fail_errno(info.exists ? ENOTDIR : ENOENT, "write to directory", path);
+    return {};
+  }
+
+  Result<DirectorySync> sync_directory(const std::string& path) override {
+    BITSNAP_TRY(check_path("sync directory", path));
+    const std::lock_guard lock(state_->mutex);
+    auto [node, error] = state_->find(path_parts(path));
+    if (error == 0 && !node->is_directory) error = ENOTDIR;
+    if (error != 0) return fail_errno(error, "sync directory", path);
+    if (!state_->has_directory_sync) return DirectorySync::unsupported;
+    state_->unsynced.sync(node);
+    return DirectorySync::done;
+  }
+
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override {
+    const std::lock_guard lock(state_->mutex);
+    BITSNAP_ASSIGN(State::Place place, state_->place("lock", path));
+    if (place.node == nullptr) {
+      place.node = state_->make_node(false);
+      state_->set_entry(place.directory, place.name, place.node);
+    }
+    if (place.node->is_directory) return fail_errno(EISDIR, "lock", path);
+    const auto held = state_->locks.find(place.node.get());
+    if (held == state_->locks.end()) {
+      state_->locks[place.node.get()] = {kind, 1};
+    } else if (kind == LockKind::exclusive || held->second.kind == LockKind::exclusive) {
+      return fail(ErrorKind::busy, "lock " + path + ": another holder has it");
+    } else {
+      ++held->second.holders;
+    }
+    return std::make_unique<Lock>(state_, std::move(place.node));
+  }
+
+  // It has no links, so this is the same file system.
+  std::shared_ptr<FileSystem> without_links(const std::string&) override {
+    return {std::shared_ptr<FileSystem>(), this};
+  }
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+FakeFileSystem::FakeFileSystem() : FakeFileSystem(std::make_shared<State>()) {}
+FakeFileSystem::FakeFileSystem(std::shared_ptr<State> state)
+    : ForwardingFileSystem(std::make_shared<Calls>(state)), state_(std::move(state)) {}
 FakeFileSystem::~FakeFileSystem() = default;
 
 std::unique_ptr<FakeFileSystem> FakeFileSystem::copy() const {
@@ -366,129 +500,6 @@ void FakeFileSystem::plant(const std::string& path, ConstByteSpan contents) {
   }
   node->contents.assign(contents.begin(), contents.end());
   node->synced_contents = node->contents;
-}
-
-Result<std::unique_ptr<RandomAccessFile>> FakeFileSystem::open(const std::string& path, AccessPattern) {
-  BITSNAP_TRY(check_path("open", path));
-  const std::lock_guard lock(state_->mutex);
-  auto [node, error] = state_->find(path_parts(path));
-  if (error == 0 && node->is_directory) error = EISDIR;
-  if (error != 0) return fail_errno(error, "open", path);
-  return std::make_unique<Reader>(state_, std::move(node), path);
-}
-
-Result<std::unique_ptr<WritableFile>> FakeFileSystem::create(const std::string& path, FileMode) {
-  const std::lock_guard lock(state_->mutex);
-  BITSNAP_ASSIGN(State::Place place, state_->place("create", path));
-  if (place.node != nullptr) return fail_errno(EEXIST, "create", path);
-  auto node = state_->make_node(false);
-  state_->set_entry(place.directory, place.name, node);
-  return std::make_unique<Writer>(state_, std::move(node), path);
-}
-
-Result<void> FakeFileSystem::rename(const std::string& from, const std::string& to) {
-  const std::lock_guard lock(state_->mutex);
-  return state_->rename(from, to, true);
-}
-
-Result<void> FakeFileSystem::rename_no_replace(const std::string& from, const std::string& to) {
-  const std::lock_guard lock(state_->mutex);
-  return state_->rename(from, to, false);
-}
-
-Result<void> FakeFileSystem::link(const std::string& from, const std::string& to) {
-  const std::lock_guard lock(state_->mutex);
-  const std::string operation = "link " + from + " to";
-  BITSNAP_ASSIGN(const State::Place source, state_->place("link", from));
-  if (source.node == nullptr) return fail_errno(ENOENT, operation, to);
-  BITSNAP_ASSIGN(const State::Place target, state_->place(operation, to));
-  if (target.node != nullptr) return fail_errno(EEXIST, operation, to);
-  if (!state_->has_links || source.node->is_directory) {
-    return fail(ErrorKind::unsupported, operation + " " + to + ": no links here");
-  }
-  state_->set_entry(target.directory, target.name, source.node);
-  return {};
-}
-
-Result<void> FakeFileSystem::remove(const std::string& path) {
-  const std::lock_guard lock(state_->mutex);
-  BITSNAP_ASSIGN(const State::Place place, state_->place("remove", path));
-  if (place.node == nullptr) return fail_errno(ENOENT, "remove", path);
-  if (!place.node->entries.empty()) return fail_errno(ENOTEMPTY, "remove", path);
-  state_->set_entry(place.directory, place.name, nullptr);
-  return {};
-}
-
-Result<void> FakeFileSystem::create_directory(const std::string& path, FileMode) {
-  const std::lock_guard lock(state_->mutex);
-  BITSNAP_ASSIGN(State::Place place, state_->place("create directory", path));
-  if (place.node != nullptr) return fail_errno(EEXIST, "create directory", path);
-  state_->set_entry(place.directory, place.name, state_->make_node(true));
-  return {};
-}
-
-Result<std::vector<std::string>> FakeFileSystem::list_directory(const std::string& path) {
-  BITSNAP_TRY(check_path("list directory", path));
-  const std::lock_guard lock(state_->mutex);
-  auto [node, error] = state_->find(path_parts(path));
-  if (error == 0 && !node->is_directory) error = ENOTDIR;
-  if (error != 0) return fail_errno(error, "list directory", path);
-  std::vector<std::string> names;
-  for (const auto& [name, child] : node->entries) names.push_back(name);
-  return names;
-}
-
-Result<FileInfo> FakeFileSystem::stat(const std::string& path) {
-  BITSNAP_TRY(check_path("stat", path));
-  const std::lock_guard lock(state_->mutex);
-  const auto [node, error] = state_->find(path_parts(path));
-  if (error != 0) return FileInfo{};
-  return FileInfo{.exists = true,
-                  .is_directory = node->is_directory,
-                  .is_regular = !node->is_directory,
-                  .size_bytes = node->contents.size(),
-                  .modified_ns = node->modified,
-                  .file_id = node->id};
-}
-
-Result<void> FakeFileSystem::check_writable(const std::string& path) {
-  BITSNAP_ASSIGN(const FileInfo info, stat(path));
-  if (!info.is_directory) return fail_errno(info.exists ? ENOTDIR : ENOENT, "write to directory", path);
-  return {};
-}
-
-Result<DirectorySync> FakeFileSystem::sync_directory(const std::string& path) {
-  BITSNAP_TRY(check_path("sync directory", path));
-  const std::lock_guard lock(state_->mutex);
-  auto [node, error] = state_->find(path_parts(path));
-  if (error == 0 && !node->is_directory) error = ENOTDIR;
-  if (error != 0) return fail_errno(error, "sync directory", path);
-  if (!state_->has_directory_sync) return DirectorySync::unsupported;
-  state_->unsynced.sync(node);
-  return DirectorySync::done;
-}
-
-Result<std::unique_ptr<FileLock>> FakeFileSystem::lock(const std::string& path, LockKind kind) {
-  const std::lock_guard lock(state_->mutex);
-  BITSNAP_ASSIGN(State::Place place, state_->place("lock", path));
-  if (place.node == nullptr) {
-    place.node = state_->make_node(false);
-    state_->set_entry(place.directory, place.name, place.node);
-  }
-  if (place.node->is_directory) return fail_errno(EISDIR, "lock", path);
-  const auto held = state_->locks.find(place.node.get());
-  if (held == state_->locks.end()) {
-    state_->locks[place.node.get()] = {kind, 1};
-  } else if (kind == LockKind::exclusive || held->second.kind == LockKind::exclusive) {
-    return fail(ErrorKind::busy, "lock " + path + ": another holder has it");
-  } else {
-    ++held->second.holders;
-  }
-  return std::make_unique<Lock>(state_, std::move(place.node));
-}
-
-std::shared_ptr<FileSystem> FakeFileSystem::without_links(const std::string&) {
-  return {std::shared_ptr<FileSystem>(), this};
 }
 
 }  // namespace bitsnap::os

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "os/file_system.hpp"
+#include "os/file_system_forwarding.hpp"
 
 namespace bitsnap::os {
 
@@ -39,7 +39,7 @@ inline constexpr std::size_t kFileOperations = 15;
 // "sync directory"
 [[nodiscard]] std::string_view file_operation_name(FileOperation operation) noexcept;
 
-class FaultyFileSystem final : public FileSystem {
+class FaultyFileSystem final : public ForwardingFileSystem {
  public:
   struct Fault {
     ErrorKind kind = ErrorKind::io;
@@ -83,30 +83,14 @@ class FaultyFileSystem final : public FileSystem {
   // How many operations failed by a fault.
   [[nodiscard]] std::uint64_t failures() const;
 
-  Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path,
-                                                 AccessPattern pattern = AccessPattern::random) override;
-  Result<std::unique_ptr<WritableFile>> create(const std::string& path, FileMode mode = kDefaultFileMode) override;
-  Result<void> rename(const std::string& from, const std::string& to) override;
-  Result<void> rename_no_replace(const std::string& from, const std::string& to) override;
-  Result<void> link(const std::string& from, const std::string& to) override;
-  Result<void> remove(const std::string& path) override;
-  Result<void> create_directory(const std::string& path, FileMode mode = kDefaultDirectoryMode) override;
-  Result<std::vector<std::string>> list_directory(const std::string& path) override;
-  Result<FileInfo> stat(const std::string& path) override;
-  Result<void> check_writable(const std::string& path) override;
-  Result<DirectorySync> sync_directory(const std::string& path) override;
-  Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override;
-  // With the same faults, counts and watcher.
-  std::shared_ptr<FileSystem> without_links(const std::string& root) override;
-
  private:
   class Plan;
   class Reader;
   class Writer;
+  class Calls;  // those of FileSystem
 
-  FaultyFileSystem(std::shared_ptr<FileSystem> inner, std::shared_ptr<Plan> plan);
+  FaultyFileSystem(FileSystem& inner, std::shared_ptr<Plan> plan);
 
-  std::shared_ptr<FileSystem> inner_;
   std::shared_ptr<Plan> plan_;  // shared with the open files
 };
 

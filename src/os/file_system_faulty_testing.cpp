@@ -207,10 +207,85 @@ class FaultyFileSystem::Writer final : public WritableFile {
   std::optional<Error> error_;
 };
 
-FaultyFileSystem::FaultyFileSystem(FileSystem& inner)
-    : FaultyFileSystem({std::shared_ptr<FileSystem>(), &inner}, std::make_shared<Plan>()) {}
-FaultyFileSystem::FaultyFileSystem(std::shared_ptr<FileSystem> inner, std::shared_ptr<Plan> plan)
-    : inner_(std::move(inner)), plan_(std::move(plan)) {}
+class FaultyFileSystem::Calls final : public FileSystem {
+ public:
+  Calls(std::shared_ptr<FileSystem> inner, std::shared_ptr<Plan> plan)
+      : inner_(std::move(inner)), plan_(std::move(plan)) {}
+
+  Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path, AccessPattern pattern) override {
+    return obey(plan_->next(FileOperation::open, path), [&]() -> Result<std::unique_ptr<RandomAccessFile>> {
+      BITSNAP_ASSIGN(auto file, inner_->open(path, pattern));
+      return std::make_unique<Reader>(plan_, std::move(file));
+    });
+  }
+
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path, FileMode mode) override {
+    return obey(plan_->next(FileOperation::create, path), [&]() -> Result<std::unique_ptr<WritableFile>> {
+      BITSNAP_ASSIGN(auto file, inner_->create(path, mode));
+      return std::make_unique<Writer>(plan_, std::move(file));
+    });
+  }
+
+  Result<void> rename(const std::string& from, const std::string& to) override {
+    return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_->rename(from, to); });
+  }
+
+  Result<void> rename_no_replace(const std::string& from, const std::string& to) override {
+    return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_->rename_no_replace(from, to); });
+  }
+
+  Result<void> link(const std::string& from, const std::string& to) override {
+    return obey(plan_->next(FileOperation::link, from, to), [&] { return inner_->link(from, to); });
+  }
+
+  Result<void> remove(const std::string& path) override {
+    return obey(plan_->next(FileOperation::remove, path), [&] { return inner_->remove(path); });
+  }
+
+  Result<void> create_directory(const std::string& path, FileMode mode) override {
+    return obey(plan_->next(FileOperation::create_directory, path),
+                [&] { return inner_->create_directory(path, mode); });
+  }
+
+  Result<std::vector<std::string>> list_directory(const std::string& path) override {
+    return obey(plan_->next(FileOperation::list_directory, path), [&] { return inner_->list_directory(path); });
+  }
+
+  Result<FileInfo> stat(const std::string& path) override {
+    return obey(plan_->next(FileOperation::stat, path), [&] { return inner_->stat(path); });
+  }
+
+  Result<void> check_writable(const std::string& path) override {
+    return obey(plan_->next(FileOperation::check_writable, path), [&] { return inner_->check_writable(path); });
+  }
+
+  Result<DirectorySync> sync_directory(const std::string& path) override {
+    Plan::SyncVerdict verdict = plan_->next_sync(FileOperation::sync_directory, path);
+    return obey(std::move(verdict.failure), [&]() -> Result<DirectorySync> {
+      if (verdict.is_skipped) return DirectorySync::done;
+      return inner_->sync_directory(path);
+    });
+  }
+
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override {
+    return obey(plan_->next(FileOperation::lock, path), [&] { return inner_->lock(path, kind); });
+  }
+
+  // With the same faults, counts and watcher.
+  std::shared_ptr<FileSystem> without_links(const std::string& root) override {
+    return std::make_shared<Calls>(inner_->without_links(root), plan_);
+  }
+
+ private:
+  const std::shared_ptr<FileSystem> inner_;
+  const std::shared_ptr<Plan> plan_;
+};
+
+FaultyFileSystem::FaultyFileSystem(FileSystem& inner) : FaultyFileSystem(inner, std::make_shared<Plan>()) {}
+FaultyFileSystem::FaultyFileSystem(FileSystem& inner, std::shared_ptr<Plan> plan)
+    : ForwardingFileSystem(
+          std::make_shared<Calls>(std::shared_ptr<FileSystem>(std::shared_ptr<FileSystem>(), &inner), plan)),
+      plan_(std::move(plan)) {}
 FaultyFileSystem::~FaultyFileSystem() = default;
 
 void FaultyFileSystem::fail_at(FileOperation operation, std::uint64_t index, Fault fault) {
@@ -225,67 +300,5 @@ std::uint64_t FaultyFileSystem::count() const { return plan_->total(); }
 std::uint64_t FaultyFileSystem::count_syncs() const { return plan_->syncs(); }
 std::vector<FaultyFileSystem::Step> FaultyFileSystem::steps() const { return plan_->steps(); }
 std::uint64_t FaultyFileSystem::failures() const { return plan_->failures(); }
-
-Result<std::unique_ptr<RandomAccessFile>> FaultyFileSystem::open(const std::string& path, AccessPattern pattern) {
-  return obey(plan_->next(FileOperation::open, path), [&]() -> Result<std::unique_ptr<RandomAccessFile>> {
-    BITSNAP_ASSIGN(auto file, inner_->open(path, pattern));
-    return std::make_unique<Reader>(plan_, std::move(file));
-  });
-}
-
-Result<std::unique_ptr<WritableFile>> FaultyFileSystem::create(const std::string& path, FileMode mode) {
-  return obey(plan_->next(FileOperation::create, path), [&]() -> Result<std::unique_ptr<WritableFile>> {
-    BITSNAP_ASSIGN(auto file, inner_->create(path, mode));
-    return std::make_unique<Writer>(plan_, std::move(file));
-  });
-}
-
-Result<void> FaultyFileSystem::rename(const std::string& from, const std::string& to) {
-  return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_->rename(from, to); });
-}
-
-Result<void> FaultyFileSystem::rename_no_replace(const std::string& from, const std::string& to) {
-  return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_->rename_no_replace(from, to); });
-}
-
-Result<void> FaultyFileSystem::link(const std::string& from, const std::string& to) {
-  return obey(plan_->next(FileOperation::link, from, to), [&] { return inner_->link(from, to); });
-}
-
-Result<void> FaultyFileSystem::remove(const std::string& path) {
-  return obey(plan_->next(FileOperation::remove, path), [&] { return inner_->remove(path); });
-}
-
-Result<void> FaultyFileSystem::create_directory(const std::string& path, FileMode mode) {
-  return obey(plan_->next(FileOperation::create_directory, path), [&] { return inner_->create_directory(path, mode); });
-}
-
-Result<std::vector<std::string>> FaultyFileSystem::list_directory(const std::string& path) {
-  return obey(plan_->next(FileOperation::list_directory, path), [&] { return inner_->list_directory(path); });
-}
-
-Result<FileInfo> FaultyFileSystem::stat(const std::string& path) {
-  return obey(plan_->next(FileOperation::stat, path), [&] { return inner_->stat(path); });
-}
-
-Result<void> FaultyFileSystem::check_writable(const std::string& path) {
-  return obey(plan_->next(FileOperation::check_writable, path), [&] { return inner_->check_writable(path); });
-}
-
-Result<DirectorySync> FaultyFileSystem::sync_directory(const std::string& path) {
-  Plan::SyncVerdict verdict = plan_->next_sync(FileOperation::sync_directory, path);
-  return obey(std::move(verdict.failure), [&]() -> Result<DirectorySync> {
-    if (verdict.is_skipped) return DirectorySync::done;
-    return inner_->sync_directory(path);
-  });
-}
-
-Result<std::unique_ptr<FileLock>> FaultyFileSystem::lock(const std::string& path, LockKind kind) {
-  return obey(plan_->next(FileOperation::lock, path), [&] { return inner_->lock(path, kind); });
-}
-
-std::shared_ptr<FileSystem> FaultyFileSystem::without_links(const std::string& root) {
-  return std::shared_ptr<FileSystem>(new FaultyFileSystem(inner_->without_links(root), plan_));
-}
 
 }  // namespace bitsnap::os
