@@ -11,7 +11,6 @@ With --in-a-row, a store saves a state of 0.42 GB eight times instead, with and 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import secrets
@@ -20,64 +19,80 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-LIFE = """
-import os, signal, sys, warnings
-from pathlib import Path
-group, store, first, count, options = sys.argv[1:]
-(Path(group) / "cgroup.procs").write_text(str(os.getpid()))
-import torch, bitsnap
-first, count = int(first), int(count)
-state = {name: torch.zeros(62_500_000) for name in "wmvx"}
-job, memory = bitsnap.JobOptions(Path(group).name), bitsnap.MemoryOptions(**eval(options))
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    with bitsnap.Checkpointer(store, job=job, memory=memory, timeout=120) as checkpointer:
-        if first:
-            state.clear()
-            restored = checkpointer.restore()
-            assert restored is not None and restored.step == first - 1, restored
-            print("restored from", restored.source, end="; ")
-            state = dict(restored.state)
-            del restored
-        for step in range(first, first + count):
-            for seed, tensor in enumerate(state.values()):
-                if first:
-                    tensor.add_(1e-3)
-                else:
-                    noise = torch.randn(tensor.numel() // 125, generator=torch.Generator().manual_seed(seed))
-                    tensor.copy_(noise.repeat(125)).add_(step * 1e-3)
-            save = checkpointer.save(step, state)
-            if save.error is not None:
-                print("refused:", save.error, end="; ")
-                break
-            save.wait_persisted()
-print("one slot" if any(issubclass(each.category, bitsnap.MemoryWarning) for each in caught) else "slots as asked")
-sys.stdout.flush()
-if not first:
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
+from bench.measuring import parser_of, timed
 
-IN_A_ROW = """
-import sys, time
-from pathlib import Path
-group, run, keep_base = sys.argv[1:]
-(Path(group) / "cgroup.procs").write_text("0")
-import numpy, bitsnap
-state = {"w": numpy.random.default_rng(0).standard_normal(105_000_000, dtype=numpy.float32)}
-seconds = []
-with bitsnap.Store(run, keep_base=keep_base == "True") as store:
-    for step in range(8):
-        state["w"] *= numpy.float32(1.0001)
-        begin = time.perf_counter()
-        store.save(step, state)
-        seconds.append(time.perf_counter() - begin)
-    assert not store.verify().damages
-offered = sum(int(line.split()[1]) for line in open("/proc/self/smaps") if line.startswith("LazyFree:"))
-print(*(f"{each:.2f}" for each in seconds), f"s; {offered / 1e6:.2f} GB kept at the end")
-"""
+SAVES = 3  # of the first life
+CHOICES: tuple[dict[str, Any], ...] = ({}, {"slots": 1}, {"budget": 2_100_000_000})
+
+
+def live(run: str, job: str, first: int, count: int, choice: dict[str, Any]) -> None:
+    """One life of the training. The first one is killed at its end."""
+    import torch
+
+    import bitsnap
+
+    state = {name: torch.zeros(62_500_000) for name in "wmvx"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        memory = bitsnap.MemoryOptions(**choice)
+        with bitsnap.Checkpointer(run, job=bitsnap.JobOptions(job), memory=memory, timeout=120) as checkpointer:
+            if first:
+                state.clear()
+                restored = checkpointer.restore()
+                assert restored is not None
+                assert restored.step == first - 1
+                print("restored from", restored.source, end="; ")
+                state = dict(restored.state)
+                del restored
+            for step in range(first, first + count):
+                for seed, tensor in enumerate(state.values()):
+                    if first:
+                        tensor.add_(1e-3)
+                    else:
+                        noise = torch.randn(tensor.numel() // 125, generator=torch.Generator().manual_seed(seed))
+                        tensor.copy_(noise.repeat(125)).add_(step * 1e-3)
+                save = checkpointer.save(step, state)
+                assert save is not None
+                if save.error is not None:
+                    print("refused:", save.error, end="; ")
+                    break
+                save.wait_persisted()
+    print("one slot" if any(issubclass(each.category, bitsnap.MemoryWarning) for each in caught) else "slots as asked")
+    sys.stdout.flush()
+    if not first:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def save_in_a_row(run: str, keep_base: bool) -> None:
+    import numpy as np
+
+    import bitsnap
+
+    state = {"w": np.random.default_rng(0).standard_normal(105_000_000, dtype=np.float32)}
+    seconds = []
+    with bitsnap.Store(run, keep_base=keep_base) as store:
+        for step in range(8):
+            state["w"] *= np.float32(1.0001)
+            seconds.append(timed(lambda: store.save(step, state))[0])  # noqa: B023 (called at once)
+        assert not store.verify().damages
+    smaps = Path("/proc/self/smaps").read_text().splitlines()
+    offered = sum(int(line.split()[1]) for line in smaps if line.startswith("LazyFree:"))
+    print(*(f"{each:.2f}" for each in seconds), f"s; {offered / 1e6:.2f} GB kept at the end")
+
+
+def run_in(group: Path, call: str) -> str:
+    """Calls a function of this module in a process of the group. What it printed, or how it ended."""
+    program = f"from pathlib import Path; Path({str(group / 'cgroup.procs')!r}).write_text('0'); "
+    command = [sys.executable, "-c", f"{program}from bench import memory_limits; memory_limits.{call}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    kills = (group / "memory.oom_control").read_text().split()[-1]
+    end = done.stdout.strip() or "ENDED: " + (done.stderr.strip().splitlines() or [str(done.returncode)])[-1]
+    return f"{end}; {kills} kills"
 
 
 def memory_group() -> Path:
@@ -89,33 +104,9 @@ def memory_group() -> Path:
     raise SystemExit("this process has no control group for memory of version 1")
 
 
-def live(group: Path, store: str, first: int, count: int, options: str) -> None:
-    """Runs one life of the training and prints how it went."""
-    begin = time.monotonic()
-    command = [sys.executable, "-c", LIFE, str(group), store, str(first), str(count), options]
-    end = outcome(group, command)
-    print(f"  steps {first} to {first + count - 1}: {end}, {time.monotonic() - begin:.0f} s", flush=True)
-
-
-def outcome(group: Path, command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    kills = (group / "memory.oom_control").read_text().split()[-1]
-    end = done.stdout.strip() or "ENDED: " + (done.stderr.strip().splitlines() or [str(done.returncode)])[-1]
-    return f"{end}; {kills} kills"
-
-
-def remove(group: Path) -> None:
-    """Removes the group when its last process has ended."""
-    for _ in range(200):
-        with contextlib.suppress(OSError):
-            return group.rmdir()
-        time.sleep(0.1)
-    raise SystemExit(f"{group} cannot be removed")
-
-
 @contextlib.contextmanager
 def limited(gigabytes: float) -> Iterator[Path]:
-    """A control group with this much memory, and what is left in it is ended."""
+    """A control group with this much memory. What is left in it is ended, and then it is removed."""
     group = memory_group() / f"bitsnap-bench-{secrets.token_hex(4)}"
     group.mkdir()
     (group / "memory.limit_in_bytes").write_text(str(int(gigabytes * 1e9)))
@@ -124,32 +115,33 @@ def limited(gigabytes: float) -> Iterator[Path]:
     finally:
         for process in (group / "cgroup.procs").read_text().split():
             os.kill(int(process), signal.SIGKILL)
-        remove(group)
-
-
-def save_in_a_row(limits: list[float]) -> None:
-    for limit in limits:
-        for keep_base in (False, True):
-            with tempfile.TemporaryDirectory() as folder, limited(limit) as group:
-                end = outcome(group, [sys.executable, "-c", IN_A_ROW, str(group), f"{folder}/run", str(keep_base)])
-            print(f"limit {limit} GB, keep_base={keep_base}: {end}", flush=True)
+        deadline = time.monotonic() + 20
+        while group.exists():
+            with contextlib.suppress(OSError):  # it has a process that has not ended yet
+                group.rmdir()
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{group} cannot be removed")
+            time.sleep(0.1)
 
 
 def main() -> None:
-    """Runs two lives for each limit and each choice of memory."""
-    parser = argparse.ArgumentParser(description="A training in control groups with little memory.")
+    parser = parser_of(__doc__)
     parser.add_argument("--limits", nargs="+", type=float, default=[2.6, 3.2, 3.6, 4.0], metavar="GB")
     parser.add_argument("--in-a-row", action="store_true", help="a store without an agent")
-    arguments = parser.parse_args()
-    if arguments.in_a_row:
-        save_in_a_row(arguments.limits)
-        return
-    for limit in arguments.limits:
-        for options in ("{}", "{'slots': 1}", "{'budget': 2_100_000_000}"):
-            print(f"limit {limit} GB, MemoryOptions {options}", flush=True)
+    options = parser.parse_args()
+    tempfile.tempdir = options.folder
+    for limit in options.limits:
+        for choice in (False, True) if options.in_a_row else CHOICES:
+            print(f"limit {limit} GB, {'keep_base' if options.in_a_row else 'MemoryOptions'} {choice}", flush=True)
             with tempfile.TemporaryDirectory() as folder, limited(limit) as group:
-                live(group, f"{folder}/run", 0, 3, options)
-                live(group, f"{folder}/run", 3, 2, options)
+                run = f"{folder}/run"
+                if options.in_a_row:
+                    print(f"  {run_in(group, f'save_in_a_row({run!r}, {choice})')}", flush=True)
+                    continue
+                for first, count in ((0, SAVES), (SAVES, 2)):
+                    call = f"live({run!r}, {group.name!r}, {first}, {count}, {choice})"
+                    seconds, end = timed(lambda: run_in(group, call))  # noqa: B023 (called at once)
+                    print(f"  steps {first} to {first + count - 1}: {end}, {seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
