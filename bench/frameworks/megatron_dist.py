@@ -1,70 +1,35 @@
-"""Megatron-Core's distributed checkpoints (dist_checkpointing) of two processes or more."""
+"""Megatron-Core's distributed optimizer and checkpoints (dist_checkpointing), with a GPT on the CPU."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import sys
 
 import torch
-from megatron.core import dist_checkpointing, parallel_state
-from megatron.core.dist_checkpointing import ShardedObject, ShardedTensor
 
-from bench.frameworks.small_models import new_model
-from bench.frameworks.task import Task, train_steps
+from bench.corpus_runs import PROJECT
+from bench.frameworks.small_models import LENGTH, WIDTH, WORDS
+from bench.frameworks.task import Task
+
+sys.path.insert(0, str(PROJECT / "tests"))
+
+from python.megatron_gpt import Training, _OnCpu, new_folder  # isort: skip
+from megatron.core import dist_checkpointing  # isort: skip
 
 
 def train(task: Task) -> None:
-    if not torch.cuda.is_available():
-        # Megatron calls these also for tensors on the CPU.
-        torch.cuda.synchronize = lambda *_: None
-        torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment, return-value]
-    parallel_state.initialize_model_parallel(create_gloo_process_groups=True)
-    model = new_model(task.sizes)
-    optimizer = torch.optim.AdamW(model.parameters())
-    first = 1
-    if task.resume is not None:
-        _fill_moments(model, optimizer)
-        loaded = dist_checkpointing.load(_sharded(model, optimizer, 0), str(task.resume))
-        with torch.no_grad():
-            for name, tensors in _tensors(model, optimizer).items():
-                tensors.copy_(loaded[name])
-        first = loaded["step"] + 1
-        for slots in optimizer.state.values():
-            slots["step"].fill_(first - 1)
+    class Learning(Training):
+        def batch(self) -> torch.Tensor:
+            tokens = task.batch_of(self.done + 1)
+            return torch.cat((tokens, tokens[:, :1]), dim=1)
 
-    def save_step(step: int) -> Path:
-        folder = task.folder / f"iter_{step:07d}"
-        if torch.distributed.get_rank() == 0:
-            folder.mkdir()
-        torch.distributed.barrier()
-        dist_checkpointing.save(_sharded(model, optimizer, step), str(folder))
-        return folder
-
-    train_steps(task, model, optimizer, first, save_step)
-
-
-def _fill_moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-
-
-def _tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    tensors: dict[str, torch.Tensor] = {}
-    for name, parameter in model.named_parameters():
-        tensors[f"model.{name}"] = parameter.data
-        for slot in ("exp_avg", "exp_avg_sq"):
-            tensors[f"optimizer.{slot}.{name}"] = optimizer.state[parameter][slot]
-    return tensors
-
-
-def _sharded(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> dict[str, Any]:
-    """Every rank has all tensors; each is written by one of them."""
-    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    sharded: dict[str, Any] = {
-        name: ShardedTensor.from_rank_offsets(name, tensor, replica_id=(rank + index) % ranks)
-        for index, (name, tensor) in enumerate(_tensors(model, optimizer).items())
-    }
-    sharded["rng"] = ShardedObject("rng", torch.get_rng_state(), (1,), (0,), replica_id=rank)
-    sharded["step"] = step
-    return sharded
+    with _OnCpu():
+        training = Learning(1, 1, hidden=WIDTH, words=WORDS, length=LENGTH)
+        if task.resume is not None:
+            training.resume(task.resume)
+        for step in range(training.done + 1, task.last + 1):
+            task.observer.stepped(step, training.train(1)[0])
+            if step % task.save_every == 0:
+                task.observer.saving(step)
+                folder = new_folder(task.folder, step)
+                dist_checkpointing.save(training.sharded(), str(folder))
+                task.saved(step, folder)
