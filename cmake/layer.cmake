@@ -32,8 +32,8 @@ macro(bitsnap_kernel_level level table)
 endmacro()
 bitsnap_kernel_level(scalar kScalar)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT BITSNAP_SCALAR_ONLY)
-  # Fused multiply-add stays off: it would round differently from the other levels.
-  set(avx2 -mavx2 -mbmi -mbmi2 -mlzcnt -mno-fma)
+  # Compilers do not fuse operations by themselves (-ffp-contract=off), so only what kernels fuse is fused.
+  set(avx2 -mavx2 -mfma -mbmi -mbmi2 -mlzcnt)
   set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vbmi2)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # g++ 12 warns about its own intrinsics (its bug 105593).

@@ -12,6 +12,7 @@
 
 #include "codec/clustered/clustered_testing.hpp"
 #include "codec/coding_testing.hpp"
+#include "codec/gradient_step/made_gradient_testing.hpp"
 #include "codec/optimizer_step/trained_step_testing.hpp"
 #include "codec/registry_encode.hpp"
 #include "codec/scaled_by/lattice_testing.hpp"
@@ -147,6 +148,22 @@ struct ClusterCase {
 
 constexpr ClusterCase kClusterCases[] = {{700, 16, 0}, {1203, 16, 8}, {1501, 3, 70}, {3001, 200, 5}};
 
+// For gradient_step: chunks with the state before a step of few significant bits.
+struct GradientCase {
+  std::string_view name;
+  std::size_t elements = 0;
+  MadeGradient made;
+};
+
+constexpr GradientCase kGradientCases[] = {
+    {"lerp_fused", 3004, {.constants = {0.9F, 0.1F, 1.2345678F}}},
+    {"lerp", 3005, {.form = GradientForm::lerp, .constants = {0.9F, 0.1F, 1.5F}, .zeros = 0.2F}},
+    {"add_fused", 3006, {.form = GradientForm::add_fused, .constants = {0.9F, 1, 1.7F}}},
+    {"decay_fused", 3007, {.form = GradientForm::decay_fused, .constants = {0.95F, 0.05F, 1}}},
+    {"decay_and_add", 3008, {.form = GradientForm::decay_and_add, .constants = {0.9F, 0.1F, 1.1F}, .bits = 11}},
+    {"update", 70'000, {.form = GradientForm::add_fused, .constants = {0.9998F, -0.00123F, 1}, .base_size = 0.3F}},
+};
+
 bool write_file(const std::filesystem::path& path, ConstByteSpan bytes) {
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -200,6 +217,20 @@ bool write_step_case(const std::filesystem::path& folder, const StepCase& golden
     const std::string kind = chunk.more[i].kind == InputKind::base ? "-base" : "-peer";
     if (!write_file(stem.string() + "." + std::to_string(i + 2) + kind, chunk.more[i].bytes)) return false;
   }
+  return write_file(stem.string() + ".base", chunk.base) && write_file(stem.string() + ".raw", chunk.data) &&
+         write_file(stem.string() + ".payload", *payload);
+}
+
+bool write_gradient_case(const std::filesystem::path& folder, const GradientCase& golden) {
+  const Encoder& encoder = *find_encoder(CodecId::gradient_step);
+  const std::filesystem::path stem =
+      folder / encoder.decoder().name() / ("F32-" + std::string(golden.name) + "-" + std::to_string(golden.elements));
+  if (std::filesystem::exists(stem.string() + ".payload")) return true;
+  const TestChunk chunk = made_gradient_chunk(golden.elements, golden.made, golden.elements);
+  Scratch scratch;
+  const auto payload = encode_test_chunk(encoder, chunk, scratch);
+  if (!payload) return false;
+  std::filesystem::create_directories(stem.parent_path());
   return write_file(stem.string() + ".base", chunk.base) && write_file(stem.string() + ".raw", chunk.data) &&
          write_file(stem.string() + ".payload", *payload);
 }
@@ -271,6 +302,12 @@ int main(int argc, char** argv) {
   }
   for (const ClusterCase& golden : kClusterCases) {
     if (!write_cluster_case(argv[1], golden)) {
+      std::fprintf(stderr, "write_codec_golden: cannot write to %s\n", argv[1]);
+      return 1;
+    }
+  }
+  for (const GradientCase& golden : kGradientCases) {
+    if (!write_gradient_case(argv[1], golden)) {
       std::fprintf(stderr, "write_codec_golden: cannot write to %s\n", argv[1]);
       return 1;
     }

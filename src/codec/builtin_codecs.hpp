@@ -20,6 +20,7 @@ class Encoder;
 [[nodiscard]] const Decoder& optimizer_step_decoder() noexcept;
 [[nodiscard]] const Decoder& scaled_by_decoder() noexcept;
 [[nodiscard]] const Decoder& clustered_decoder() noexcept;
+[[nodiscard]] const Decoder& gradient_step_decoder() noexcept;
 
 [[nodiscard]] const Encoder& raw_encoder() noexcept;
 [[nodiscard]] const Encoder& constant_encoder() noexcept;
@@ -34,5 +35,6 @@ class Encoder;
 [[nodiscard]] const Encoder& optimizer_step_encoder() noexcept;
 [[nodiscard]] const Encoder& scaled_by_encoder() noexcept;
 [[nodiscard]] const Encoder& clustered_encoder() noexcept;
+[[nodiscard]] const Encoder& gradient_step_encoder() noexcept;
 
 }  // namespace bitsnap::codec

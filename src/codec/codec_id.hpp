@@ -20,6 +20,7 @@ enum class CodecId : std::uint16_t {
   optimizer_step = 10,
   scaled_by = 11,
   clustered = 12,
+  gradient_step = 13,
 };
 
 }  // namespace bitsnap::codec

@@ -37,7 +37,7 @@ TEST(Registry, KeepsTheIdsOfTheSpec) {
       {3, "zstd"},         {4, "byte_group"},      {5, "float_split"},
       {6, "bitmask"},      {7, "ordinal_delta"},   {8, "factored_split"},
       {9, "rounded_from"}, {10, "optimizer_step"}, {11, "scaled_by"},
-      {12, "clustered"},
+      {12, "clustered"},   {13, "gradient_step"},
   };
   const auto list = list_codecs();
   ASSERT_EQ(list.size(), std::size(table));

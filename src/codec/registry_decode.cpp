@@ -10,7 +10,7 @@ std::span<const Decoder* const> all_decoders() noexcept {
       &zstd_decoder(),         &byte_group_decoder(),     &float_split_decoder(),
       &bitmask_decoder(),      &ordinal_delta_decoder(),  &factored_split_decoder(),
       &rounded_from_decoder(), &optimizer_step_decoder(), &scaled_by_decoder(),
-      &clustered_decoder(),
+      &clustered_decoder(),    &gradient_step_decoder(),
   };
   return decoders;
 }

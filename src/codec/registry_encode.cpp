@@ -10,7 +10,7 @@ std::span<const Encoder* const> all_encoders() noexcept {
       &zstd_encoder(),         &byte_group_encoder(),     &float_split_encoder(),
       &bitmask_encoder(),      &ordinal_delta_encoder(),  &factored_split_encoder(),
       &rounded_from_encoder(), &optimizer_step_encoder(), &scaled_by_encoder(),
-      &clustered_encoder(),
+      &clustered_encoder(),    &gradient_step_encoder(),
   };
   return encoders;
 }

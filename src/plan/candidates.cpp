@@ -19,12 +19,14 @@ struct Rule {
   bool only_for_moments = false;  // weights and masters gain nothing and would pay for its estimates
   bool is_general = false;
   std::optional<Quantization> only_after = {};  // nullopt: after any
+  bool not_for_second_moments = false;          // to which squares are added
 };
 
 // The order decides ties.
-constexpr std::array<Rule, 12> kLosslessRules{{
+constexpr std::array<Rule, 13> kLosslessRules{{
     {.codec = "rounded_from", .inputs = peer},
     {.codec = "optimizer_step", .inputs = optimizer_step},
+    {.codec = "gradient_step", .inputs = base, .only_after = Quantization::exact, .not_for_second_moments = true},
     {.codec = "scaled_by", .inputs = optimizer_step, .only_after = Quantization::update_step},
     {.codec = "scaled_by", .inputs = peer, .only_after = Quantization::update_step},
     {.codec = "clustered", .only_after = Quantization::clusters},
@@ -69,6 +71,7 @@ bool applies(const Rule& rule, const StreamTraits& stream) noexcept {
   // optimizer_step computes exact results of the step. Multiples are not exact; scaled_by codes those.
   if (rule.inputs == optimizer_step && !rule.only_after && stream.quantization == Quantization::update_step)
     return false;
+  if (rule.not_for_second_moments && stream.role == Role::exp_avg_sq) return false;
   return !rule.only_for_moments || (stream.role != Role::weight && stream.role != Role::master);
 }
 

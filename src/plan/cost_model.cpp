@@ -65,6 +65,7 @@ constexpr std::array<Row, 24> kRows{{
     {CodecId::scaled_by, {}, false, {180, 160}},
     {CodecId::scaled_by, {}, true, {295, 205}},
     {CodecId::clustered, {}, false, {430, 210}},
+    {CodecId::gradient_step, {}, true, {300, 150}},
 }};
 
 }  // namespace

@@ -37,17 +37,22 @@ constexpr std::uint64_t kCloseSizes = 256;
 
 // Once a candidate shrinks a chunk this many times, the remaining candidates are skipped. optimizer_step and scaled_by
 // shrink a chunk that much only if they found the arithmetic that made the elements; then no other codec comes near
-// (docs/decisions/0012-optimizer-steps.md). For other codecs, the payload is then too small to matter.
+// (docs/decisions/0012-optimizer-steps.md). The same holds for codecs that say so in their estimate. For other codecs,
+// the payload is then too small to matter.
 constexpr std::uint64_t kEnoughShrinking = 1024;
 constexpr std::uint64_t kEnoughShrinkingByStep = 8;
 constexpr std::uint64_t kEnoughShrinkingByMultiples = 2;
+constexpr std::uint64_t kEnoughShrinkingByArithmetic = 2;
 
-std::uint64_t enough_shrinking(const Candidate& candidate, bool is_sampled, bool has_lattice) noexcept {
+std::uint64_t enough_shrinking(const Candidate& candidate, const codec::Estimate& found, bool is_sampled,
+                               bool has_lattice) noexcept {
   if (has_lattice) return candidate.inputs == CandidateInputs::peer ? kEnoughShrinkingByMultiples : kEnoughShrinking;
   // Estimates of small chunks are exact and cheap, so that all candidates are compared: one without a base may be
   // nearly as small, and keeps the chain short.
+  if (!is_sampled) return kEnoughShrinking;
+  if (found.explains_chunk) return kEnoughShrinkingByArithmetic;
   const bool is_step = candidate.inputs == CandidateInputs::optimizer_step;
-  return is_step && is_sampled ? kEnoughShrinkingByStep : kEnoughShrinking;
+  return is_step ? kEnoughShrinkingByStep : kEnoughShrinking;
 }
 
 // How far a payload may be from what the choice expects.
@@ -175,7 +180,8 @@ Result<std::vector<StreamPlanner::Ranked>> StreamPlanner::estimate_candidate_siz
     if (own_score >= raw_score && settings_.forced == nullptr) continue;
     ranking.push_back({own_score, found->payload_bytes, i, std::move(found->analysis)});
     best_score = std::min(best_score, own_score);
-    const std::uint64_t sufficient = enough_shrinking(candidate, is_sampled(elements), around.lattice.has_value());
+    const std::uint64_t sufficient =
+        enough_shrinking(candidate, *found, is_sampled(elements), around.lattice.has_value());
     if (found->payload_bytes * sufficient <= data.size()) break;
   }
   if (settings_.seeks_fewest_bytes() && is_sampled(elements))

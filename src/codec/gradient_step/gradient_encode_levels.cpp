@@ -1,0 +1,162 @@
+// Loops that compilers vectorize at each CPU level.
+
+#include "codec/gradient_step/gradient_encode_kernel.hpp"
+
+#include "codec/gradient_step/gradient_arithmetic.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+// The reverse of moved(), in about the same precision: the number, and how much a change of the element changes it.
+struct Inverse {
+  float keep;
+  float per_change;
+  float per_base;  // of lerp: what the base adds
+};
+
+template <GradientForm kForm>
+inline Inverse inverse_of(const GradientConstants& constants) noexcept {
+  constexpr bool kIsLerp = kForm == GradientForm::lerp_fused || kForm == GradientForm::lerp;
+  const float per_change = 1 / (constants.gain * constants.scale);
+  return {kIsLerp ? 1 : constants.keep, per_change, kIsLerp ? 1 / constants.scale : 0};
+}
+
+template <GradientForm kForm>
+inline float number_between(float x, float element, const Inverse& inverse) noexcept {
+  constexpr bool kIsLerp = kForm == GradientForm::lerp_fused || kForm == GradientForm::lerp;
+  if constexpr (kIsLerp) return (element - x) * inverse.per_change + x * inverse.per_base;
+  return (element - inverse.keep * x) * inverse.per_change;
+}
+
+// Rounds to nearest, ties to even, at a bit; 0 for infinities and NaNs.
+struct Rounding {
+  std::uint32_t half_less_one;
+  std::uint32_t mask;
+  unsigned shift;
+
+  explicit Rounding(unsigned bits) noexcept
+      : half_less_one(bits < 24 ? (std::uint32_t{1} << (23 - bits)) - 1 : 0),
+        mask(~((std::uint32_t{1} << (24 - bits)) - 1)),
+        shift(24 - bits) {}
+
+  [[nodiscard]] float of(float number) const noexcept {
+    const std::uint32_t bits = bits_of(number);
+    const std::uint32_t odd = shift > 0 ? bits >> shift & 1 : 0;
+    const std::uint32_t rounded = (bits + half_less_one + odd) & mask;
+    return float_of((rounded & kInfinityBits) == kInfinityBits ? 0 : rounded);
+  }
+};
+
+template <GradientForm kForm>
+inline std::size_t find_as(const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
+                           const GradientConstants& constants, unsigned bits,
+                           std::uint8_t* __restrict numbers) noexcept {
+  const Inverse inverse = inverse_of<kForm>(constants);
+  const Rounding rounding(bits);
+  std::uint32_t exact = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto x = load_at<float>(base, i);
+    const auto element = load_at<float>(elements, i);
+    const float first = rounding.of(number_between<kForm>(x, element, inverse));
+    const std::uint32_t from_first = moved_bits<kForm>(x, first, constants);
+    // If the element is off, its distance says how far the number is off.
+    const float off = element - float_of(from_first);
+    const float second = rounding.of(first + off * inverse.per_change);
+    const std::uint32_t from_second = moved_bits<kForm>(x, second, constants);
+    const std::uint32_t wanted = bits_of(element);
+    const std::uint32_t takes_second = mask_of(from_first != wanted) & mask_of(from_second == wanted);
+    store_at(numbers, i, (bits_of(first) & ~takes_second) | (bits_of(second) & takes_second));
+    exact += (from_first == wanted || from_second == wanted) ? 1 : 0;
+  }
+  return exact;
+}
+
+// In ULPs. Elements half a ULP away round to the same one; wider reaches find shorter numbers, if they are right.
+constexpr float kShares[] = {0.25F, 0.5F, 0.625F};
+
+// Of all numbers up to `reach` away, the one that ends in the most zeros. Precondition: neither is a NaN.
+inline float shortest_near(float number, float reach) noexcept {
+  const std::uint32_t one = bits_of(number - reach);
+  const std::uint32_t other = bits_of(number + reach);
+  // Bits of floats with equal signs order as their magnitudes.
+  const std::uint32_t low = one < other ? one : other;
+  const std::uint32_t high = one < other ? other : one;
+  std::uint32_t below = low ^ high;
+  below |= below >> 1;
+  below |= below >> 2;
+  below |= below >> 4;
+  below |= below >> 8;
+  below |= below >> 16;
+  // The highest bit in which they differ is set in `high`, and what follows it is cleared. With different signs, 0.
+  const std::uint32_t shortest = high & ~(below >> 1);
+  return float_of((low ^ high) >> 31 != 0 ? 0 : shortest);
+}
+
+template <GradientForm kForm>
+inline std::size_t find_shortest_as(const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
+                                    const GradientConstants& constants, std::uint8_t* __restrict numbers) noexcept {
+  const Inverse inverse = inverse_of<kForm>(constants);
+  const float per_change = inverse.per_change < 0 ? -inverse.per_change : inverse.per_change;
+  std::uint32_t exact = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto x = load_at<float>(base, i);
+    const auto element = load_at<float>(elements, i);
+    const std::uint32_t wanted = bits_of(element);
+    const float middle = number_between<kForm>(x, element, inverse);
+    const float ulp = float_of((wanted & kInfinityBits) > (23U << 23) ? (wanted & kInfinityBits) - (23U << 23) : 1);
+    // What the operations of number_between() may have lost.
+    const float slack = (middle < 0 ? -middle : middle) * 0x1p-23F;
+    std::uint32_t best = 0;
+    std::uint32_t from_best = 0;
+    for (const float share : kShares) {
+      const float tried = shortest_near(middle, ulp * share * per_change + slack);
+      const std::uint32_t from_tried = moved_bits<kForm>(x, tried, constants);
+      const std::uint32_t takes = mask_of(from_tried == wanted || share == kShares[0]);
+      best = (best & ~takes) | (bits_of(tried) & takes);
+      from_best = (from_best & ~takes) | (from_tried & takes);
+    }
+    const std::uint32_t is_number = mask_of((best & kInfinityBits) != kInfinityBits);
+    store_at(numbers, i, best & is_number);
+    exact += from_best == wanted ? 1 : 0;
+  }
+  return exact;
+}
+
+std::size_t find(GradientForm form, const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
+                 const GradientConstants& constants, unsigned bits, std::uint8_t* numbers) noexcept {
+  return by_form(form, [=, &constants]<GradientForm kForm>() {
+    return find_as<kForm>(elements, base, count, constants, bits, numbers);
+  });
+}
+
+std::size_t find_shortest(GradientForm form, const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
+                          const GradientConstants& constants, std::uint8_t* numbers) noexcept {
+  return by_form(form, [=, &constants]<GradientForm kForm>() {
+    return find_shortest_as<kForm>(elements, base, count, constants, numbers);
+  });
+}
+
+void upper_halves(const std::uint8_t* numbers, std::size_t count, std::uint8_t* __restrict halves) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    store_at(halves, i, static_cast<std::uint16_t>(load_at<std::uint32_t>(numbers, i) >> 16));
+  }
+}
+
+std::size_t count_multiples(const float* mantissas, std::size_t count, const MultiplesTest& test) noexcept {
+  constexpr float kOnlyIntegers = 12582912.0F;  // 1.5 * 2^23: from here on, floats are integers
+  std::uint32_t found = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const float quotient = mantissas[i] * test.factor;
+    const float units = quotient * (quotient < 1 ? 2 * test.units : quotient < 2 ? test.units : test.units / 2);
+    const float off = units - ((units + kOnlyIntegers) - kOnlyIntegers);
+    found += (off < 0 ? -off : off) <= test.tolerance ? 1 : 0;
+  }
+  return found;
+}
+
+}  // namespace
+
+constinit const GradientEncodeKernels GradientEncodeKernels::BITSNAP_KERNEL_LEVEL = {
+    codec::find, codec::find_shortest, codec::upper_halves, codec::count_multiples};
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,34 @@
+// Shared by both sides of the codec gradient_step: spec.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.hpp"
+#include "codec/decoder.hpp"
+#include "codec/gradient_step/gradient_step_kernel.hpp"
+
+namespace bitsnap::codec {
+
+// How the numbers are stored. On disk: never change or reuse.
+enum class GradientNumbers : std::uint8_t {
+  bf16 = 0,  // a payload of another codec for BF16 elements
+  f32 = 1,   // the same for F32 elements
+};
+
+// On disk: never change. Bit of the first byte, beside the form: elements that do not follow come after the numbers.
+inline constexpr std::uint8_t kGradientExceptions = 0x80;
+
+// The form, how the numbers are stored and with which codec, three constants and a size.
+inline constexpr std::size_t kGradientHeaderBytes = 3 + 3 * sizeof(float) + sizeof(std::uint32_t);
+
+[[nodiscard]] constexpr DType dtype_of(GradientNumbers numbers) noexcept {
+  return numbers == GradientNumbers::bf16 ? DType::bf16 : DType::f32;
+}
+
+// Computes the elements of a chunk from their bases and their numbers.
+void add_gradient(GradientForm form, const GradientConstants& constants, ConstByteSpan base, GradientNumbers kind,
+                  ConstByteSpan numbers, ByteSpan out) noexcept;
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,47 @@
+#include "codec/gradient_step/made_gradient_testing.hpp"
+
+#include <bit>
+
+#include "codec/optimizer_step/trained_step_testing.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+float shortened(float number, unsigned bits) {
+  const auto mask = ~((std::uint32_t{1} << (24 - bits)) - 1);
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(number) & mask);
+}
+
+}  // namespace
+
+float made_element(GradientForm form, const GradientConstants& constants, float base, float number) {
+  const auto [keep, gain, scale] = constants;
+  const float gradient = scale * number;
+  switch (form) {
+    case GradientForm::lerp_fused: return std::fma(gain, gradient - base, base);
+    case GradientForm::lerp: return base + gain * (gradient - base);
+    case GradientForm::add_fused: return std::fma(gain, gradient, keep * base);
+    case GradientForm::decay_fused: return std::fma(keep, base, gain * gradient);
+    case GradientForm::decay_and_add: break;
+  }
+  return keep * base + gain * gradient;
+}
+
+TestChunk made_gradient_chunk(std::size_t elements, const MadeGradient& made, std::uint64_t seed) {
+  TestRandom random(seed);
+  Floats before;
+  Floats after;
+  float size = 0;
+  for (std::size_t i = 0; i < elements; ++i) {
+    if (i % 64 == 0) size = std::ldexp(1.0F, -static_cast<int>(random.below(5)) - 12);
+    const float base = static_cast<float>(random.normal()) * size * made.base_size;
+    const unsigned bits = made.bits + (made.varied > 0 ? static_cast<unsigned>(random.below(made.varied + 1)) : 0);
+    const bool is_zero = static_cast<float>(random.below(1000)) < 1000 * made.zeros;
+    const float number = is_zero ? 0 : shortened(static_cast<float>(random.normal()) * size, bits);
+    before.push_back(base);
+    after.push_back(made_element(made.form, made.constants, base, number));
+  }
+  return {.dtype = DType::f32, .data = trained_bytes(after), .base = trained_bytes(before)};
+}
+
+}  // namespace bitsnap::codec

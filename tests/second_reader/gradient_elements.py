@@ -1,0 +1,97 @@
+"""src/codec/gradient_step/spec.md: adds a gradient of few significant bits to a base."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from second_reader.reader_errors import Truncated, require
+
+Floats = npt.NDArray[np.float32]
+
+_HEADER = struct.Struct("<BBBfffI")
+_LERP_FUSED, _LERP, _ADD_FUSED, _DECAY_FUSED, _DECAY_AND_ADD = range(5)
+_HAS_EXCEPTIONS = 0x80
+_DTYPES = ("BF16", "F32")
+_CODECS = (5, 8)
+
+
+@dataclass(frozen=True)
+class GradientHeader:
+    form: int
+    dtype: str  # of the numbers
+    codec: int
+    constants: tuple[np.float32, np.float32, np.float32]
+    numbers: bytes
+    others: bytes | None  # the exceptions; None: there are none
+
+
+def read_gradient_header(payload: bytes) -> GradientHeader:
+    if len(payload) < _HEADER.size:
+        raise Truncated(f"gradient_step payload of {len(payload)} bytes")
+    first, kind, codec, *_, size = _HEADER.unpack_from(payload)
+    form = first & ~_HAS_EXCEPTIONS
+    require(form <= _DECAY_AND_ADD, f"gradient_step: form {form}")
+    require(kind < len(_DTYPES), f"gradient_step: kind {kind} of numbers")
+    require(codec in _CODECS, f"gradient_step: codec {codec} of numbers")
+    # From the bits: Python converts floats of struct to doubles, which changes some NaNs.
+    keep, gain, scale = np.frombuffer(payload, "<f4", 3, 3)
+    end = _HEADER.size + size
+    if len(payload) < end:
+        raise Truncated(f"gradient_step: {size} bytes of numbers in a payload of {len(payload)} bytes")
+    others = payload[end:]
+    require(bool(first & _HAS_EXCEPTIONS) or not others, f"gradient_step: {len(others)} bytes after the numbers")
+    return GradientHeader(
+        form,
+        _DTYPES[kind],
+        codec,
+        (keep, gain, scale),
+        payload[_HEADER.size : end],
+        others if first & _HAS_EXCEPTIONS else None,
+    )
+
+
+def elements_after_step(header: GradientHeader, numbers: bytes, base: bytes) -> bytes:
+    """The expected elements."""
+    if header.dtype == "BF16":
+        words = np.frombuffer(numbers, "<u2").astype("<u4") << np.uint32(16)
+        short = words.view("<f4")
+    else:
+        short = np.frombuffer(numbers, "<f4")
+    before = np.frombuffer(base, "<f4")
+    with np.errstate(all="ignore"):
+        expected = _moved(header.form, header.constants, before, short)
+    assert expected.dtype == np.float32
+    return np.where(np.isnan(expected), before.view("<u4"), expected.view("<u4")).astype("<u4").tobytes()
+
+
+def _moved(form: int, constants: tuple[np.float32, np.float32, np.float32], x: Floats, q: Floats) -> Floats:
+    keep, gain, scale = constants
+    gradient = scale * q
+    if form == _LERP_FUSED:
+        return _fused(gain, gradient - x, x)
+    if form == _LERP:
+        return x + gain * (gradient - x)
+    if form == _ADD_FUSED:
+        return _fused(gain, gradient, keep * x)
+    if form == _DECAY_FUSED:
+        return _fused(keep, x, gain * gradient)
+    return keep * x + gain * gradient
+
+
+def _fused(a: np.float32, b: Floats, c: Floats) -> Floats:
+    """a * b + c, rounded once: the sum of doubles is rounded to odd before it becomes a float."""
+    product = np.float64(a) * b.astype(np.float64)
+    addend = c.astype(np.float64)
+    rounded = product + addend
+    # What the addition lost, exactly (Knuth).
+    of_addend = rounded - product
+    lost = (product - (rounded - of_addend)) + (addend - of_addend)
+    inexact = np.isfinite(lost) & (lost != 0)
+    is_even = rounded.view(np.int64) & 1 == 0
+    towards = np.where(lost > 0, np.inf, -np.inf)
+    odd = np.where(inexact & is_even, np.nextafter(rounded, towards), rounded)
+    return odd.astype(np.float32)
