@@ -49,6 +49,9 @@ float element_at(const Sample& sample, DType dtype, std::size_t i) noexcept {
   return std::bit_cast<float>(bits);
 }
 
+// Frameworks put the word before or after the name of the parameter.
+bool is_momentum(std::string_view name) noexcept { return name.find("momentum_buffer") != std::string_view::npos; }
+
 class StepPeersFinder {
  public:
   StepPeersFinder(const container::Content& content, const container::StreamTable& streams, const StreamSource& source,
@@ -65,7 +68,7 @@ class StepPeersFinder {
       if (!streams_[i].tensor || !is_of_steps(streams_[i].dtype)) continue;
       const TensorInfo& tensor = content_.tensors[*streams_[i].tensor];
       OfSize& same_size = by_size_[{streams_[i].dtype, streams_[i].elements}];
-      if (tensor.role == Role::exp_avg || tensor.name.ends_with("momentum_buffer")) {
+      if (tensor.role == Role::exp_avg || is_momentum(tensor.name)) {
         same_size.moments.push_back({.first = i, .second = {}, .largest = {}});
       } else if (tensor.name.ends_with("max_exp_avg_sq")) {
         same_size.largest.emplace(tensor::bare_name(tensor.name), i);

@@ -21,8 +21,9 @@ namespace {
 
 constexpr std::size_t kSearched = 64;  // elements that are searched for a common factor
 constexpr std::size_t kFewestSearched = 16;
-constexpr std::size_t kGlanced = 16;   // of these, the first decide whether a candidate is looked at
+constexpr std::size_t kLookedAt = 32;  // of these, if there are many candidates
 constexpr std::size_t kRefined = 512;  // elements that determine the constants
+constexpr std::size_t kFewest = 3;     // one in so many elements has to follow exactly from numbers of few bits
 constexpr std::size_t kRare = 32;      // one in so many elements may need more bits than the others
 
 // An element's base is small if its share of the difference is this many times smaller than the median.
@@ -36,14 +37,18 @@ constexpr unsigned kFp16Bits = 11;
 // Units from a number within which elements count, while the constants become more precise: most of the elements whose
 // numbers have more bits are further away.
 constexpr double kCertain[] = {0.3, 0.1, 0.03};
+// The same as shares of the number, at last: rounding errors are below.
+constexpr double kExact[] = {0x1p-16, 0x1p-18};
 
-// A guess of k, and whether people choose it, so that it is exact.
+// A guess of k. If it is exact, any elements can be searched. Numbers of more bits are searched with the commonest.
 struct Guess {
   double keep = 0;
-  bool is_stated = false;
+  bool is_exact = false;
+  bool is_common = false;
 };
-// Betas of first moments and momentum; and of parameters, which are kept nearly unchanged.
-constexpr std::array<Guess, 5> kGuesses{{{0.9, true}, {0.95, true}, {1, false}, {0.8, true}, {0.99, true}}};
+// Betas of first moments and momentum; then something near other betas, and near what parameters keep.
+constexpr std::array<Guess, 6> kGuesses{
+    {{0.9, true, true}, {0.95, true, true}, {1, false}, {0.9, false}, {0.8, true}, {0.99, true}}};
 
 // y = keep * x + factor * q, with q of `bits` significant bits.
 struct Line {
@@ -71,6 +76,21 @@ struct Searched {
   std::size_t size = 0;
 };
 
+// Elements from everywhere, of whose differences enough bits are known if the guess is exact.
+Searched elements_from_everywhere(const SampledMoves& sample, double keep) noexcept {
+  constexpr float kMostShare = 32;
+  const auto kept = static_cast<float>(keep);
+  Searched found;
+  const std::size_t stride = std::max<std::size_t>(1, sample.size() / (2 * kSearched));
+  for (std::size_t i = 0; i < sample.size() && found.size < kSearched; i += stride) {
+    const float difference = sample.elements[i] - kept * sample.base[i];
+    if (!(std::abs(sample.base[i]) <= kMostShare * std::abs(difference)) || !std::isnormal(difference)) continue;
+    found.places[found.size] = i;
+    found.mantissas[found.size++] = mantissa_of(difference);
+  }
+  return found;
+}
+
 Searched elements_with_small_bases(const SampledMoves& sample, double keep) noexcept {
   const auto kept = static_cast<float>(keep);
   const auto share = [&](std::size_t i) {
@@ -95,28 +115,28 @@ Searched elements_with_small_bases(const SampledMoves& sample, double keep) noex
 
 // The mantissa of the number of which most differences are multiples of so many bits; 0 if there is none.
 double search_factor(const Searched& searched, unsigned bits) noexcept {
-  // A wrong factor has a quarter of the multiples by chance, and the best of all candidates two fifths.
+  // By chance, a wrong number has a quarter of the multiples, and the best of all candidates about half.
   constexpr float kTolerance = 0.125F;
-  const auto& kernel = kernels<GradientEncodeKernels>();
-  const auto units = std::size_t{1} << (bits - 1);
-  const std::size_t references = 2;
-  const std::size_t glanced = std::min(kGlanced, searched.size);
-  std::size_t most = searched.size / 2;
+  const std::size_t references = bits == kBf16Bits ? 3 : 2;
+  const auto units = 1U << (bits - 1);
+  const std::size_t size = bits == kBf16Bits ? searched.size : std::min(kLookedAt, searched.size);
+  std::size_t most = size * 5 / 8;
   double factor = 0;
-  for (std::size_t reference = 0; reference < references; ++reference) {
+  for (std::size_t reference = 0; reference < references && factor == 0; ++reference) {
     const float mantissa = searched.mantissas[reference];
-    for (std::size_t k = units; k < 2 * units; ++k) {
-      const MultiplesTest test{.factor = static_cast<float>(k) / (static_cast<float>(units) * mantissa),
-                               .units = static_cast<float>(units),
-                               .tolerance = kTolerance};
-      if (2 * kernel.count_multiples(searched.mantissas.data(), glanced, test) < glanced) continue;
-      const std::size_t found = kernel.count_multiples(searched.mantissas.data(), searched.size, test);
-      if (found <= most) continue;
-      most = found;
-      factor = static_cast<double>(mantissa) * static_cast<double>(units) / static_cast<double>(k);
-    }
+    const MultiplesFound found = kernels<GradientEncodeKernels>().search_multiples(
+        searched.mantissas.data(), size, {.reference = mantissa, .units = units, .tolerance = kTolerance});
+    if (found.multiples <= most) continue;
+    most = found.multiples;
+    factor = static_cast<double>(mantissa) * units / found.k;
   }
   return factor;
+}
+
+// Any constants explain these, for example the embeddings of tokens that did not occur.
+bool is_without_gradient(double difference, double element) noexcept {
+  constexpr double kRoundingErrors = 0x1p-20;
+  return std::abs(difference) <= kRoundingErrors * std::abs(element);
 }
 
 // Solves for factor, and for keep if `solves_keep`, from the elements at these places that are within a share of a unit
@@ -126,6 +146,7 @@ bool refine(const SampledMoves& sample, std::size_t count, const PlaceOf& place_
             Line& line) noexcept {
   constexpr double kNearUnit = 0.125;
   std::size_t near = 0;
+  std::size_t unmoved = 0;
   const double units = std::ldexp(1.0, 1 - static_cast<int>(line.bits));
   double xx = 0;
   double xq = 0;
@@ -137,6 +158,10 @@ bool refine(const SampledMoves& sample, std::size_t count, const PlaceOf& place_
     const auto x = static_cast<double>(sample.base[i]);
     const auto y = static_cast<double>(sample.elements[i]);
     const double exact = (y - line.keep * x) / line.factor;
+    if (is_without_gradient(exact * line.factor, y)) {
+      ++unmoved;
+      continue;
+    }
     const double number = rounded(exact, line.bits);
     const double unit = std::abs(number) * units;  // to twice as much
     const double off = std::abs(exact - number);
@@ -153,7 +178,7 @@ bool refine(const SampledMoves& sample, std::size_t count, const PlaceOf& place_
     qy += wq * wy;
   }
   const double determinant = xx * qq - xq * xq;
-  if (!(determinant > 0) || 2 * near < count) return false;
+  if (!(determinant > 0) || 2 * near < count - unmoved) return false;
   const double keep = solves_keep ? (xy * qq - qy * xq) / determinant : line.keep;
   const double share = (qy - keep * xq) / qq;
   if (!(share > 0.5 && share < 2)) return false;
@@ -164,19 +189,23 @@ bool refine(const SampledMoves& sample, std::size_t count, const PlaceOf& place_
 
 std::optional<Line> find_line(const SampledMoves& sample) noexcept {
   for (const Guess& guess : kGuesses) {
-    const Searched searched = elements_with_small_bases(sample, guess.keep);
+    const Searched searched =
+        guess.is_exact ? elements_from_everywhere(sample, guess.keep) : elements_with_small_bases(sample, guess.keep);
     if (searched.size < kFewestSearched) continue;
     for (const unsigned bits : {kBf16Bits, kSumBits}) {
-      if (bits == kSumBits && !guess.is_stated) continue;
+      if (bits == kSumBits && !guess.is_common) continue;
       Line line{.keep = guess.keep, .factor = search_factor(searched, bits), .bits = bits};
       if (line.factor == 0) continue;
-      // Small bases hardly determine k, and numbers of more bits need a more precise one, so that a guess is kept.
       const auto searched_place = [&](std::size_t n) { return searched.places[n]; };
-      if (!refine(sample, searched.size, searched_place, kCertain[0], bits == kBf16Bits, line)) continue;
+      if (!refine(sample, searched.size, searched_place, kCertain[0], !guess.is_exact, line)) continue;
       const std::size_t refined = std::min(kRefined, sample.size());
       const auto spread = [&](std::size_t n) { return n * sample.size() / refined; };
-      const auto refine_within = [&](double within) { return refine(sample, refined, spread, within, true, line); };
-      if (std::ranges::all_of(kCertain, refine_within)) return line;
+      const auto refine_within = [&](double within) {
+        return refine(sample, refined, spread, within, !guess.is_exact, line);
+      };
+      if (!std::ranges::all_of(kCertain, refine_within)) continue;
+      const double per_share = std::ldexp(1.0, static_cast<int>(bits) - 1);
+      if (std::ranges::all_of(kExact, [&](double share) { return refine_within(share * per_share); })) return line;
     }
   }
   return std::nullopt;
@@ -295,15 +324,22 @@ bool is_mostly_unchanged(const SampledMoves& sample) noexcept {
   return unchanged > kMostUnchanged;
 }
 
-Result<SampledMoves> spread_over(const SampledMoves& sample, Scratch& scratch) {
-  if (sample.size() <= kRefined) return sample;
-  BITSNAP_ASSIGN(const std::span<float> elements, scratch.take_array<float>(kRefined));
-  BITSNAP_ASSIGN(const std::span<float> base, scratch.take_array<float>(kRefined));
-  for (std::size_t n = 0; n < kRefined; ++n) {
-    elements[n] = sample.elements[n * sample.size() / kRefined];
-    base[n] = sample.base[n * sample.size() / kRefined];
+// Elements that tell constants apart.
+Result<SampledMoves> take_tried(const SampledMoves& sample, const Line& line, Scratch& scratch) {
+  BITSNAP_ASSIGN(const std::span<float> elements, scratch.take_array<float>(std::min(kRefined, sample.size())));
+  BITSNAP_ASSIGN(const std::span<float> base, scratch.take_array<float>(elements.size()));
+  std::size_t taken = 0;
+  // Rows of elements without a gradient lie together, so the elements are taken from everywhere.
+  constexpr std::size_t kStride = 67;
+  std::size_t i = 0;
+  for (std::size_t n = 0; n < sample.size() && taken < elements.size(); ++n) {
+    i = (i + kStride) % sample.size();
+    const auto y = static_cast<double>(sample.elements[i]);
+    if (is_without_gradient(y - line.keep * static_cast<double>(sample.base[i]), y)) continue;
+    elements[taken] = sample.elements[i];
+    base[taken++] = sample.base[i];
   }
-  return SampledMoves{elements, base};
+  return SampledMoves{elements.first(taken), base.first(taken)};
 }
 
 }  // namespace
@@ -313,12 +349,12 @@ Result<std::optional<FoundGradient>> fit_gradient(const SampledMoves& sample, Sc
   const std::optional<Line> line = find_line(sample);
   if (!line) return std::nullopt;
   const Scratch::Frame frame(scratch);
-  BITSNAP_ASSIGN(const SampledMoves tried, spread_over(sample, scratch));
+  BITSNAP_ASSIGN(const SampledMoves tried, take_tried(sample, *line, scratch));
   BITSNAP_ASSIGN(const std::span<float> numbers, scratch.take_array<float>(tried.size()));
   Trials trials(tried, line->bits, numbers);
   choose_operations(*line, trials);
   FoundGradient found = trials.best();
-  if (found.sampled == 0) return std::nullopt;
+  if (found.exact * kFewest < found.sampled || found.sampled == 0) return std::nullopt;
   for (const unsigned bits : {kBf16Bits, kFp16Bits}) {
     Trials of_bits(tried, bits, numbers);
     if (of_bits.exact_with(found.form, found.constants) * kRare < tried.size() * (kRare - 1)) continue;

@@ -9,11 +9,17 @@
 
 namespace bitsnap::codec {
 
-// A test whether numbers are multiples of a common one, by their mantissas.
-struct MultiplesTest {
-  float factor = 1;     // the mantissas' factor: the quotient of 1 and the common mantissa
-  float units = 128;    // a multiple has this many units from 1 to 2; a power of two, at most 2^12
-  float tolerance = 0;  // in units
+// A search for the number of which numbers are multiples, by their mantissas from 1 to 2.
+struct MultiplesSearch {
+  float reference = 1;  // the mantissa of one of them, which is k units of the common number
+  unsigned units =
+      128;  // of the common number, from 1 to 2; a power of two from 64 to 4,096. k is less than twice that
+  float tolerance = 0.0F;  // in units
+};
+
+struct MultiplesFound {
+  unsigned k = 0;
+  std::uint32_t multiples = 0;  // with this k, the least of the best
 };
 
 struct GradientEncodeKernels {
@@ -29,8 +35,7 @@ struct GradientEncodeKernels {
   // The upper halves of F32 numbers, which are their bits as BF16 if the lower halves are 0.
   void (*upper_halves)(const std::uint8_t* numbers, std::size_t count, std::uint8_t* halves) noexcept;
 
-  // How many of the mantissas, from 1 to 2, are nearly multiples.
-  std::size_t (*count_multiples)(const float* mantissas, std::size_t count, const MultiplesTest& test) noexcept;
+  MultiplesFound (*search_multiples)(const float* mantissas, std::size_t count, const MultiplesSearch& search) noexcept;
 
   static const GradientEncodeKernels kScalar, kAvx2, kAvx512;
 };

@@ -142,14 +142,30 @@ void upper_halves(const std::uint8_t* numbers, std::size_t count, std::uint8_t* 
   }
 }
 
-std::size_t count_multiples(const float* mantissas, std::size_t count, const MultiplesTest& test) noexcept {
+MultiplesFound search_multiples(const float* mantissas, std::size_t count, const MultiplesSearch& search) noexcept {
   constexpr float kOnlyIntegers = 12582912.0F;  // 1.5 * 2^23: from here on, floats are integers
-  std::uint32_t found = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const float quotient = mantissas[i] * test.factor;
-    const float units = quotient * (quotient < 1 ? 2 * test.units : quotient < 2 ? test.units : test.units / 2);
-    const float off = units - ((units + kOnlyIntegers) - kOnlyIntegers);
-    found += (off < 0 ? -off : off) <= test.tolerance ? 1 : 0;
+  constexpr unsigned kTogether = 64;
+  const float unit = 1 / (static_cast<float>(search.units) * search.reference);
+  const auto units = static_cast<float>(search.units);
+  MultiplesFound found;
+  for (unsigned first = search.units; first < 2 * search.units; first += kTogether) {
+    float factors[kTogether];
+    std::uint32_t counts[kTogether];
+    for (unsigned k = 0; k < kTogether; ++k) {
+      factors[k] = static_cast<float>(static_cast<std::int32_t>(first + k)) * unit;
+      counts[k] = 0;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      for (unsigned k = 0; k < kTogether; ++k) {
+        const float quotient = mantissas[i] * factors[k];
+        const float in_units = quotient * (quotient < 1 ? 2 * units : quotient < 2 ? units : units / 2);
+        const float off = in_units - ((in_units + kOnlyIntegers) - kOnlyIntegers);
+        counts[k] += (off < 0 ? -off : off) <= search.tolerance ? 1 : 0;
+      }
+    }
+    for (unsigned k = 0; k < kTogether; ++k) {
+      if (counts[k] > found.multiples) found = {first + k, counts[k]};
+    }
   }
   return found;
 }
@@ -157,6 +173,6 @@ std::size_t count_multiples(const float* mantissas, std::size_t count, const Mul
 }  // namespace
 
 constinit const GradientEncodeKernels GradientEncodeKernels::BITSNAP_KERNEL_LEVEL = {
-    codec::find, codec::find_shortest, codec::upper_halves, codec::count_multiples};
+    codec::find, codec::find_shortest, codec::upper_halves, codec::search_multiples};
 
 }  // namespace bitsnap::codec
