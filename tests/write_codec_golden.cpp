@@ -153,6 +153,7 @@ struct GradientCase {
   std::string_view name;
   std::size_t elements = 0;
   MadeGradient made;
+  float square_beta = 0;  // of a second moment
 };
 
 constexpr GradientCase kGradientCases[] = {
@@ -161,6 +162,7 @@ constexpr GradientCase kGradientCases[] = {
     {"add_fused", 3006, {.form = GradientForm::add_fused, .constants = {0.9F, 1, 1.7F}}},
     {"decay_fused", 3007, {.form = GradientForm::decay_fused, .constants = {0.95F, 0.05F, 1}}},
     {"decay_and_add", 3008, {.form = GradientForm::decay_and_add, .constants = {0.9F, 0.1F, 1.1F}, .bits = 11}},
+    {"square", 3009, {.constants = {0.9F, 0.1F, 1.7F}, .zeros = 0.1F}, 0.95F},
     {"update", 70'000, {.form = GradientForm::add_fused, .constants = {0.9998F, -0.00123F, 1}, .base_size = 0.3F}},
 };
 
@@ -226,11 +228,17 @@ bool write_gradient_case(const std::filesystem::path& folder, const GradientCase
   const std::filesystem::path stem =
       folder / encoder.decoder().name() / ("F32-" + std::string(golden.name) + "-" + std::to_string(golden.elements));
   if (std::filesystem::exists(stem.string() + ".payload")) return true;
-  const TestChunk chunk = made_gradient_chunk(golden.elements, golden.made, golden.elements);
+  const TestChunk chunk = golden.square_beta > 0
+                              ? made_square_chunk(golden.elements, golden.made, golden.square_beta, golden.elements)
+                              : made_gradient_chunk(golden.elements, golden.made, golden.elements);
   Scratch scratch;
   const auto payload = encode_test_chunk(encoder, chunk, scratch);
   if (!payload) return false;
   std::filesystem::create_directories(stem.parent_path());
+  for (std::size_t i = 0; i < chunk.more.size(); ++i) {
+    const std::string kind = chunk.more[i].kind == InputKind::base ? "-base" : "-peer";
+    if (!write_file(stem.string() + "." + std::to_string(i + 2) + kind, chunk.more[i].bytes)) return false;
+  }
   return write_file(stem.string() + ".base", chunk.base) && write_file(stem.string() + ".raw", chunk.data) &&
          write_file(stem.string() + ".payload", *payload);
 }

@@ -23,8 +23,9 @@ struct Rule {
 };
 
 // The order decides ties.
-constexpr std::array<Rule, 13> kLosslessRules{{
+constexpr std::array<Rule, 14> kLosslessRules{{
     {.codec = "rounded_from", .inputs = peer},
+    {.codec = "gradient_step", .inputs = optimizer_step},
     {.codec = "optimizer_step", .inputs = optimizer_step},
     {.codec = "gradient_step", .inputs = base, .only_after = Quantization::exact, .not_for_second_moments = true},
     {.codec = "scaled_by", .inputs = optimizer_step, .only_after = Quantization::update_step},

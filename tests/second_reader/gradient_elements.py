@@ -12,6 +12,8 @@ from second_reader.reader_errors import Truncated, require
 
 Floats = npt.NDArray[np.float32]
 
+_SQUARE_FORM = 5
+_SQUARE_HEADER_BYTES = 18
 _HEADER = struct.Struct("<BBBfffI")
 _LERP_FUSED, _LERP, _ADD_FUSED, _DECAY_FUSED, _DECAY_AND_ADD = range(5)
 _HAS_EXCEPTIONS = 0x80
@@ -82,9 +84,9 @@ def _moved(form: int, constants: tuple[np.float32, np.float32, np.float32], x: F
     return keep * x + gain * gradient
 
 
-def _fused(a: np.float32, b: Floats, c: Floats) -> Floats:
+def _fused(a: np.float32 | Floats, b: Floats, c: Floats) -> Floats:
     """a * b + c, rounded once: the sum of doubles is rounded to odd before it becomes a float."""
-    product = np.float64(a) * b.astype(np.float64)
+    product = np.asarray(a, np.float64) * b.astype(np.float64)
     addend = c.astype(np.float64)
     rounded = product + addend
     # What the addition lost, exactly (Knuth).
@@ -95,3 +97,31 @@ def _fused(a: np.float32, b: Floats, c: Floats) -> Floats:
     towards = np.where(lost > 0, np.inf, -np.inf)
     odd = np.where(inexact & is_even, np.nextafter(rounded, towards), rounded)
     return odd.astype(np.float32)
+
+
+def squares_after_step(payload: bytes, inputs: list[bytes]) -> tuple[bytes, bytes | None]:
+    """The expected second moments, and the exceptions; None: there are none."""
+    if len(payload) < _SQUARE_HEADER_BYTES:
+        raise Truncated(f"gradient_step payload of {len(payload)} bytes")
+    form, bits = payload[0] & ~_HAS_EXCEPTIONS, payload[1]
+    require(form == _SQUARE_FORM, f"gradient_step: form {form} of a second moment")
+    require(1 <= bits <= 24, f"gradient_step: {bits} significant bits")
+    keep, gain, rate, scale = np.frombuffer(payload, "<f4", 4, 2)
+    square, before, after = (np.frombuffer(data, "<f4") for data in inputs)
+    with np.errstate(all="ignore"):
+        gradient = scale * _rounded(((after - before) / rate + before) / scale, bits)
+        expected = _fused(gain * gradient, gradient, keep * square)
+    words = np.where(np.isnan(expected), square.view("<u4"), expected.view("<u4")).astype("<u4")
+    others = payload[_SQUARE_HEADER_BYTES:]
+    has_exceptions = bool(payload[0] & _HAS_EXCEPTIONS)
+    require(has_exceptions or not others, f"gradient_step: {len(others)} bytes after the constants")
+    return words.tobytes(), others if has_exceptions else None
+
+
+def _rounded(numbers: Floats, bits: int) -> Floats:
+    words = numbers.view(np.uint32).astype(np.uint64)
+    if bits < 24:
+        words += (words >> (24 - bits) & 1) + (1 << (23 - bits)) - 1
+    rounded = (words & 0xFFFFFFFF & -(1 << (24 - bits)) % 2**32).astype(np.uint32)
+    rounded[rounded & 0x7F800000 == 0x7F800000] = 0
+    return rounded.view(np.float32)

@@ -21,7 +21,6 @@ namespace {
 
 constexpr std::size_t kSearched = 64;  // elements that are searched for a common factor
 constexpr std::size_t kFewestSearched = 16;
-constexpr std::size_t kLookedAt = 32;  // of these, if there are many candidates
 constexpr std::size_t kRefined = 512;  // elements that determine the constants
 constexpr std::size_t kFewest = 3;     // one in so many elements has to follow exactly from numbers of few bits
 constexpr std::size_t kRare = 32;      // one in so many elements may need more bits than the others
@@ -119,7 +118,7 @@ double search_factor(const Searched& searched, unsigned bits) noexcept {
   constexpr float kTolerance = 0.125F;
   const std::size_t references = bits == kBf16Bits ? 3 : 2;
   const auto units = 1U << (bits - 1);
-  const std::size_t size = bits == kBf16Bits ? searched.size : std::min(kLookedAt, searched.size);
+  const std::size_t size = searched.size;
   std::size_t most = size * 5 / 8;
   double factor = 0;
   for (std::size_t reference = 0; reference < references && factor == 0; ++reference) {
@@ -263,7 +262,8 @@ class Trials {
   FoundGradient best_;
 };
 
-// A beta that people choose: 1 minus it has at most three significant digits.
+}  // namespace
+
 std::optional<double> stated_rate(double rate) noexcept {
   constexpr double kNear = 1e-4;
   if (!(rate > 1e-6 && rate < 1)) return std::nullopt;
@@ -273,6 +273,8 @@ std::optional<double> stated_rate(double rate) noexcept {
   if (std::abs(near - rate) > kNear * rate) return std::nullopt;
   return near;
 }
+
+namespace {
 
 // A power of two times the number, from 1 to 2.
 double to_mantissa(double number) noexcept {

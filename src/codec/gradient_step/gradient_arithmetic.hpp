@@ -34,6 +34,25 @@ inline std::uint32_t moved_bits(float x, float number, const GradientConstants& 
   return (bits & 0x7fffffff) > kInfinityBits ? bits_of(x) : bits;
 }
 
+// Rounds to nearest, ties to even, at a bit; 0 for infinities and NaNs.
+struct Rounding {
+  std::uint32_t half_less_one;
+  std::uint32_t mask;
+  unsigned shift;
+
+  explicit Rounding(unsigned bits) noexcept
+      : half_less_one(bits < 24 ? (std::uint32_t{1} << (23 - bits)) - 1 : 0),
+        mask(~((std::uint32_t{1} << (24 - bits)) - 1)),
+        shift(24 - bits) {}
+
+  [[nodiscard]] float of(float number) const noexcept {
+    const std::uint32_t bits = bits_of(number);
+    const std::uint32_t odd = shift > 0 ? bits >> shift & 1 : 0;
+    const std::uint32_t rounded = (bits + half_less_one + odd) & mask;
+    return float_of((rounded & kInfinityBits) == kInfinityBits ? 0 : rounded);
+  }
+};
+
 template <typename Body>
 inline auto by_form(GradientForm form, Body&& body) noexcept {
   switch (form) {

@@ -17,6 +17,9 @@ struct MultiplesSearch {
   float tolerance = 0.0F;  // in units
 };
 
+// Candidates of which fewer than two thirds of the first numbers are multiples are not looked at.
+inline constexpr std::size_t kGlanced = 9;
+
 struct MultiplesFound {
   unsigned k = 0;
   std::uint32_t multiples = 0;  // with this k, the least of the best

@@ -28,25 +28,6 @@ inline float number_between(float x, float element, const Inverse& inverse) noex
   return (element - inverse.keep * x) * inverse.per_change;
 }
 
-// Rounds to nearest, ties to even, at a bit; 0 for infinities and NaNs.
-struct Rounding {
-  std::uint32_t half_less_one;
-  std::uint32_t mask;
-  unsigned shift;
-
-  explicit Rounding(unsigned bits) noexcept
-      : half_less_one(bits < 24 ? (std::uint32_t{1} << (23 - bits)) - 1 : 0),
-        mask(~((std::uint32_t{1} << (24 - bits)) - 1)),
-        shift(24 - bits) {}
-
-  [[nodiscard]] float of(float number) const noexcept {
-    const std::uint32_t bits = bits_of(number);
-    const std::uint32_t odd = shift > 0 ? bits >> shift & 1 : 0;
-    const std::uint32_t rounded = (bits + half_less_one + odd) & mask;
-    return float_of((rounded & kInfinityBits) == kInfinityBits ? 0 : rounded);
-  }
-};
-
 template <GradientForm kForm>
 inline std::size_t find_as(const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
                            const GradientConstants& constants, unsigned bits,
@@ -142,11 +123,20 @@ void upper_halves(const std::uint8_t* numbers, std::size_t count, std::uint8_t* 
   }
 }
 
-MultiplesFound search_multiples(const float* mantissas, std::size_t count, const MultiplesSearch& search) noexcept {
+// Whether the product is nearly a multiple.
+inline bool is_near_multiple(float mantissa, float factor, float units, float tolerance) noexcept {
   constexpr float kOnlyIntegers = 12582912.0F;  // 1.5 * 2^23: from here on, floats are integers
+  const float quotient = mantissa * factor;
+  const float in_units = quotient * (quotient < 1 ? 2 * units : quotient < 2 ? units : units / 2);
+  const float off = in_units - ((in_units + kOnlyIntegers) - kOnlyIntegers);
+  return (off < 0 ? -off : off) <= tolerance;
+}
+
+MultiplesFound search_multiples(const float* mantissas, std::size_t count, const MultiplesSearch& search) noexcept {
   constexpr unsigned kTogether = 64;
   const float unit = 1 / (static_cast<float>(search.units) * search.reference);
   const auto units = static_cast<float>(search.units);
+  const std::size_t glanced = count < kGlanced ? count : kGlanced;
   MultiplesFound found;
   for (unsigned first = search.units; first < 2 * search.units; first += kTogether) {
     float factors[kTogether];
@@ -155,16 +145,18 @@ MultiplesFound search_multiples(const float* mantissas, std::size_t count, const
       factors[k] = static_cast<float>(static_cast<std::int32_t>(first + k)) * unit;
       counts[k] = 0;
     }
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < glanced; ++i) {
       for (unsigned k = 0; k < kTogether; ++k) {
-        const float quotient = mantissas[i] * factors[k];
-        const float in_units = quotient * (quotient < 1 ? 2 * units : quotient < 2 ? units : units / 2);
-        const float off = in_units - ((in_units + kOnlyIntegers) - kOnlyIntegers);
-        counts[k] += (off < 0 ? -off : off) <= search.tolerance ? 1 : 0;
+        counts[k] += is_near_multiple(mantissas[i], factors[k], units, search.tolerance) ? 1U : 0U;
       }
     }
     for (unsigned k = 0; k < kTogether; ++k) {
-      if (counts[k] > found.multiples) found = {first + k, counts[k]};
+      if (counts[k] * 3 < glanced * 2) continue;
+      std::uint32_t multiples = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        multiples += is_near_multiple(mantissas[i], factors[k], units, search.tolerance) ? 1U : 0U;
+      }
+      if (multiples > found.multiples) found = {first + k, multiples};
     }
   }
   return found;

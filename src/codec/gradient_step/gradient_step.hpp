@@ -31,4 +31,13 @@ inline constexpr std::size_t kGradientHeaderBytes = 3 + 3 * sizeof(float) + size
 void add_gradient(GradientForm form, const GradientConstants& constants, ConstByteSpan base, GradientNumbers kind,
                   ConstByteSpan numbers, ByteSpan out) noexcept;
 
+// The form, the significant bits and four constants of a second moment.
+inline constexpr std::size_t kSquareHeaderBytes = 2 + 4 * sizeof(float);
+
+// Whether these are the inputs of a second moment: itself and the first moment before, and the first moment after.
+[[nodiscard]] bool are_of_square(std::span<const Input> inputs) noexcept;
+
+// Computes second moments. Precondition: are_of_square(inputs).
+void add_squares(std::span<const Input> inputs, const SquareConstants& constants, ByteSpan out) noexcept;
+
 }  // namespace bitsnap::codec

@@ -1,6 +1,7 @@
 // Decodes gradient_step: decodes the numbers that give the gradients, and adds these to the base. See spec.md.
 #include "codec/gradient_step/gradient_step.hpp"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/cpu_dispatch.hpp"
@@ -55,17 +56,58 @@ Result<GradientHeader> read_header(ByteCursor& cursor) {
   return header;
 }
 
+Result<SquareConstants> read_square_header(ByteCursor& cursor) {
+  BITSNAP_ASSIGN(const auto form, cursor.read<std::uint8_t>("gradient_step payload: form"));
+  const unsigned operations = form & ~unsigned{kGradientExceptions};
+  if (operations != kSquareForm) {
+    return corrupt("gradient_step payload: form is {}, expected {} for a second moment", operations, kSquareForm);
+  }
+  SquareConstants constants;
+  BITSNAP_ASSIGN(const auto bits, cursor.read<std::uint8_t>("gradient_step payload: significant bits"));
+  if (bits == 0 || bits > 24) {
+    return corrupt("gradient_step payload: numbers have {} significant bits, expected 1 to 24", bits);
+  }
+  constants.bits = bits;
+  BITSNAP_ASSIGN(constants.keep, read_factor(cursor));
+  BITSNAP_ASSIGN(constants.gain, read_factor(cursor));
+  BITSNAP_ASSIGN(constants.rate, read_factor(cursor));
+  BITSNAP_ASSIGN(constants.scale, read_factor(cursor));
+  return constants;
+}
+
+// The elements are `expected`, except for the exceptions behind the cursor.
+Result<void> put_exceptions_of(ConstByteSpan expected, ConstByteSpan exceptions, const ChunkContext& context,
+                               ByteSpan out, Scratch& scratch) {
+  const Input beside{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};
+  return ordinal_delta_decoder().decode(exceptions, {context.dtype, context.elements, {&beside, 1}}, out, scratch);
+}
+
+Result<void> decode_square(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
+  ByteCursor cursor(payload);
+  BITSNAP_ASSIGN(const SquareConstants constants, read_square_header(cursor));
+  if ((std::to_integer<unsigned>(payload[0]) & kGradientExceptions) == 0) {
+    BITSNAP_TRY(check_payload_size("gradient_step", payload.size(), cursor.offset()));
+    add_squares(context.inputs, constants, out);
+    return {};
+  }
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
+  add_squares(context.inputs, constants, expected);
+  return put_exceptions_of(expected, payload.subspan(cursor.offset()), context, out, scratch);
+}
+
 class GradientStepDecoder final : public Decoder {
  public:
   GradientStepDecoder() noexcept
       : Decoder(CodecId::gradient_step, "gradient_step",
                 "moments one step later: the gradient of few significant bits that was added") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
-    return dtype == DType::f32 && is_one_base(dtype, inputs);
+    return dtype == DType::f32 && (is_one_base(dtype, inputs) || are_of_square(inputs));
   }
 
   Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
                       Scratch& scratch) const override {
+    if (are_of_square(context.inputs)) return decode_square(payload, context, out, scratch);
     ByteCursor cursor(payload);
     BITSNAP_ASSIGN(const GradientHeader header, read_header(cursor));
     const ConstByteSpan others = payload.subspan(cursor.offset());
@@ -81,8 +123,7 @@ class GradientStepDecoder final : public Decoder {
     }
     BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
     add_gradient(header.form, header.constants, base, header.kind, numbers, expected);
-    const Input beside{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};
-    return ordinal_delta_decoder().decode(others, {context.dtype, context.elements, {&beside, 1}}, out, scratch);
+    return put_exceptions_of(expected, others, context, out, scratch);
   }
 };
 
@@ -95,6 +136,20 @@ void add_gradient(GradientForm form, const GradientConstants& constants, ConstBy
   const auto add = kind == GradientNumbers::bf16 ? kernel.add_bf16 : kernel.add_f32;
   add(form, as_u8(base), as_u8(numbers), out.size() / sizeof(float), constants,
       reinterpret_cast<std::uint8_t*>(out.data()));
+}
+
+bool are_of_square(std::span<const Input> inputs) noexcept {
+  constexpr InputKind kKinds[] = {InputKind::base, InputKind::base, InputKind::peer};
+  return std::ranges::equal(inputs, kKinds, [](const Input& input, InputKind kind) {
+    return input.kind == kind && input.dtype == DType::f32;
+  });
+}
+
+void add_squares(std::span<const Input> inputs, const SquareConstants& constants, ByteSpan out) noexcept {
+  const FloatMode mode;
+  kernels<GradientStepKernels>().add_squares({as_u8(inputs[0].bytes), as_u8(inputs[1].bytes), as_u8(inputs[2].bytes)},
+                                             out.size() / sizeof(float), constants,
+                                             reinterpret_cast<std::uint8_t*>(out.data()));
 }
 
 const Decoder& gradient_step_decoder() noexcept { return only<GradientStepDecoder>(); }

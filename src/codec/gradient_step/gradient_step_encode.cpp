@@ -11,6 +11,7 @@
 #include "codec/gradient_step/fit_gradient_encode.hpp"
 #include "codec/gradient_step/gradient_encode_kernel.hpp"
 #include "codec/gradient_step/gradient_step.hpp"
+#include "codec/gradient_step/square_step_encode.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -109,6 +110,7 @@ class GradientStepEncoder final : public Encoder {
 
   Result<std::optional<Estimate>> analyze(ConstByteSpan data, const EncodeContext& context, std::size_t elements,
                                           Scratch& scratch) const override {
+    if (are_of_square(context.inputs)) return analyze_square(data, context, elements, scratch);
     const Scratch::Frame frame(scratch);
     const Moves all{data, context.inputs[0].bytes};
     BITSNAP_ASSIGN(const std::optional<FoundGradient> found, fit(all, scratch));
@@ -127,6 +129,7 @@ class GradientStepEncoder final : public Encoder {
 
   Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                              Scratch& scratch) const override {
+    if (are_of_square(context.inputs)) return encode_square(data, context, out, scratch);
     const Moves all{data, context.inputs[0].bytes};
     // A chunk of which nothing is known can be expressed, too: its elements are exceptions.
     std::optional<FoundGradient> found;

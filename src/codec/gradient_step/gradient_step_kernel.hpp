@@ -16,6 +16,8 @@ enum class GradientForm : std::uint8_t {
   decay_and_add = 4,  // k * x + s * g
 };
 inline constexpr std::size_t kGradientForms = 5;
+// The form of a second moment, whose gradient follows from the first moments before and after.
+inline constexpr std::uint8_t kSquareForm = 5;
 
 // The constants of a step. The gradient of an element is scale * q.
 struct GradientConstants {
@@ -24,12 +26,31 @@ struct GradientConstants {
   float scale = 1;  // c: factor of the stored number
 };
 
+struct SquareConstants {
+  float keep = 1;     // k: factor of the base
+  float gain = 0;     // s: factor of the square
+  float rate = 1;     // e: factor of the gradient in the first moment
+  float scale = 1;    // c: as above
+  unsigned bits = 8;  // significant bits of the numbers, 1 to 24
+};
+
+// A second moment, and the first moments before and after.
+struct SquareInputs {
+  const std::uint8_t* base = nullptr;
+  const std::uint8_t* before = nullptr;
+  const std::uint8_t* after = nullptr;
+};
+
 struct GradientStepKernels {
   // Computes elements from their bases and the stored numbers. If the result is a NaN, it is the base.
   void (*add_bf16)(GradientForm form, const std::uint8_t* base, const std::uint8_t* numbers, std::size_t elements,
                    const GradientConstants& constants, std::uint8_t* out) noexcept;
   void (*add_f32)(GradientForm form, const std::uint8_t* base, const std::uint8_t* numbers, std::size_t elements,
                   const GradientConstants& constants, std::uint8_t* out) noexcept;
+
+  // Computes second moments. If the result is a NaN, it is the base.
+  void (*add_squares)(const SquareInputs& inputs, std::size_t elements, const SquareConstants& constants,
+                      std::uint8_t* out) noexcept;
 
   static const GradientStepKernels kScalar, kAvx2, kAvx512;
 };

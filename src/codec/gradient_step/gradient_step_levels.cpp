@@ -37,8 +37,23 @@ void add_f32(GradientForm form, const std::uint8_t* base, const std::uint8_t* nu
   by_form(form, [=, &constants]<GradientForm kForm>() { add_f32_as<kForm>(base, numbers, elements, constants, out); });
 }
 
+void add_squares(const SquareInputs& inputs, std::size_t elements, const SquareConstants& constants,
+                 std::uint8_t* __restrict out) noexcept {
+  const auto [keep, gain, rate, scale, bits] = constants;
+  const Rounding rounding(bits);
+  for (std::size_t i = 0; i < elements; ++i) {
+    const auto before = load_at<float>(inputs.before, i);
+    const float gradient = (load_at<float>(inputs.after, i) - before) / rate + before;
+    const float exact = scale * rounding.of(gradient / scale);
+    const auto base = load_at<float>(inputs.base, i);
+    const std::uint32_t sum = bits_of(fused(gain * exact, exact, keep * base));
+    store_at(out, i, (sum & 0x7fffffff) > kInfinityBits ? bits_of(base) : sum);
+  }
+}
+
 }  // namespace
 
-constinit const GradientStepKernels GradientStepKernels::BITSNAP_KERNEL_LEVEL = {codec::add_bf16, codec::add_f32};
+constinit const GradientStepKernels GradientStepKernels::BITSNAP_KERNEL_LEVEL = {codec::add_bf16, codec::add_f32,
+                                                                                 codec::add_squares};
 
 }  // namespace bitsnap::codec

@@ -201,6 +201,46 @@ TEST_F(GradientStep, FusesWithDoublesAsStdFmaDoes) {
   }
 }
 
+TEST_F(GradientStep, StoresAlmostNothingForASecondMoment) {
+  const MadeGradient made{.constants = {0.9F, 0.1F, 1.37F}};
+  for (const float beta : {0.95F, 0.5F}) {
+    const TestChunk chunk = made_square_chunk(kChunkElements, made, beta, 26);
+    EXPECT_LT(stored_bits(chunk), 0.1) << beta;
+    EXPECT_TRUE(has_estimate(chunk)) << beta;
+  }
+  EXPECT_FALSE(has_estimate(made_square_chunk(20'000, {.bits = 24}, 0.95F, 27)));
+}
+
+TEST_F(GradientStep, RestoresSpecialNumbersInSecondMoments) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float specials[] = {0.0F, -0.0F, kInf, std::numeric_limits<float>::quiet_NaN(), 1e-45F, 1e30F};
+  TestRandom random(28);
+  TestChunk chunk = made_square_chunk(70'000, {.constants = {0.9F, 0.1F, 1.3F}}, 0.95F, 28);
+  for (std::vector<std::byte>* bytes : {&chunk.data, &chunk.base, &chunk.more[0].bytes, &chunk.more[1].bytes}) {
+    for (int i = 0; i < 300; ++i) {
+      std::memcpy(bytes->data() + 4 * random.below(70'000), &specials[random.below(std::size(specials))], 4);
+    }
+  }
+  EXPECT_LT(stored_bits(chunk), 3);
+  expect_same_in_every_float_mode(chunk);
+}
+
+TEST_F(GradientStep, DecodesTheSecondMomentOfItsSpec) {
+  const TestChunk chunk{.dtype = DType::f32,
+                        .data = elements_of(DType::f32, {0x40040000}),
+                        .base = elements_of(DType::f32, {0x40000000}),
+                        .more = {{InputKind::base, elements_of(DType::f32, {0x3f000000})},
+                                 {InputKind::peer, elements_of(DType::f32, {0x3f800000})}}};
+  const std::string constants = "00 00 40 3F 00 00 80 3E 00 00 00 3F 00 00 80 3F";
+  const auto decoded = decode_test_chunk(encoder_.decoder(), hex_bytes("05 02" + constants), chunk, scratch_);
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(*decoded, chunk.data);
+  expect_refused("00 02" + constants, chunk, "form is 0");
+  expect_refused("05 00" + constants, chunk, "0 significant bits");
+  expect_refused("05 19" + constants, chunk, "25 significant bits");
+  expect_refused("05 02" + constants + "00", chunk, "expected 18 bytes, found 19");
+}
+
 class GradientPayload : public GradientStep {
  protected:
   // The example of spec.md.

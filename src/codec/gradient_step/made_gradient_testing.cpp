@@ -27,10 +27,17 @@ float made_element(GradientForm form, const GradientConstants& constants, float 
   return keep * base + gain * gradient;
 }
 
-TestChunk made_gradient_chunk(std::size_t elements, const MadeGradient& made, std::uint64_t seed) {
+namespace {
+
+struct MadeStep {
+  Floats before, after, square_before, square_after;
+};
+
+MadeStep make_step(std::size_t elements, const MadeGradient& made, float beta, std::uint64_t seed) {
   TestRandom random(seed);
-  Floats before;
-  Floats after;
+  TestRandom random_square(seed + 1);
+  const auto gain = static_cast<float>(std::round((1 - static_cast<double>(beta)) * 1000) / 1000);
+  MadeStep step;
   float size = 0;
   for (std::size_t i = 0; i < elements; ++i) {
     if (i % 64 == 0) size = std::ldexp(1.0F, -static_cast<int>(random.below(5)) - 12);
@@ -38,10 +45,29 @@ TestChunk made_gradient_chunk(std::size_t elements, const MadeGradient& made, st
     const unsigned bits = made.bits + (made.varied > 0 ? static_cast<unsigned>(random.below(made.varied + 1)) : 0);
     const bool is_zero = static_cast<float>(random.below(1000)) < 1000 * made.zeros;
     const float number = is_zero ? 0 : shortened(static_cast<float>(random.normal()) * size, bits);
-    before.push_back(base);
-    after.push_back(made_element(made.form, made.constants, base, number));
+    step.before.push_back(base);
+    step.after.push_back(made_element(made.form, made.constants, base, number));
+    const float gradient = made.constants.scale * number;
+    const float square = size * size * (0.5F + static_cast<float>(random_square.below(1000)) / 1000);
+    step.square_before.push_back(square);
+    step.square_after.push_back(std::fma(gain * gradient, gradient, beta * square));
   }
-  return {.dtype = DType::f32, .data = trained_bytes(after), .base = trained_bytes(before)};
+  return step;
+}
+
+}  // namespace
+
+TestChunk made_gradient_chunk(std::size_t elements, const MadeGradient& made, std::uint64_t seed) {
+  const MadeStep step = make_step(elements, made, 0, seed);
+  return {.dtype = DType::f32, .data = trained_bytes(step.after), .base = trained_bytes(step.before)};
+}
+
+TestChunk made_square_chunk(std::size_t elements, const MadeGradient& made, float beta, std::uint64_t seed) {
+  const MadeStep step = make_step(elements, made, beta, seed);
+  return {.dtype = DType::f32,
+          .data = trained_bytes(step.square_after),
+          .base = trained_bytes(step.square_before),
+          .more = {{InputKind::base, trained_bytes(step.before)}, {InputKind::peer, trained_bytes(step.after)}}};
 }
 
 }  // namespace bitsnap::codec

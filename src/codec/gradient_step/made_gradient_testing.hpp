@@ -26,4 +26,8 @@ struct MadeGradient {
 // A chunk after the step, with its base. Magnitudes differ by rows of 64 elements.
 [[nodiscard]] TestChunk made_gradient_chunk(std::size_t elements, const MadeGradient& made, std::uint64_t seed);
 
+// The second moment of the same step, with the first moments of made_gradient_chunk() beside it.
+[[nodiscard]] TestChunk made_square_chunk(std::size_t elements, const MadeGradient& made, float beta,
+                                          std::uint64_t seed);
+
 }  // namespace bitsnap::codec
