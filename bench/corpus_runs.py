@@ -30,6 +30,7 @@ class Run:
     trained: tuple[str, ...] = ()
     seed: int = 1
     weight_decay: float = 0.1
+    compute: str = "bfloat16"  # of activations and gradients, on every machine
     halves: bool = False  # whether fp16 weights are written, too
 
     def written_steps(self) -> list[int]:

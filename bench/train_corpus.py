@@ -20,7 +20,6 @@ from bench.train_gpt import (
     ModelConfig,
     TrainConfig,
     Trainer,
-    fast_compute_dtype,
     halves_of,
     is_made_from,
     state_tensors,
@@ -31,7 +30,7 @@ from bench.train_gpt import (
 
 def train_config(run: Run) -> TrainConfig:
     return TrainConfig(
-        model=ModelConfig(layers=8, heads=5, width=320, compute=fast_compute_dtype()),
+        model=ModelConfig(layers=8, heads=5, width=320, compute=run.compute),
         steps=run.steps,
         warmup=run.warmup,
         peak_lr=run.peak_lr,
