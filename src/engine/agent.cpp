@@ -145,7 +145,8 @@ void Agent::stop_as_told() {
 
 bool Agent::is_idle(bool ignore_uncommitted) const {
   if (persisting_) return false;
-  return std::ranges::all_of(ranks_, [&](const auto& rank) { return rank.second->is_idle(ignore_uncommitted); });
+  return std::ranges::all_of(ranks_,
+                             [&](const auto& rank) { return rank.second->queue().is_idle(ignore_uncommitted); });
 }
 
 bool Agent::has_trainers() const {
@@ -284,20 +285,20 @@ void Agent::take_inbox() {
 }
 
 bool Agent::is_ready(const WaitingList& list) const {
-  const auto have_all = [&](AgentRank::Reached least) {
+  const auto have_all = [&](SaveQueue::Reached least) {
     return std::ranges::all_of(list.taken, [&](const auto& taken) {
       const auto rank = ranks_.find(taken.first);
-      return rank == ranks_.end() || rank->second->reached(taken.second) >= least;
+      return rank == ranks_.end() || rank->second->queue().reached(taken.second) >= least;
     });
   };
-  if (!have_all(AgentRank::Reached::encoded)) return false;
+  if (!have_all(SaveQueue::Reached::encoded)) return false;
   // If all ranks have the newest step in memory and no rank has a later one, these saves add no later step to the
   // store. Otherwise a later checkpoint could be committed between the requests of two ranks.
   const StepList known = step_list(list.rank);
   const bool is_had = !known.steps.empty() && known.steps.back().everywhere;
   const auto is_newest = [&](const auto& rank) { return rank.second->is_newest(known.steps.back().step); };
   if (is_had && std::ranges::all_of(ranks_, is_newest)) return true;
-  return have_all(AgentRank::Reached::settled);
+  return have_all(SaveQueue::Reached::settled);
 }
 
 // Ranks that send `list` one after another must get the same steps. A list therefore counts every save that a trainer
@@ -312,7 +313,7 @@ void Agent::count_staged() {
   for (WaitingList& list : lists_) {
     // A list that arrived while messages were received is counted in the next turn.
     if (std::ranges::find(asked, static_cast<const Request&>(list)) == asked.end()) continue;
-    for (const auto& [rank, other] : ranks_) list.taken[rank] = other->staged_count();
+    for (const auto& [rank, other] : ranks_) list.taken[rank] = other->queue().staged_count();
     list.is_counted = true;
   }
 }

@@ -112,7 +112,7 @@ class Agent final : public ProgressSink {
   };
   // The result of a fetch, on its way from a thread of a rank to the loop.
   struct Fetch : Request {
-    Result<AgentRank::FetchResult> result;
+    Result<FetchResult> result;
   };
   struct Told {
     std::uint32_t rank = 0;

@@ -112,11 +112,12 @@ void Agent::settle_persist() {
   const auto all_ranks = [&ranks](const auto& is_true) {
     return std::ranges::all_of(ranks, [&](const auto& rank) { return is_true(*rank.second); });
   };
-  if (!all_ranks([](const AgentRank& rank) { return rank.is_idle(true); })) persisting_->since_ns = os::monotonic_ns();
-  if (!all_ranks([](const AgentRank& rank) { return rank.is_settled(); })) return;
+  if (!all_ranks([](const AgentRank& rank) { return rank.queue().is_idle(true); }))
+    persisting_->since_ns = os::monotonic_ns();
+  if (!all_ranks([](const AgentRank& rank) { return rank.queue().is_settled(); })) return;
   const bool has_all = ranks.size() == (persisting_->is_earlier ? earlier_->first : *first_).world_size;
   const bool is_committed =
-      all_ranks([&](const AgentRank& rank) { return !rank.is_uncommitted(persisting_->request); });
+      all_ranks([&](const AgentRank& rank) { return !rank.queue().is_uncommitted(persisting_->request); });
   const bool is_patient = os::monotonic_ns() - persisting_->since_ns < kOwnCommitNs;
   if (has_all && !is_committed && !persisting_->error && is_patient) return;
   take_inbox();  // what the ranks told before they had settled

@@ -1,5 +1,5 @@
 // The encoder thread: encodes each save from its slot, keeps the snapshot in memory, and hands a save to the store to
-// the writer thread (agent_publish.cpp). It also copies snapshots for trainers that fetch them.
+// the writer thread (agent_publish.cpp).
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ bool is_fault_of_store(const Error& error) { return error.kind() == ErrorKind::i
 
 void AgentRank::encode(const QueuedSave& queued) {
   const bool persist = queued.staged.persist;
-  Publication* const publication = persist ? begin_publication(queued) : nullptr;
+  Publication* const publication = persist ? queue_.begin_publication(queued) : nullptr;
   if (persist && publication == nullptr) return;  // the rank ends
   ProgressEvent event;
   event.ticket = queued.staged.ticket;
@@ -39,7 +39,7 @@ void AgentRank::encode(const QueuedSave& queued) {
     Result<void> kept = keep(queued, encoded, event);
     if (kept || !persist) return kept;
     // The save can still be published, so the error only shows in the agent's report.
-    set_last_error(kept.error());
+    totals_.set_last_error(kept.error());
     free_slot(queued.staged.slot);
     return {};
   };
@@ -62,17 +62,8 @@ bool AgentRank::keep_in_memory_only(const QueuedSave& queued) {
     return keep(only_memory, encoded, event);
   };
   const Result<void> kept = no_throw("encoding", run);
-  if (!kept) set_last_error(kept.error());
+  if (!kept) totals_.set_last_error(kept.error());
   return kept.has_value();
-}
-
-// The previous save in the store is the base of this one, so it must be published first.
-AgentRank::Publication* AgentRank::begin_publication(const QueuedSave& queued) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return is_ending_ || (publication_ == nullptr && !is_committing_); });
-  if (is_ending_) return nullptr;
-  publication_ = std::make_unique<Publication>(Publication{.queued = queued});
-  return publication_.get();
 }
 
 Result<std::unique_lock<std::mutex>> AgentRank::begin_encoding(Publication& publication) {
@@ -90,7 +81,7 @@ Result<std::unique_lock<std::mutex>> AgentRank::begin_encoding(Publication& publ
 }
 
 void AgentRank::note_encoded(const store::PendingSave& save, ProgressEvent& event) {
-  if (save.coding.damage) set_last_error(*save.coding.damage);
+  if (save.coding.damage) totals_.set_last_error(*save.coding.damage);
   event.raw_bytes = save.summary.raw_bytes;
   event.stored_bytes = save.summary.stored_bytes;
   event.base = save.coding.base;
@@ -100,29 +91,22 @@ void AgentRank::end_encoding(Publication& publication, bool is_encoded, const Pr
   if (!is_encoded) {
     publication.save.reset();
     publication.store.reset();
+    store_.note_stale();
   }
-  {
-    const std::lock_guard lock(mutex_);
-    // The handle is opened again after a failure, because its view of the store may be stale.
-    must_reopen_ |= !is_encoded;
-    publication.event = event;
-    publication.is_encoded = is_encoded;
-    if (!is_encoded) publication_.reset();
-  }
-  changed_.notify_all();
+  queue_.end_encoding(publication, is_encoded, event);
 }
 
 Result<State> AgentRank::read_state(const QueuedSave& queued) {
-  BITSNAP_ASSIGN(State state, read_slot(queued.slot, queued.staged.bytes));
+  BITSNAP_ASSIGN(State state, read_slot(queued.slot(), queued.staged.bytes));
   const std::lock_guard lock(mutex_);
-  if (std::exchange(tensors_, state.tensors.size()) != state.tensors.size()) cache_->set_limits(memory_limits());
+  if (std::exchange(budget_.tensors, state.tensors.size()) != state.tensors.size()) cache_->set_limits(memory_limits());
   return state;
 }
 
 Result<AgentRank::Encoded> AgentRank::encode_for_store(const QueuedSave& queued, Publication& publication,
                                                        ProgressEvent& event) {
   const std::uint64_t step = queued.staged.step;
-  BITSNAP_ASSIGN(publication.store, open_store());
+  BITSNAP_ASSIGN(publication.store, store_.open());
   if (queued.staged.again) {
     // An earlier agent may have committed the step and died before it told the trainer.
     BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, publication.store->steps());
@@ -146,9 +130,13 @@ Result<AgentRank::Encoded> AgentRank::encode_for_store(const QueuedSave& queued,
 }
 
 Result<AgentRank::Encoded> AgentRank::encode_for_memory(const QueuedSave& queued, ProgressEvent& event) {
-  SaveOptions options{.settings = memory_settings()};
+  SaveOptions options{.settings = store_.memory_settings()};
   options.settings.max_depth = kMemoryChain;
-  const bool has_budget = is_budget_given();
+  bool has_budget = false;
+  {
+    const std::lock_guard lock(mutex_);
+    has_budget = budget_.bytes != 0;
+  }
   const std::unique_lock gate(job_.encode_gate);
   const os::Stopwatch stopwatch;
   BITSNAP_ASSIGN(const State state, read_state(queued));
@@ -189,19 +177,38 @@ std::shared_ptr<const Base> AgentRank::memory_base(ProgressEvent& event) {
   if (!newest || !newest->is_whole || newest->links >= kMemoryChain) return nullptr;
   auto opened = cache_->open(newest->id);
   if (!opened) {
-    set_last_error(opened.error());
+    totals_.set_last_error(opened.error());
     return nullptr;
   }
   event.base = newest->step;
   return std::move(*opened);
 }
 
+bool AgentRank::cache_file(const QueuedSave& queued, const Encoded& encoded, std::uint64_t raw_bytes) {
+  if (encoded.blob == nullptr) {
+    cache_->forget_since(queued.staged.step);
+    return false;
+  }
+  store::CachedSnapshot entry{.step = queued.staged.step,
+                              .id = encoded.snapshot->id(),
+                              .blob = encoded.blob,
+                              .needs = {},
+                              .persisted = queued.staged.persist,
+                              .attempt = queued.attempt,
+                              .raw_bytes = raw_bytes};
+  for (const BaseReference& base : encoded.snapshot->bases()) entry.needs.push_back(base.id);
+  return cache_->put(std::move(entry));
+}
+
 Result<void> AgentRank::keep(const QueuedSave& queued, const Encoded& encoded, ProgressEvent& event) {
   const Snapshot& snapshot = *encoded.snapshot;
   // If nothing was quantized, the slot holds the complete state, and the snapshot can be read without its bases.
-  auto chunks = std::make_shared<restore::DecodedState>(snapshot, encoded.tensors, queued.mapping);
+  auto chunks = std::make_shared<restore::DecodedState>(snapshot, encoded.tensors, queued.arena);
+  // With two slots, the slot is held until the next state is encoded. It may be the base of the next save. If
+  // this agent dies before publishing, the trainer stages the slot again with the next agent.
+  const bool is_held = queued.arena->slots > 1;
   std::shared_ptr<const SnapshotFrame> frame;
-  if (chunks->is_complete() && slot_count() > 1) {
+  if (chunks->is_complete() && is_held) {
     std::unique_ptr<os::RandomAccessFile> file;
     if (encoded.blob != nullptr) {
       file = store::blob_file(encoded.blob, snapshot.name());
@@ -211,20 +218,7 @@ Result<void> AgentRank::keep(const QueuedSave& queued, const Encoded& encoded, P
     BITSNAP_ASSIGN(SnapshotFrame read, SnapshotFrame::read(*file));
     frame = std::make_shared<const SnapshotFrame>(std::move(read));
   }
-  bool has_chain = false;
-  if (encoded.blob != nullptr) {
-    store::CachedSnapshot entry{.step = queued.staged.step,
-                                .id = snapshot.id(),
-                                .blob = encoded.blob,
-                                .needs = {},
-                                .persisted = queued.staged.persist,
-                                .attempt = queued.attempt,
-                                .raw_bytes = event.raw_bytes};
-    for (const BaseReference& base : snapshot.bases()) entry.needs.push_back(base.id);
-    has_chain = cache_->put(std::move(entry));
-  } else {
-    cache_->forget_since(queued.staged.step);
-  }
+  const bool has_chain = cache_file(queued, encoded, event.raw_bytes);
   const bool is_whole = has_chain || frame != nullptr;
   if (!is_whole && !queued.staged.persist) {
     return fail(ErrorKind::resource_exhausted,
@@ -232,114 +226,29 @@ Result<void> AgentRank::keep(const QueuedSave& queued, const Encoded& encoded, P
                             encoded.blob->size_bytes(), cache_->limits().bytes));
   }
   cache_->set_decoded(snapshot.id(), chunks);
-  // One critical section: as soon as no slot is queued, the trainer may offer another arena.
+  // One critical section: as soon as no slot is staged, the trainer may offer another arena.
   const std::lock_guard lock(mutex_);
-  if (is_whole) ++totals_.saves;
-  totals_.raw_bytes += event.raw_bytes;
-  totals_.stored_bytes += event.stored_bytes;
-  totals_.encode_us += event.encode_us;
-  // With two slots, the slot is held until the next state is encoded. It may be the base of the next save. If
-  // this agent dies before publishing, the trainer stages the slot again with the next agent.
-  const bool is_held = slots_.size() > 1;
+  totals_.add_encoded(event, is_whole);
+  const std::uint32_t slot = queued.staged.slot;
   if (is_whole) {
     event.stage = Stage::memory;
     ProgressEvent reached = event;
     // In one message, so that a trainer that hears of the state can save the next one, whatever happens to this agent.
-    if (!is_held) reached.free = queued.staged.slot;
+    if (!is_held) reached.free = slot;
     tell(std::move(reached));
   }
-  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
-    if (i != queued.staged.slot && slots_[i].state == SlotState::held) free_slot_locked(i);
-  }
-  cache_->set_restorable(frame != nullptr ? std::optional(snapshot.id()) : std::nullopt);
-  if (!is_held) {
-    is_whole ? empty_slot_locked(queued.staged.slot) : free_slot_locked(queued.staged.slot);
+  if (const auto held = slots_.held()) free_slot_locked(*held);
+  if (is_held) {
+    slots_.hold(slot, {.step = queued.staged.step,
+                       .id = snapshot.id(),
+                       .attempt = queued.attempt,
+                       .chunks = std::move(chunks),
+                       .frame = std::move(frame),
+                       .raw_bytes = event.raw_bytes});
   } else {
-    slots_[queued.staged.slot] = {.state = SlotState::held,
-                                  .step = queued.staged.step,
-                                  .id = snapshot.id(),
-                                  .attempt = queued.attempt,
-                                  .chunks = std::move(chunks),
-                                  .frame = std::move(frame),
-                                  .raw_bytes = event.raw_bytes};
+    is_whole ? slots_.free(slot) : free_slot_locked(slot);
   }
   return {};
-}
-
-std::optional<AgentRank::HeldState> AgentRank::slot_of(std::uint64_t step) const {
-  const std::lock_guard lock(mutex_);
-  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
-    const Slot& slot = slots_[i];
-    if (slot.state != SlotState::held || slot.step != step || slot.frame == nullptr) continue;
-    const ConstByteSpan bytes = arena_->mapping->bytes().subspan(
-        static_cast<std::size_t>(kSlotUnit + i * arena_->slot_bytes), static_cast<std::size_t>(arena_->slot_bytes));
-    return HeldState{i, slot.id, slot.attempt, slot.frame, slot.raw_bytes, bytes, arena_->mapping};
-  }
-  return std::nullopt;
-}
-
-Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& request) {
-  if (request.reads_store) {
-    give_back_stored(request.step, request.attempt);
-    return fail(ErrorKind::not_found, fmt::format("the trainer reads step {} from the store", request.step));
-  }
-  const auto is_other = [&](const auto& kept) { return kept.first == request.step && kept.second != request.attempt; };
-  if (!request.attempt.empty() && std::ranges::any_of(memory_attempts(), is_other)) {
-    return fail(ErrorKind::not_found, fmt::format("step {} of rank {} in the agent's memory belongs to another attempt",
-                                                  request.step, rank_));
-  }
-  const std::optional<HeldState> slot = request.whole ? std::nullopt : slot_of(request.step);
-  const auto chain = slot ? std::nullopt : cache_->chain(request.step);
-  if (!slot && !chain) {
-    return fail(ErrorKind::not_found,
-                fmt::format("step {} of rank {} is not in the agent's memory", request.step, rank_));
-  }
-  // Bytes that are copied into the shared memory.
-  struct Piece {
-    std::uint64_t to = 0;  // offset in the shared memory
-    ConstByteSpan bytes;
-  };
-  std::vector<Piece> pieces;
-  Fetched fetched;
-  std::uint64_t total = 0;
-  const std::uint64_t state_bytes = slot ? slot->raw_bytes : chain->front().raw_bytes;
-  std::uint64_t needed = (request.in_place ? 0 : state_bytes) + coding_bytes(request.threads, state_bytes);
-  if (slot) {
-    // The payloads are left out: the slot has the decoded chunks. Untouched pages of shared memory cost nothing.
-    const SnapshotFrame& frame = *slot->frame;
-    fetched.slot = slot->slot;
-    total = frame.file_bytes;
-    fetched.files.push_back({slot->id, 0, total});
-    fetched.absent_bytes = frame.index_offset - container::kHeaderBytes;
-    pieces.push_back({0, frame.header});
-    pieces.push_back({frame.index_offset, frame.index});
-  } else {
-    for (const store::BaseCache::Held& held : *chain) {
-      fetched.files.push_back({held.id, total, held.blob->size_bytes()});
-      for (std::size_t i = 0; i < held.blob->pieces(); ++i) {
-        pieces.push_back({total, held.blob->piece(i)});
-        total += held.blob->piece(i).size();
-      }
-    }
-  }
-  for (const Piece& piece : pieces) needed += piece.bytes.size();
-  if (request.available_bytes != 0 && needed > request.available_bytes) {
-    give_back_beside(request.step);
-    return fail(ErrorKind::resource_exhausted,
-                fmt::format("restoring step {} from memory needs {} bytes, but only {} are available", request.step,
-                            needed, request.available_bytes));
-  }
-  BITSNAP_ASSIGN(os::SharedMemory memory, os::SharedMemory::create_for_writing_once("bitsnap-fetched", total));
-  {
-    BITSNAP_ASSIGN(const os::MappedMemory mapping, memory.map(os::MemoryAccess::read_write));
-    const ByteSpan out = mapping.writable_bytes();
-    for (const Piece& piece : pieces) {
-      BITSNAP_TRY(mapping.populate(piece.to, piece.bytes.size()));
-      std::ranges::copy(piece.bytes, out.subspan(static_cast<std::size_t>(piece.to)).begin());
-    }
-  }
-  BITSNAP_TRY(memory.freeze());
-  return FetchResult{std::move(fetched), std::move(memory)};
 }
 
 }  // namespace bitsnap::engine

@@ -17,10 +17,9 @@ namespace bitsnap::engine {
 void AgentRank::persist_kept(const PersistRequest& request) {
   const QueuedSave queued{.staged = {.ticket = kept_ticket(request.step), .step = request.step},
                           .attempt = request.attempt,
-                          .slot = {},
-                          .mapping = nullptr,
+                          .arena = nullptr,
                           .joined = job_.attempts.now()};
-  Publication* const publication = begin_publication(queued);
+  Publication* const publication = queue_.begin_publication(queued);
   if (publication == nullptr) return;  // the rank ends
   ProgressEvent event;
   event.ticket = queued.staged.ticket;
@@ -33,17 +32,10 @@ void AgentRank::persist_kept(const PersistRequest& request) {
   end_encoding(*publication, encoded && *encoded, event);
 }
 
-bool AgentRank::is_uncommitted(const PersistRequest& request) const {
-  const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(uncommitted_, [&](const Uncommitted& shard) {
-    return shard.step == request.step && shard.attempt == request.attempt;
-  });
-}
-
 Result<bool> AgentRank::encode_kept(const PersistRequest& request, Publication& publication, ProgressEvent& event) {
   const std::uint64_t step = request.step;
-  if (is_uncommitted(request)) return false;  // the shard is durable
-  BITSNAP_ASSIGN(publication.store, open_store());
+  if (queue_.is_uncommitted(request)) return false;  // the shard is durable
+  BITSNAP_ASSIGN(publication.store, store_.open());
   BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, publication.store->steps());
   if (std::ranges::binary_search(steps, step)) return false;
   const auto kept = memory_attempts();
@@ -63,11 +55,11 @@ Result<bool> AgentRank::encode_kept(const PersistRequest& request, Publication& 
   } else {
     const std::optional<HeldState> held = slot_of(step);
     if (!held) return fail(ErrorKind::not_found, "the state is not in the agent's memory any more");
-    BITSNAP_ASSIGN(const State state, read_slot(held->bytes, held->bytes.size()));
+    BITSNAP_ASSIGN(const State state, read_slot(held->arena->slot(held->slot), held->arena->slot_bytes));
     BITSNAP_TRY(impl.encode(save, state, run, store::Destination::disk));
-    if (save.summary.id != held->id) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("the slot has the state {}, expected {}", save.summary.id.to_hex(), held->id.to_hex()));
+    if (save.summary.id != held->state.id) {
+      return fail(ErrorKind::corrupt, fmt::format("the slot has the state {}, expected {}", save.summary.id.to_hex(),
+                                                  held->state.id.to_hex()));
     }
   }
   note_encoded(save, event);

@@ -7,41 +7,31 @@
 // are encoded while one is published; behind a second save to the store, they wait with it.
 //
 // All public functions may be called from any thread, and none waits for a disk or an encoding. Both threads report to
-// a ProgressSink.
+// a ProgressSink. The rank's lock, which comes before those of its parts, guards the slots and the trainer's number.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <bitsnap/error.hpp>
-#include <bitsnap/store.hpp>
 #include <bitsnap/writer.hpp>
 
-#include "engine/attempt_codings.hpp"
-#include "engine/attempts.hpp"
+#include "engine/job.hpp"
 #include "engine/messages.hpp"
-#include "engine/publish_turns.hpp"
-#include "engine/snapshot_frame.hpp"
+#include "engine/rank_slots.hpp"
+#include "engine/rank_store.hpp"
+#include "engine/rank_totals.hpp"
+#include "engine/save_queue.hpp"
 #include "exec/executor.hpp"
 #include "os/clock.hpp"
-#include "os/file_system.hpp"
 #include "os/shared_memory.hpp"
-#include "restore/decoded_state.hpp"
 #include "store/base_cache.hpp"
-#include "store/pending_save.hpp"
 
 namespace bitsnap::engine {
 
@@ -62,65 +52,15 @@ class ProgressSink {
   virtual void wake() = 0;
 };
 
-// The training job that the agent serves: what its ranks share.
-struct Job {
-  Job(os::FileSystem& file_system, std::string store, std::uint32_t ranks, std::string session,
-      std::string attempt_prefix, unsigned encoder_threads)
-      : files(file_system),
-        store_path(std::move(store)),
-        world_size(ranks),
-        threads(encoder_threads),
-        attempts(std::move(session), std::move(attempt_prefix)) {}
-
-  os::FileSystem& files;
-  const std::string store_path;
-  const std::uint32_t world_size;
-  const unsigned threads;
-  Attempts attempts;
-  PublishTurns publish_turns;
-  std::mutex encode_gate;  // held while encoding: one rank at a time, with all threads
-  AttemptCodings codings;  // used while `encode_gate` is held
-};
-
 [[nodiscard]] inline std::uint64_t elapsed_us(const os::Stopwatch& stopwatch) { return stopwatch.elapsed_ns() / 1000; }
 
-// A save to the store that has ended. `kind`, `code` and `message` are those of its error; empty if it was persisted.
-struct EndedSave {
-  std::uint64_t step = 0;
-  std::string stage;  // "persisted", "failed" or "skipped"
-  std::string kind;
-  std::string code;
-  std::string message;
-};
-
-constexpr auto json_fields(std::type_identity<EndedSave>) {
-  return std::array{json_field<&EndedSave::step>("step"), json_field<&EndedSave::stage>("stage"),
-                    json_field<&EndedSave::kind>("kind"), json_field<&EndedSave::code>("code"),
-                    json_field<&EndedSave::message>("message")};
-}
-
 // For status output and monitoring.
-struct RankReport {
+struct RankReport : SaveTotals, SaveQueue::Counts {
   std::uint64_t arena_bytes = 0;
   std::uint32_t slots = 0;
   std::uint64_t budget_bytes = 0;
   std::uint64_t memory_bytes = 0;  // compressed snapshots
-  std::vector<std::uint64_t> memory_steps;
-  std::size_t queued = 0;
-  bool is_encoding = false;
-  bool is_writing = false;
-  std::size_t uncommitted = 0;  // shards that wait for the shards of other ranks
-  std::uint64_t saves = 0;      // saves that reached memory
-  std::uint64_t persisted = 0;
-  std::uint64_t failed = 0;
-  std::uint64_t skipped = 0;    // saves that were not committed, because not all ranks saved the step
-  std::uint64_t raw_bytes = 0;  // of all encoded states, even if they did not fit in memory
-  std::uint64_t stored_bytes = 0;
-  std::uint64_t encode_us = 0;
-  std::uint64_t write_us = 0;
-  std::optional<std::uint64_t> last_persisted_step;
-  std::string last_error;
-  std::vector<EndedSave> ended;  // since the present trainer said hello, oldest first; only the newest ones
+  std::vector<std::uint64_t> memory_steps = {};
 };
 
 class AgentRank {
@@ -152,118 +92,40 @@ class AgentRank {
   [[nodiscard]] std::vector<std::pair<std::uint64_t, std::string>> memory_attempts() const;
   // Whether the cache has no later step, not even one that cannot be restored.
   [[nodiscard]] bool is_newest(std::uint64_t step) const;
-  // staged_count() counts the saves that were staged. reached(n): how far all of the first n saves have come.
-  enum class Reached : std::uint8_t {
-    staged,
-    encoded,  // or failed
-    settled,  // encoded, and none is being written or committed; shards that wait for other ranks do not count
-  };
-  [[nodiscard]] std::uint64_t staged_count() const;
-  [[nodiscard]] Reached reached(std::uint64_t saves) const;
-  // Whether a save of this step will be published, or its shard waits for the shards of other ranks.
-  [[nodiscard]] bool is_storing(std::uint64_t step) const;
-  // Whether nothing is left to encode, write or commit; with `ignore_uncommitted`, shards that wait for other ranks do
-  // not count.
-  [[nodiscard]] bool is_idle(bool ignore_uncommitted) const;
+  // How far the work has come.
+  [[nodiscard]] const SaveQueue& queue() const noexcept { return queue_; }
 
-  struct FetchResult {
-    Fetched fetched;
-    os::SharedMemory memory;
-  };
-  using FetchDone = std::function<void(Result<FetchResult>)>;
   // Queued behind earlier saves and fetches. The encoder thread calls `done`, or the caller of abandon().
-  void fetch(const FetchRequest& request, FetchDone done);
-
-  // Later events belong to trainer 0, which is none, so that no trainer of another job takes them for its own.
-  void retire();
+  void fetch(const FetchRequest& request, FetchDone done) { queue_.push(QueuedFetch{request, std::move(done)}); }
   // Stores what memory has of the step, unless the store has the step. Queued behind earlier work. If it fails, an
   // event with kept_ticket() says why.
-  void persist(const PersistRequest& request);
-  // Whether nothing is left to do that this agent can do: shards that wait for other ranks do not count.
-  [[nodiscard]] bool is_settled() const;
-  // Whether this rank's shard of the step is stored, and waits for those of other ranks.
-  [[nodiscard]] bool is_uncommitted(const PersistRequest& request) const;
-
+  void persist(const PersistRequest& request) { queue_.push(request); }
+  // Later events belong to trainer 0, which is none, so that no trainer of another job takes them for its own.
+  void retire();
   // Drops all saves and fetches that are not being encoded or published.
   void abandon();
 
   [[nodiscard]] RankReport report() const;
 
  private:
-  enum class SlotState : std::uint8_t { free, queued, held };
-  struct Slot {
-    SlotState state = SlotState::free;
-    std::uint64_t step = 0;  // of a queued or held slot; the members below are of a held slot
-    SnapshotId id;
-    std::string attempt = {};
-    std::shared_ptr<restore::DecodedState> chunks = {};
-    // Set if the slot holds the complete state. The state can then be restored without the payloads and bases.
-    std::shared_ptr<const SnapshotFrame> frame = {};
-    std::uint64_t raw_bytes = 0;
-  };
-  struct Arena {
-    os::SharedMemory memory;
-    std::uint64_t slot_bytes = 0;
-    std::shared_ptr<const os::MappedMemory> mapping;  // shared with everything that still reads from it
-  };
-  // A save that the trainer has staged, from the queue until it is published or has failed.
-  struct QueuedSave {
-    Staged staged;
-    std::string attempt;  // empty with one rank
-    ConstByteSpan slot;
-    std::shared_ptr<const os::MappedMemory> mapping;
-    std::uint64_t number = 0;  // counted from 1
-    std::uint64_t joined = 0;  // when it joined the attempt (Attempts::now)
-  };
-  struct QueuedFetch {
-    FetchRequest request;
-    FetchDone done;
-  };
-  using Work = std::variant<QueuedSave, QueuedFetch, PersistRequest>;
-  // A save that goes to the store. The encoder thread owns it until `is_encoded`, then the writer thread.
-  struct Publication {
-    const QueuedSave queued;
-    std::shared_ptr<Store> store = nullptr;
-    std::optional<store::PendingSave> save = std::nullopt;  // nullopt: the step is in the store already
-    ProgressEvent event = {};
-    bool is_encoded = false;  // guarded by `mutex_`
-  };
-  // A durable shard that waits for the shards of other ranks.
-  struct Uncommitted {
-    std::uint64_t step = 0;
-    std::string attempt;
-    ProgressEvent event;
-    std::uint64_t joined = 0;  // as in QueuedSave
-    std::uint64_t since_ns = 0;
-  };
-
   // agent_rank.cpp
   void run_encoder();
   void run_writer();
-  // Precondition of the next six functions: `mutex_` is held.
+  // Precondition of the next four functions: `mutex_` is held.
   [[nodiscard]] store::BaseCache::Limits memory_limits() const;
+  void tell(ProgressEvent event) { sink_.tell(rank_, trainer_, std::move(event)); }
   void free_slot_locked(std::uint32_t slot);
-  // Without telling the trainer.
-  void empty_slot_locked(std::uint32_t slot);
   void fail_save_locked(std::uint64_t ticket, std::uint64_t step, Error error, bool is_skip = false,
                         bool is_for_store = true);
-  void tell(ProgressEvent event);
-  void note_ended_locked(std::uint64_t step, std::string_view stage, const Error* error);
-  // Precondition of the next two functions: the slot's save is being encoded. Later, the slot may belong to another
-  // arena.
-  [[nodiscard]] std::size_t slot_count() const;
+  // Precondition: the slot's save is being encoded. Later, the slot may belong to another arena.
   void free_slot(std::uint32_t slot);
   void fail_save(const QueuedSave& queued, Error error);
-  void set_last_error(const Error& error);
 
   // agent_encode.cpp
   void encode(const QueuedSave& queued);
-  // Waits until the writer thread has published the previous save; nullptr if the rank ends.
-  [[nodiscard]] Publication* begin_publication(const QueuedSave& queued);
   // Begins the save in the store. The gate is locked while the lock that it returns lives.
   [[nodiscard]] Result<std::unique_lock<std::mutex>> begin_encoding(Publication& publication);
   void note_encoded(const store::PendingSave& save, ProgressEvent& event);
-  // Hands the save to the writer thread, or drops it if encoding failed.
   void end_encoding(Publication& publication, bool is_encoded, const ProgressEvent& event);
   struct Encoded {
     std::shared_ptr<const Snapshot> snapshot;  // the open file; nullptr if the step is in the store already
@@ -281,80 +143,51 @@ class AgentRank {
   [[nodiscard]] std::shared_ptr<const Base> memory_base(ProgressEvent& event);
   // Keeps a snapshot in memory, and holds or frees its slot. Reports the stage `memory`.
   [[nodiscard]] Result<void> keep(const QueuedSave& queued, const Encoded& encoded, ProgressEvent& event);
+  // What of the state the cache has: its files. Returns whether a restore needs nothing else.
+  [[nodiscard]] bool cache_file(const QueuedSave& queued, const Encoded& encoded, std::uint64_t raw_bytes);
+
+  // agent_memory.cpp
   [[nodiscard]] Result<FetchResult> gather_step(const FetchRequest& request);
   struct HeldState {
     std::uint32_t slot = 0;
-    SnapshotId id;
-    std::string attempt;
-    std::shared_ptr<const SnapshotFrame> frame;
-    std::uint64_t raw_bytes = 0;
-    ConstByteSpan bytes;
-    std::shared_ptr<const os::MappedMemory> mapping;  // has the bytes, also if the trainer brings another arena
+    SlotState state;
+    std::shared_ptr<const Arena> arena;  // has the bytes, also if the trainer brings another one
   };
   // The held slot with the complete state of a step.
   [[nodiscard]] std::optional<HeldState> slot_of(std::uint64_t step) const;
+  // Gives back the snapshots that are in the store, and, if `step` is there, the slot that holds it.
+  void give_back_stored(std::uint64_t step, const std::string& attempt);
 
   // agent_persist.cpp
   void persist_kept(const PersistRequest& request);
   // Returns whether there is anything to publish.
   [[nodiscard]] Result<bool> encode_kept(const PersistRequest& request, Publication& publication, ProgressEvent& event);
 
-  // agent_memory.cpp
-  // Gives back memory that a restore of `step` does not need.
-  void give_back_beside(std::uint64_t step);
-  // Gives back the snapshots that are in the store, and, if `step` is there, the slot that holds it.
-  void give_back_stored(std::uint64_t step, const std::string& attempt);
-  [[nodiscard]] bool is_in_store(std::uint64_t step, const std::string& attempt) const;
-
   // agent_publish.cpp
   void publish(Publication& publication);
   void commit_complete_attempts();
-  // Whether the store has, or had, the step by this attempt, or by another one.
-  [[nodiscard]] bool was_committed(const Uncommitted& shard);
-  [[nodiscard]] bool has_other_attempt(const Uncommitted& shard) const;
-  // The error of a shard that is not committed because another job commits to the same store; nullopt: none does.
-  [[nodiscard]] std::optional<Error> other_job_error(const Store& store, const Uncommitted& shard) const;
   void finish(const ProgressEvent& event, std::uint64_t step);
-  void prune(std::uint64_t step);
-  // What the trainer's caller has removed.
   void remove_rotated();
-  [[nodiscard]] Result<std::shared_ptr<Store>> open_store();
-  void remember_settings(const Store& store);
-  // The settings for a save for memory only.
-  [[nodiscard]] CodingSettings memory_settings();
-  // Whether the trainer stated a budget of memory.
-  [[nodiscard]] bool is_budget_given() const;
 
   Job& job_;
   ProgressSink& sink_;
   const std::uint32_t rank_;
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_ending_ = false;
-  std::uint64_t trainer_ = 0;  // number of trainers that have said hello
-  bool must_reopen_ = false;   // the settings changed or the store handle failed
-  WriteSettings settings_;
-  bool is_rotated_ = false;          // the retention comes from rotate(): it removes nothing
-  std::set<std::uint64_t> removed_;  // by rotate(), and not from the store yet
-  std::uint64_t budget_bytes_ = 0;
-  std::uint64_t tensors_ = 0;  // of the newest state
-  std::optional<Arena> arena_;
-  std::vector<Slot> slots_;
-  std::deque<Work> work_;
-  std::optional<std::uint64_t> encoding_;  // number of the save that is being encoded; UINT64_MAX for other work
-  std::uint64_t taken_ = 0;
-  bool is_committing_ = false;
-  std::unique_ptr<Publication> publication_;  // from the encoder thread to the writer thread
-  std::deque<Uncommitted> uncommitted_;       // only the writer thread changes it
-  RankReport totals_;
-  std::uint32_t memory_snapshots_ = 1;
-  std::optional<CodingSettings> remembered_;  // the store's settings when it was opened last
-
   const std::unique_ptr<exec::Executor> executor_;
   const std::shared_ptr<store::BaseCache> cache_ = std::make_shared<store::BaseCache>();
-  std::mutex store_mutex_;  // held while the store is opened; only the rank's two threads take it
-  std::shared_ptr<Store> store_;
+  RankStore store_;
+  SaveQueue queue_;
+  RankTotals totals_;
+
+  mutable std::mutex mutex_;
+  std::uint64_t trainer_ = 0;  // number of trainers that have said hello
+  RankSlots slots_{*cache_};
+  // How much memory the rank may use, as its trainer says.
+  struct Budget {
+    std::uint64_t bytes = 0;  // 0: not stated
+    std::uint32_t snapshots = 1;
+    std::uint64_t tensors = 0;  // of the newest state
+  };
+  Budget budget_;
 
   std::thread writer_;
   std::thread encoder_;

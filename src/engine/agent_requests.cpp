@@ -198,7 +198,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       BITSNAP_ASSIGN(const Staged staged, parse_body<Staged>(packet.body));
       // But for a shard of what another rank has begun.
       const auto is_others = [&](const auto& other) {
-        return other.first != *number && other.second->is_storing(staged.step);
+        return other.first != *number && other.second->queue().is_storing(staged.step);
       };
       if (stopping_since_ns_ && !(staged.persist && std::ranges::any_of(ranks_, is_others))) return ending_error();
       BITSNAP_TRY(rank.stage(staged));
@@ -244,7 +244,7 @@ Result<void> Agent::on_fetch(const Request& asked, AgentRank& rank, const Packet
   BITSNAP_ASSIGN(const FetchRequest request, parse_body<FetchRequest>(packet.body));
   if (request.reads_store) drop_earlier();
   ++connections_.at(asked.connection)->fetching;
-  rank.fetch(request, [this, asked](Result<AgentRank::FetchResult> result) {
+  rank.fetch(request, [this, asked](Result<FetchResult> result) {
     {
       const std::lock_guard lock(inbox_mutex_);
       inbox_.fetches.push_back({asked, std::move(result)});
