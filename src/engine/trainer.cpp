@@ -18,7 +18,6 @@
 #include "os/file_system.hpp"
 #include "os/process.hpp"
 #include "os/random.hpp"
-#include "os/thread_count.hpp"
 #include "store/run_layout.hpp"
 
 namespace bitsnap {
@@ -33,8 +32,6 @@ constexpr std::uint64_t kTicketMask = 0x7fff'ffff'0000'0000;
 // Shortest wait for an answer that an agent gives at once. The agent may act on a message even if the trainer no longer
 // waits, so a nearly expired deadline must not cut the wait short.
 constexpr std::int64_t kLeastAnswerMs = 10'000;
-// After this many agents died while they had a save, the save fails: it may be the cause. Each try starts an agent.
-constexpr int kMostAgentsOfASave = 10;
 constexpr auto kBetweenAgents = std::chrono::milliseconds(5);
 
 // Waits a moment before the next connection; busy if the deadline has passed, although there may be an agent.
@@ -90,20 +87,15 @@ std::string_view save_stage_name(SaveStage stage) noexcept {
   return "failed";
 }
 
-ByteSpan Engine::Impl::Arena::slot(std::uint32_t number) const noexcept {
-  return mapping.writable_bytes().subspan(static_cast<std::size_t>(engine::kSlotUnit + number * slot_bytes),
-                                          static_cast<std::size_t>(slot_bytes));
-}
-
 Engine::Impl::Impl(const EngineOptions& options, os::FileSystem& files, os::MemoryProbe memory)
     : options_(options),
-      files_(files),
       memory_(std::move(memory)),
       process_(os::process_id()),
       executor_(exec::make_executor(options.threads)),
-      wanted_slots_(options.slots),
+      store_(options_, files),
+      arena_(options_, *executor_, memory_),
       // A random start, so that events about saves of an earlier trainer match no save of this one.
-      last_ticket_(os::random_u64() & kTicketMask) {
+      saves_(os::random_u64() & kTicketMask) {
   self_->impl = this;
 }
 
@@ -115,7 +107,7 @@ Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& 
   BITSNAP_TRY(check_options(complete));
   const Clock::time_point deadline = engine::deadline_in(complete.wait_ms);
   std::unique_ptr<Impl> impl(new Impl(complete, files, std::move(memory)));
-  BITSNAP_TRY(impl->check_store());
+  BITSNAP_TRY(impl->store_.check());
   const std::lock_guard lock(impl->save_mutex_);
   BITSNAP_TRY(impl->connected(deadline));
   return impl;
@@ -150,22 +142,18 @@ engine::Hello Engine::Impl::hello() const {
           .budget_bytes = options_.budget_bytes,
           .memory_snapshots = options_.memory_snapshots,
           .linger_ms = options_.linger_ms,
-          .threads = agent_threads()};
-}
-
-unsigned Engine::Impl::agent_threads() const {
-  return options_.agent_threads != 0 ? options_.agent_threads : std::max(1U, os::usable_threads() / 2);
+          .threads = arena_.agent_threads()};
 }
 
 Engine::Impl::Link Engine::Impl::link() const {
   const std::lock_guard lock(mutex_);
-  return is_lost_ ? nullptr : link_;
+  return session_.is_lost ? nullptr : session_.link;
 }
 
 void Engine::Impl::drop_link() {
   Link last;  // ends after the lock: it waits for its thread, which calls this object and takes `mutex_`
   const std::lock_guard lock(mutex_);
-  last.swap(link_);
+  last.swap(session_.link);
 }
 
 Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
@@ -182,8 +170,9 @@ Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
     std::uint64_t number = 0;
     {
       const std::lock_guard lock(mutex_);
-      number = ++link_number_;
-      early_frees_.clear();
+      session_ = {.number = session_.number + 1};
+      saves_.begin_link();
+      number = session_.number;
     }
     auto opened = engine::AgentLink::open(
         std::move(connection), [this, number](const engine::ProgressEvent& event) { on_progress(number, event); },
@@ -197,17 +186,17 @@ Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
     Link link = std::move(*opened);
     {
       const std::lock_guard lock(mutex_);
-      is_lost_ = link->is_lost();
+      session_.is_lost = link->is_lost();
     }
     Result<void> greeted = greet(link, deadline);
-    if (greeted) greeted = hand_over_again(link, number, deadline);
+    if (greeted) greeted = hand_over_again(link, deadline);
     {
       const std::lock_guard lock(mutex_);
-      if (greeted && !is_lost_) {
-        link_ = link;
+      if (greeted && !session_.is_lost) {
+        session_.link = link;
         return link;
       }
-      is_lost_ = true;
+      session_.is_lost = true;
     }
     // An ending agent refuses `hello` with not_found; the trainer waits for the next agent.
     const bool is_ending = link->is_lost() || (!greeted && greeted.error().kind() == ErrorKind::not_found);
@@ -225,82 +214,46 @@ Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
   BITSNAP_ASSIGN(const engine::Welcome welcome, engine::parse_body<engine::Welcome>(answer.packet.body));
   {
     const std::lock_guard lock(mutex_);
-    is_deciding_ = welcome.decides;
-    is_hurrying_ = welcome.hurries;
-    is_rotating_ = welcome.rotates;
-    is_silent_ = false;
+    session_.welcome = welcome;
+    session_.is_silent = false;
   }
   // If the trainer has an arena, the agent is new and gets that arena later.
-  const bool may_be_used = !welcome.slots.empty() && welcome.slots.size() <= options_.slots;
-  if (arena_ != nullptr || !may_be_used || answer.descriptors.size() != 1) return {};
-  // The pages of the last trainer's arena are already allocated. If this trainer cannot use it, a new one is made
-  // later.
-  const std::uint64_t size = engine::kSlotUnit + welcome.slots.size() * welcome.slot_bytes;
-  if (options_.budget_bytes != 0 && size > options_.budget_bytes) return {};
-  auto memory = os::SharedMemory::adopt(std::move(answer.descriptors.front()), size);
-  if (!memory || memory->size_bytes() != size) return {};
-  auto mapping = memory->map(os::MemoryAccess::read_write);
-  if (!mapping) return {};
+  if (arena_.get() != nullptr || answer.descriptors.size() != 1) return {};
+  // If this trainer cannot use the last trainer's arena, a new one is made later.
+  if (!arena_.adopt(std::move(answer.descriptors.front()), welcome)) return {};
   const std::lock_guard lock(mutex_);
-  arena_ = std::make_shared<Arena>(Arena{std::move(*memory), std::move(*mapping),
-                                         static_cast<std::uint32_t>(welcome.slots.size()), welcome.slot_bytes});
-  pages_ = pages_of(arena_);
-  arena_link_ = link_number_;
-  slots_.assign(welcome.slots.size(), {});
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (welcome.slots[i].is_held) slots_[i].state = SlotState::given;
-  }
-  for (const std::uint32_t slot : std::exchange(early_frees_, {})) {
-    if (slot < slots_.size()) slots_[slot] = {};
-  }
+  session_.has_arena = true;
+  saves_.adopt_arena(welcome.slots);
   return {};
 }
 
 // Gives a new agent the arena, and the unfinished saves that are still in a slot.
-Result<void> Engine::Impl::hand_over_again(const Link& link, std::uint64_t number, Clock::time_point deadline) {
+Result<void> Engine::Impl::hand_over_again(const Link& link, Clock::time_point deadline) {
   std::vector<engine::Staged> again;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& [ticket, save] : saves_) {
-      if (save.state.is_over() || !save.slot) continue;
-      // The save itself may have killed these agents.
-      if (save.was_told && ++save.agents_died == kMostAgentsOfASave) {
-        slots_[*save.slot] = {};
-        save.slot.reset();
-        end_with(save, Error(ErrorKind::io, fmt::format("step {}: {} agents died while they saved it", save.state.step,
-                                                        kMostAgentsOfASave)));
-        continue;
-      }
-      again.push_back({.ticket = ticket,
-                       .slot = *save.slot,
-                       .step = save.state.step,
-                       .bytes = save.bytes,
-                       .persist = save.state.persist,
-                       .again = save.was_told && save.is_new});
-      save.was_told = true;
-    }
+    again = saves_.hand_over_again();
   }
   if (again.empty()) return {};
-  BITSNAP_TRY(offer_arena(link, arena_, deadline));
+  BITSNAP_TRY(offer_arena(link, *arena_.get(), deadline));
   for (const engine::Staged& staged : again) {
     BITSNAP_TRY(link->call(MessageKind::staged, serialize_body(staged), MessageKind::ok,
                            std::max(milliseconds_until(deadline), kLeastAnswerMs)));
     const std::lock_guard lock(mutex_);
-    if (const auto found = saves_.find(staged.ticket); found != saves_.end()) found->second.link = number;
+    if (engine::TrainerSave* const save = saves_.find(staged.ticket)) save->link = session_.number;
   }
   return {};
 }
 
-Result<void> Engine::Impl::offer_arena(const Link& link, const std::shared_ptr<Arena>& arena,
-                                       Clock::time_point deadline) {
-  const int descriptor = arena->memory.descriptor();
-  const engine::ArenaOffer offer{arena->slots, arena->slot_bytes};
+Result<void> Engine::Impl::offer_arena(const Link& link, const engine::Arena& arena, Clock::time_point deadline) {
+  const int descriptor = arena.memory.descriptor();
+  const engine::ArenaOffer offer{arena.slots, arena.slot_bytes};
   auto answer = link->call(MessageKind::arena, serialize_body(offer), MessageKind::ok,
                            std::max(milliseconds_until(deadline), kLeastAnswerMs), std::span(&descriptor, 1),
                            options_.interrupted);
   const std::lock_guard lock(mutex_);
   // Without an answer, the trainer does not know which arena the agent has, so it sends the arena again.
-  arena_link_ = answer ? link_number_ : 0;
+  session_.has_arena = answer.has_value();
   if (!answer) return tl::unexpected(std::move(answer).error());
   return {};
 }

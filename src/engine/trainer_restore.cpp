@@ -57,7 +57,7 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint6
                             .held_ranks = step.held_ranks};
       }
     }
-    if (const auto store = read_store()) {
+    if (const auto store = store_.open()) {
       if (const auto committed = (*store)->steps()) {
         const auto newest = (*store)->newest();
         for (const std::uint64_t step : *committed) {
@@ -66,7 +66,8 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint6
           RestorableStep& known = found[step];
           if (known.earlier_ranks != 0) known = {};
           // The state in memory may be from before a restart, of an attempt that was never committed.
-          if (!known.attempt.empty() && committed_attempt(step).value_or(std::nullopt) != known.attempt) known = {};
+          if (!known.attempt.empty() && store_.committed_attempt(step).value_or(std::nullopt) != known.attempt)
+            known = {};
           known.step = step;
           known.in_store = true;
         }
@@ -94,7 +95,7 @@ Result<void> Engine::Impl::persist_earlier(std::uint64_t step, const std::string
     const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.wait_ms));
     BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
     // Whatever the answer: agents may store the step later than the first save of this trainer.
-    least_new_step_ = std::max(least_new_step_, step + 1);
+    store_.note_step(step);
     BITSNAP_TRY(
         ask(MessageKind::persist, serialize_body(engine::PersistRequest{step, attempt}), MessageKind::ok, deadline));
     return {};
@@ -132,7 +133,7 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
 
 Result<std::shared_ptr<const Snapshot>> Engine::Impl::load_in_memory_left(std::uint64_t step, bool in_place,
                                                                           Clock::time_point deadline) {
-  BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, load(step));
+  BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, store_.load(step));
   std::uint64_t state_bytes = 0;
   for (const StreamInfo& stream : snapshot->streams()) state_bytes += stream.elements * element_size(stream.dtype);
   const std::uint64_t needed = (in_place ? 0 : state_bytes) + engine::coding_bytes(executor_->threads(), state_bytes);
@@ -152,7 +153,7 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::load_in_memory_left(std::u
 }
 
 Result<void> Engine::Impl::give_back_for(std::uint64_t step, Clock::time_point deadline) {
-  BITSNAP_ASSIGN(const std::optional<std::string> attempt, committed_attempt(step));
+  BITSNAP_ASSIGN(const std::optional<std::string> attempt, store_.committed_attempt(step));
   BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
   const auto link = connected(deadline);
   if (!link && link.error().kind() == ErrorKind::cancelled) return tl::unexpected(link.error());
@@ -161,7 +162,12 @@ Result<void> Engine::Impl::give_back_for(std::uint64_t step, Clock::time_point d
     request.reads_store = true;
     BITSNAP_TRY(give_back_agents_memory(*link, request, deadline));
   }
-  drop_unused_arena();
+  {
+    const std::lock_guard lock(mutex_);
+    if (session_.has_arena || saves_.needs_arena()) return {};
+    saves_.begin_arena(0);
+  }
+  arena_.drop();
   return {};
 }
 
@@ -228,11 +234,7 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
   BITSNAP_TRY(connected(deadline));
   BITSNAP_ASSIGN(const std::string wanted, wanted_attempt(step, attempt, deadline));
-  std::shared_ptr<Arena> arena;
-  {
-    const std::lock_guard lock(mutex_);
-    arena = arena_;
-  }
+  const std::shared_ptr<engine::Arena> arena = arena_.get();
   engine::FetchRequest request{step, arena == nullptr, wanted};
   request.in_place = in_place;
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer, fetch_files(std::move(request), deadline));
@@ -247,30 +249,20 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   if (!state) return snapshot;
   auto chunks = std::make_shared<restore::DecodedState>(*snapshot, engine::tensor_bytes(*state), arena);
   restore::attach_decoded(*snapshot, chunks);
-  const std::lock_guard lock(mutex_);
-  slots_[*slot].chunks = chunks;
-  slots_[*slot].files = files;
+  arena_.read_by(*slot, chunks, files);
   return snapshot;
 }
 
 Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::string& agreed,
                                                  Clock::time_point deadline) {
   if (options_.world_size == 1) return std::string();
-  BITSNAP_ASSIGN(std::optional<std::string> stored, committed_attempt(step));
+  BITSNAP_ASSIGN(std::optional<std::string> stored, store_.committed_attempt(step));
   if (stored) return *std::move(stored);
   if (!agreed.empty()) return agreed;
   BITSNAP_ASSIGN(const engine::StepList known, list(deadline));
   const auto found = std::ranges::find(known.steps, step, &engine::MemoryStep::step);
   if (found != known.steps.end() && found->everywhere) return found->attempt;
   return fail(ErrorKind::not_found, fmt::format("the agent's memory does not hold step {} of all ranks", step));
-}
-
-void Engine::Impl::send_readers_away(const Slot& slot) {
-  const auto readers = slot.chunks.lock();
-  const auto files = slot.files.lock();
-  // If whole() fails, the readers get the error when they read.
-  if (readers != nullptr && files != nullptr) static_cast<void>(files->whole());
-  if (readers != nullptr) readers->release();
 }
 
 }  // namespace bitsnap

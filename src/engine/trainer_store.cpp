@@ -1,23 +1,26 @@
-// The trainer's own look at the store: before it attaches, to report mistakes of the caller at once, and for steps.
-// Runs on the thread that attaches or restores.
+#include "engine/trainer_store.hpp"
+
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "base/try.hpp"
 #include "engine/store_access.hpp"
-#include "engine/trainer.hpp"
 #include "store/commit_record.hpp"
 #include "store/run_layout.hpp"
 #include "store/store_impl.hpp"
 
-namespace bitsnap {
-Result<std::unique_ptr<Store>> Engine::Impl::read_store() const {
+namespace bitsnap::engine {
+
+Result<std::unique_ptr<Store>> TrainerStore::open() const {
   return store::open_store(files_, options_.path, {.access = StoreAccess::read, .limits = options_.limits});
 }
 
-Result<void> Engine::Impl::check_store() const {
-  const StoreOptions options = engine::store_options(hello().settings, options_.rank, options_.world_size);
+Result<void> TrainerStore::check() const {
+  const StoreOptions options =
+      store_options({.coding = options_.settings, .retention = options_.retention}, options_.rank, options_.world_size);
   const auto check = [&]() -> Result<void> {
     const auto store = store::open_store(files_, options_.path, options);
     // An agent holds the lock of its store while it lives; any other writer may have gone before the first save.
@@ -27,11 +30,22 @@ Result<void> Engine::Impl::check_store() const {
   };
   auto checked = check();
   // Until the disk has room again, or can be written again, states stay in memory, and each save reports the error.
-  if (!checked && engine::is_disk_unwritable(checked.error())) return {};
+  if (!checked && is_disk_unwritable(checked.error())) return {};
   return checked;
 }
 
-Result<std::optional<std::string>> Engine::Impl::committed_attempt(std::uint64_t step) const {
+bool TrainerStore::is_new(std::uint64_t step, bool persist) {
+  if (!is_known_) {
+    const auto steps = open().and_then([](const auto& store) { return store->steps(); });
+    is_known_ = steps || steps.error().kind() == ErrorKind::not_found;
+    if (steps && !steps->empty()) note_step(steps->back());
+  }
+  const bool is_new = is_known_ && step >= least_new_step_;
+  if (persist) note_step(step);
+  return is_new;
+}
+
+Result<std::optional<std::string>> TrainerStore::committed_attempt(std::uint64_t step) const {
   const store::RunLayout layout(options_.path);
   auto record = store::read_commit_record(*files_.without_links(layout.root()), layout, step);
   if (record) return std::optional(std::move(record->attempt));
@@ -39,8 +53,8 @@ Result<std::optional<std::string>> Engine::Impl::committed_attempt(std::uint64_t
   return tl::unexpected(std::move(record).error());
 }
 
-Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) const {
-  BITSNAP_ASSIGN(const std::unique_ptr<Store> store, read_store());
+Result<std::shared_ptr<const Snapshot>> TrainerStore::load(std::uint64_t step) const {
+  BITSNAP_ASSIGN(const std::unique_ptr<Store> store, open());
   BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
   if (info.damage) return tl::unexpected(*info.damage);
   if (info.shards != 1 && info.shards != options_.world_size) {
@@ -53,4 +67,4 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) c
   return store->snapshot(step, info.shards == 1 ? 0 : options_.rank);
 }
 
-}  // namespace bitsnap
+}  // namespace bitsnap::engine
