@@ -324,4 +324,20 @@ CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_
   return info;
 }
 
+Result<void> check_place(const ShardPlace& place) {
+  if (place.shards == 0 || place.shards > kMaxShards) {
+    return fail(ErrorKind::invalid_argument, fmt::format("shards must be 1 to {}, got {}", kMaxShards, place.shards));
+  }
+  if (place.shard >= place.shards) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("shard must be below shards = {}, got {}", place.shards, place.shard));
+  }
+  if (!is_attempt_name(place.attempt)) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("attempt must have 1 to {} of the characters a-z, 0-9 and '-', got '{}'", kMaxAttemptBytes,
+                            place.attempt));
+  }
+  return {};
+}
+
 }  // namespace bitsnap::store

@@ -133,4 +133,7 @@ void settle_links(CommitRecord& record);
 // The summary of a checkpoint for users; `record_bytes` is the size of its commit.json.
 [[nodiscard]] CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes);
 
+// invalid_argument, with the reason, unless a shard may have this place.
+[[nodiscard]] Result<void> check_place(const ShardPlace& place);
+
 }  // namespace bitsnap::store

@@ -16,6 +16,18 @@ namespace {
 
 // Number of directories that one thread looks at in a row.
 constexpr std::size_t kLookBlock = 256;
+// An error about a missing step names this many steps on each side of it.
+constexpr std::size_t kNearbySteps = 2;
+constexpr int kListAgain = 3;
+
+// "10, 20, 30 and 40"
+std::string list_steps(const std::vector<std::uint64_t>& steps) {
+  std::string text;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == steps.size() ? " and " : ", ", steps[i]);
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -196,6 +208,79 @@ Result<std::vector<std::string>> StepDirectories::strays(std::uint64_t step, con
 
 Result<void> StepDirectories::remove_file(std::uint64_t step, const std::string& name) {
   return file_system_.remove(layout_.step_file(step, name));
+}
+
+// Lists the steps. A writer may save a new checkpoint and remove the newest one while this function looks at the listed
+// names; then no checkpoint is found, and the listing is repeated.
+Result<std::vector<StepEntry>> StepDirectories::list_again() const {
+  const auto is_committed = [](const StepEntry& entry) { return entry.state == StepState::committed; };
+  for (int again = 0;; ++again) {
+    BITSNAP_ASSIGN(std::vector<StepEntry> entries, list());
+    if (entries.empty() || again == kListAgain || std::ranges::any_of(entries, is_committed)) return entries;
+  }
+}
+
+Result<std::vector<std::uint64_t>> StepDirectories::steps() const {
+  BITSNAP_ASSIGN(const std::vector<StepEntry> entries, list_again());
+  std::vector<std::uint64_t> steps;
+  for (const StepEntry& entry : entries) {
+    if (entry.state == StepState::committed) steps.push_back(entry.step);
+  }
+  return steps;
+}
+
+Error StepDirectories::not_found(std::uint64_t step) const {
+  std::string message = fmt::format("{}: step {} not found", layout_.root(), step);
+  if (const auto known = steps()) {
+    if (known->empty()) {
+      message += "; the store has no checkpoints";
+    } else {
+      const auto after = std::ranges::lower_bound(*known, step);
+      const auto first = after - std::min<std::ptrdiff_t>(after - known->begin(), kNearbySteps);
+      const auto last = after + std::min<std::ptrdiff_t>(known->end() - after, kNearbySteps);
+      message += fmt::format("; nearby {} {}", last - first == 1 ? "is" : "are",
+                             list_steps(std::vector<std::uint64_t>(first, last)));
+    }
+  }
+  return Error(ErrorKind::not_found, std::move(message));
+}
+
+Result<std::vector<ShardRecord>> StepDirectories::pending_shards(std::uint64_t step) const {
+  BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.step_directory(step)));
+  std::vector<ShardRecord> pending;
+  for (const std::string& name : names) {
+    if (!name.starts_with("shard-") || !name.ends_with(".json")) continue;
+    auto record = read_shard_record(file_system_, layout_.step_file(step, name));
+    if (record) pending.push_back(std::move(*record));
+    if (!record && !is_damage(record.error())) return tl::unexpected(std::move(record).error());
+  }
+  return pending;
+}
+
+Result<std::vector<ShardRecord>> StepDirectories::waiting_replacements(std::uint64_t step,
+                                                                       const CommitRecord& record) const {
+  BITSNAP_ASSIGN(std::vector<ShardRecord> waiting, pending_shards(step));
+  std::erase_if(waiting, [&](const ShardRecord& shard) { return shard.attempt == record.attempt; });
+  return waiting;
+}
+
+Result<void> StepDirectories::spare_waiting(std::uint64_t step, const CommitRecord& record,
+                                            std::vector<std::string>& strays) const {
+  if (strays.empty()) return {};
+  BITSNAP_ASSIGN(const std::vector<ShardRecord> waiting, waiting_replacements(step, record));
+  for (const ShardRecord& shard : waiting) {
+    std::erase(strays, shard_record_name(shard.shard, shard.shards, shard.attempt));
+    std::erase(strays, shard.file.file);
+  }
+  return {};
+}
+
+Result<std::string> StepDirectories::free_file_name(std::uint64_t step, std::string name) const {
+  for (;;) {
+    BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.step_file(step, name)));
+    if (!info.exists) return name;
+    name = rewritten_file_name(name);
+  }
 }
 
 }  // namespace bitsnap::store

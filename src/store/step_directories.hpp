@@ -47,6 +47,13 @@ class StepDirectories {
 
   // All steps, in ascending order.
   [[nodiscard]] Result<std::vector<StepEntry>> list() const;
+  // The same for readers. A writer may save a new checkpoint and remove the newest one while list() looks at the names
+  // that it has listed: if it finds no checkpoint, this function lists them again.
+  [[nodiscard]] Result<std::vector<StepEntry>> list_again() const;
+  // The checkpoints, ascending.
+  [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;
+  // Names the checkpoints nearby.
+  [[nodiscard]] Error not_found(std::uint64_t step) const;
   // The newest checkpoint and the steps above it, in ascending order; all steps if there is no checkpoint. Lists the
   // names of all steps, but looks only at the records of these.
   [[nodiscard]] Result<NewestSteps> list_newest() const;
@@ -78,6 +85,18 @@ class StepDirectories {
   // `record` is nullptr, and only temporary files are strays.
   [[nodiscard]] Result<std::vector<std::string>> strays(std::uint64_t step, const CommitRecord* record) const;
   [[nodiscard]] Result<void> remove_file(std::uint64_t step, const std::string& name);
+
+  // The name, or the next one as a rewritten file that the step does not hold.
+  [[nodiscard]] Result<std::string> free_file_name(std::uint64_t step, std::string name) const;
+
+  // The records of shards that wait for their commit.
+  [[nodiscard]] Result<std::vector<ShardRecord>> pending_shards(std::uint64_t step) const;
+  // The records of shards that wait to replace the checkpoint that has this record.
+  [[nodiscard]] Result<std::vector<ShardRecord>> waiting_replacements(std::uint64_t step,
+                                                                      const CommitRecord& record) const;
+  // Takes these records and their files out of `strays`, files of the step that its record does not name.
+  [[nodiscard]] Result<void> spare_waiting(std::uint64_t step, const CommitRecord& record,
+                                           std::vector<std::string>& strays) const;
 
   // These do nothing if the file system cannot sync directories, and is_durable() reports it.
   [[nodiscard]] Result<void> sync_step(std::uint64_t step) { return sync(layout_.step_directory(step)); }

@@ -49,10 +49,10 @@ const std::string& Store::path() const noexcept { return impl_->path(); }
 const std::string& Store::run_id() const noexcept { return impl_->run().id; }
 
 const CodingSettings& Store::settings() const noexcept { return impl_->settings(); }
-bool Store::is_durable() const noexcept { return impl_->is_durable(); }
+bool Store::is_durable() const noexcept { return impl_->directories().is_durable(); }
 
 Result<std::vector<std::uint64_t>> Store::steps() const {
-  return no_throw("store", [&] { return impl_->steps(); });
+  return no_throw("store", [&] { return impl_->directories().steps(); });
 }
 
 Result<std::vector<CheckpointInfo>> Store::list() const {
@@ -77,11 +77,11 @@ Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint6
 }
 
 Result<std::shared_ptr<const std::vector<GlobalTensor>>> Store::tensors(std::uint64_t step) const {
-  return no_throw("store", [&] { return impl_->tensors(step); });
+  return no_throw("store", [&] { return impl_->tensors().list(step); });
 }
 
 Result<void> Store::read_boxes(std::uint64_t step, std::span<const TensorBox> boxes, const RunOptions& options) const {
-  return no_throw("store", [&] { return impl_->read_boxes(step, boxes, options); });
+  return no_throw("store", [&] { return impl_->tensors().read(step, boxes, options); });
 }
 
 Result<std::vector<CheckpointFile>> Store::files(std::uint64_t step) const {
@@ -124,11 +124,11 @@ Result<void> Store::unlabel(const std::string& label) {
 }
 
 Result<std::uint64_t> Store::find(const std::string& label) const {
-  return no_throw("store", [&] { return impl_->find(label); });
+  return no_throw("store", [&] { return impl_->labels().find(label); });
 }
 
 Result<std::vector<StepLabel>> Store::labels() const {
-  return no_throw("store", [&] { return impl_->labels(); });
+  return no_throw("store", [&] { return impl_->labels().all(); });
 }
 
 Result<PruneReport> Store::prune(const Retention& retention, const PruneOptions& options) {

@@ -34,24 +34,24 @@ Result<void> check_shard_record(const store::ShardRecord& record, std::uint64_t 
                   place.attempt));
 }
 
-}  // namespace
-
-Result<void> Store::Impl::check_place(const ShardPlace& place) {
-  if (place.shards == 0 || place.shards > store::kMaxShards) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("shards must be 1 to {}, got {}", store::kMaxShards, place.shards));
+Result<void> check_metadata(const std::vector<std::pair<std::string, std::string>>& metadata) {
+  std::uint64_t bytes = 0;
+  std::set<std::string_view> keys;
+  for (const auto& [key, value] : metadata) {
+    if (!keys.insert(key).second) {
+      return fail(ErrorKind::invalid_argument, fmt::format("metadata: key {} appears twice", quote_name(key)));
+    }
+    if (!is_utf8(key) || !is_utf8(value)) {
+      return fail(ErrorKind::invalid_argument, fmt::format("metadata: {} is not valid UTF-8", quote_name(key)));
+    }
+    bytes += key.size() + value.size();
   }
-  if (place.shard >= place.shards) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("shard must be below shards = {}, got {}", place.shards, place.shard));
-  }
-  if (!store::is_attempt_name(place.attempt)) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("attempt must have 1 to {} of the characters a-z, 0-9 and '-', got '{}'",
-                            store::kMaxAttemptBytes, place.attempt));
-  }
-  return {};
+  if (bytes <= kMaxCommitMetadataBytes) return {};
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("metadata must have at most {} bytes in all, got {}", kMaxCommitMetadataBytes, bytes));
 }
+
+}  // namespace
 
 // Makes the checkpoint exist. After a failure, makes sure that it does not exist, or that the handle stops.
 Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& record) {
@@ -69,7 +69,7 @@ Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& rec
 
 // A crash leaves the old checkpoint or the new one. Until the record is replaced, the files of both are there.
 Result<CheckpointInfo> Store::Impl::replace_record(const store::CommitRecord& record) {
-  BITSNAP_TRY(refresh_known());
+  BITSNAP_TRY(known_.load_all());
   BITSNAP_TRY(detach({record.step}, {}));
   const auto replaced = store::replace_commit_record(file_system_, layout_, record, false);
   if (!replaced) {
@@ -94,7 +94,7 @@ void Store::Impl::remove_leftovers(const store::CommitRecord& record) {
 }
 
 CheckpointInfo Store::Impl::note_committed(const store::CommitRecord& record) {
-  Known& known = known_[record.step];
+  store::KnownStep& known = known_[record.step];
   known.state = store::StepState::committed;
   known.set_record(record);
   update_catalog();
@@ -125,21 +125,21 @@ void Store::Impl::give_up(std::uint64_t step, bool record_is_own) {
 void Store::Impl::update_catalog() {
   constexpr std::size_t kMissing = 64;
   constexpr std::size_t kShare = 32;
-  if (++catalog_missing_ < std::max(kMissing, std::max(known_.size(), all_steps_) / kShare)) return;
+  if (++catalog_missing_ < std::max(kMissing, known_.count() / kShare)) return;
   catalog_missing_ = 0;
   // The catalog is a cache: if it cannot be written, listing is only slower.
   static_cast<void>(store::write_catalog(directories_));
 }
 
 Result<void> Store::Impl::check_not_too_late(std::uint64_t step, const std::string& attempt) {
-  Result<void> checked = check_new_step(step);
+  Result<void> checked = known_.check_new(step);
   if (checked || checked.error().kind() != ErrorKind::invalid_argument) return checked;
   const auto retired = store::read_commit_record(file_system_, layout_, step, true);
   if (retired && retired->attempt == attempt) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} was committed by attempt '{}' and pruned since",
                                                          layout_.root(), step, attempt));
   }
-  const std::optional<std::uint64_t> above = newest();
+  const std::optional<std::uint64_t> above = known_.newest();
   if (!above) return checked;
   return fail(
       ErrorKind::invalid_argument,
@@ -169,29 +169,12 @@ void Store::Impl::write_tensors(const store::CommitRecord& record) {
   if (tensors) static_cast<void>(store::write_tensor_index(file_system_, layout_, record, *tensors));
 }
 
-Result<void> Store::Impl::check_metadata(const std::vector<std::pair<std::string, std::string>>& metadata) {
-  std::uint64_t bytes = 0;
-  std::set<std::string_view> keys;
-  for (const auto& [key, value] : metadata) {
-    if (!keys.insert(key).second) {
-      return fail(ErrorKind::invalid_argument, fmt::format("metadata: key {} appears twice", quote_name(key)));
-    }
-    if (!is_utf8(key) || !is_utf8(value)) {
-      return fail(ErrorKind::invalid_argument, fmt::format("metadata: {} is not valid UTF-8", quote_name(key)));
-    }
-    bytes += key.size() + value.size();
-  }
-  if (bytes <= kMaxCommitMetadataBytes) return {};
-  return fail(ErrorKind::invalid_argument,
-              fmt::format("metadata must have at most {} bytes in all, got {}", kMaxCommitMetadataBytes, bytes));
-}
-
 Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
                                           const CommitOptions& options) {
-  BITSNAP_TRY(check_place({0, shards, attempt}));
+  BITSNAP_TRY(store::check_place({0, shards, attempt}));
   BITSNAP_TRY(store::check_new_labels(options.labels));
   BITSNAP_TRY(check_metadata(options.metadata));
-  BITSNAP_TRY(check_files(options.files));
+  BITSNAP_TRY(store::check_files(options.files));
   std::optional<CommitOutcome> outcome;
   for (const os::LockKind kind : {os::LockKind::shared, os::LockKind::exclusive}) {
     const bool is_alone = kind == os::LockKind::exclusive || lock_ != nullptr;
@@ -233,15 +216,15 @@ Result<std::optional<CheckpointInfo>> Store::Impl::committed_already(std::uint64
   }
   BITSNAP_TRY(directories_.sync_step(step));
   std::vector<CheckpointInfo> found = {store::checkpoint_info(*record, store::serialize_commit_record(*record).size())};
-  note_labels(found, labels());
+  store::Labels::note(found, labels_.all());
   return std::optional(std::move(found.front()));
 }
 
 Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t step, std::uint32_t shards,
                                                                 const std::string& attempt,
                                                                 const CommitOptions& options, bool is_alone) {
-  BITSNAP_TRY(refresh_newest());
-  const bool replaces = options.replace && is_replaceable(step);
+  BITSNAP_TRY(known_.load_newest());
+  const bool replaces = options.replace && known_.is_replaceable(step);
   const auto wait_for = [&](std::uint32_t first) -> Result<std::optional<CommitOutcome>> {
     BITSNAP_ASSIGN(std::optional<CheckpointInfo> there, committed_already(step, attempt, replaces));
     if (there) return CommitOutcome{std::move(there), {}};
@@ -251,7 +234,7 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
   BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already(step, attempt, replaces));
   if (earlier) return CommitOutcome{std::move(earlier), {}};
   if (!replaces) BITSNAP_TRY(check_not_too_late(step, attempt));
-  BITSNAP_ASSIGN(const bool changes_labels, concerns_labels(step, options.labels));
+  BITSNAP_ASSIGN(const bool changes_labels, labels_.concerns(step, options.labels));
 
   store::CommitRecord record;
   record.step = step;
@@ -280,11 +263,12 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
   store::settle_links(record);
   if ((changes_labels || replaces) && !is_alone) return std::optional<CommitOutcome>();
 
-  BITSNAP_ASSIGN(record.files, write_files(step, attempt, options));
+  note_stray_files(options);
+  BITSNAP_ASSIGN(record.files, store::write_files(directories_, step, attempt, options));
   BITSNAP_TRY(directories_.sync_checkpoints());
   std::vector<std::string> labels;
   if (changes_labels) {
-    BITSNAP_ASSIGN(labels, give_labels(record, options.labels));
+    BITSNAP_ASSIGN(labels, labels_.give(record, options.labels));
   }
   if (replaces) {
     CommitOutcome outcome;
@@ -325,6 +309,24 @@ Result<bool> Store::Impl::check_shard_file(const store::ShardRecord& part, const
   }
   BITSNAP_TRY(reader_->check_references(part.step, part.file));
   return true;
+}
+
+Result<void> Store::Impl::label(std::uint64_t step, const std::vector<std::string>& labels) {
+  BITSNAP_TRY(store::check_new_labels(labels));
+  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::exclusive));
+  BITSNAP_TRY(known_.load_newest());
+  BITSNAP_ASSIGN(const store::KnownStep* const known, known_.find(step));
+  if (known == nullptr || known->state != store::StepState::committed)
+    return tl::unexpected(directories_.not_found(step));
+  // Another rank may have committed the step and been killed before it synced the name.
+  if (lock_ == nullptr) BITSNAP_TRY(directories_.sync_step(step));
+  return labels_.set(step, labels);
+}
+
+Result<void> Store::Impl::unlabel(const std::string& label) {
+  BITSNAP_TRY(store::check_labels({label}));
+  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::exclusive));
+  return labels_.remove(label);
 }
 
 }  // namespace bitsnap

@@ -29,17 +29,17 @@ store::Coding Store::Impl::choose_coding(std::optional<std::uint64_t> newest) {
   store::Coding coding;
   // Nothing is coded against a checkpoint that is kept as damaged.
   while (newest) {
-    const Result<store::CommitRecord>& found = record_of(*newest, known_[*newest]);
+    const Result<store::CommitRecord>& found = known_.record(*newest);
     if (!found || found->damaged_tensors == 0) break;
-    if (Result<void> known = refresh_known(); !known) {
+    if (Result<void> known = known_.load_all(); !known) {
       coding.damage = std::move(known).error();
       return coding;
     }
-    newest = newest_below(*newest);
+    newest = known_.newest_below(*newest);
   }
   if (!newest) return coding;
   const std::uint64_t step = *newest;
-  const Result<store::CommitRecord>& record = record_of(step, known_[step]);
+  const Result<store::CommitRecord>& record = known_.record(step);
   if (!record) {
     coding.damage = record.error();
     return coding;
@@ -58,12 +58,12 @@ store::Coding Store::Impl::choose_coding(std::optional<std::uint64_t> newest) {
     std::shared_ptr<const Result<store::CommitRecord>> at = known_[step].record;
     while ((*at)->base && *(*at)->base < (*at)->step) {
       const std::uint64_t earlier = *(*at)->base;
-      Result<Known*> known = find_known(earlier);
+      Result<store::KnownStep*> known = known_.find(earlier);
       if (!known || *known == nullptr) {  // pruned, as nobody needed it: there is no keyframe to code against
         if (!known) coding.damage = std::move(known).error();
         return coding;
       }
-      const Result<store::CommitRecord>& next = record_of(earlier, **known);
+      const Result<store::CommitRecord>& next = known_.record(earlier);
       if (!next) {
         coding.damage = next.error();
         return coding;
@@ -93,14 +93,14 @@ bool Store::Impl::has_retention() const noexcept {
 }
 
 Result<store::Coding> Store::Impl::choose_retained_coding(std::uint64_t newest) {
-  BITSNAP_TRY(refresh_known());
+  BITSNAP_TRY(known_.load_all());
   std::set<std::uint64_t> labelled;
   if (options_.retention.keep_labelled) {
-    BITSNAP_ASSIGN(const std::vector<StepLabel> labels, this->labels());
+    BITSNAP_ASSIGN(const std::vector<StepLabel> labels, labels_.all());
     for (const StepLabel& label : labels) labelled.insert(label.step);
   }
   std::vector<store::StepNode> nodes;
-  for (const auto& [step, known] : known_) {
+  for (const auto& [step, known] : known_.all()) {
     if (step > newest) break;
     store::StepNode& node = nodes.emplace_back();
     node.step = step;
@@ -111,11 +111,11 @@ Result<store::Coding> Store::Impl::choose_retained_coding(std::uint64_t newest) 
   std::size_t read = 0;
   for (store::StepNode& node : std::views::reverse(nodes)) {
     if (node.state == store::StepState::uncommitted || ++read > kRecordsForBase) continue;
-    Known& known = known_[node.step];
-    const Result<store::CommitRecord>& record = record_of(node.step, known);
+    store::KnownStep& known = known_[node.step];
+    const Result<store::CommitRecord>& record = known_.record(node.step);
     node.is_damaged = !record;
     if (!record) continue;
-    describe(node, known, *record);
+    store::describe(node, known, *record);
   }
   std::vector<store::StepNode> with_next = nodes;
   with_next.emplace_back().step = UINT64_MAX;
@@ -136,16 +136,16 @@ Result<store::Coding> Store::Impl::choose_retained_coding(std::uint64_t newest) 
 
 bool Store::Impl::should_code_like(const store::Coding& other, const ShardPlace& place) {
   if (other.damage) return false;
-  if (const std::optional<std::uint64_t> last = newest()) {
-    const Result<store::CommitRecord>& record = record_of(*last, known_[*last]);
+  if (const std::optional<std::uint64_t> last = known_.newest()) {
+    const Result<store::CommitRecord>& record = known_.record(*last);
     if (!record || record->shards.size() != place.shards) return false;
     const SnapshotId& own = record->shards[place.shard].id;
     if (std::ranges::count(record->shards, own, &store::ShardFile::id) < 2) return false;
   }
   if (!other.finder) return true;
-  const Result<Known*> known = find_known(*other.finder);
+  const Result<store::KnownStep*> known = known_.find(*other.finder);
   return known && *known != nullptr && (*known)->state == store::StepState::committed &&
-         record_of(*other.finder, **known).has_value();
+         known_.record(*other.finder).has_value();
 }
 
 Result<void> Store::Impl::read_base_from_memory(const Snapshot& base, unsigned threads, bool is_new) const {

@@ -1,10 +1,11 @@
 // Store::Impl: the state of a store handle: the directory of the run, the lock, and what a writing handle knows of the
 // checkpoints.
 //
-// The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_tensors.cpp, store_save.cpp,
-// store_encode.cpp, store_commit.cpp, store_files.cpp, store_replica.cpp, store_labels.cpp, store_prune.cpp,
-// store_rewrite.cpp, store_rollback.cpp, store_verify.cpp, store_repair.cpp, store_repair_records.cpp. Any thread may
-// call a handle. Reading calls use nothing that writing calls change. Writing calls hold the write turn.
+// It makes the calls of Store of its parts: the directories of the steps, what a writing handle knows of the steps, the
+// labels, the tensors, and the cache of bases. Sources: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp,
+// store_save.cpp, store_encode.cpp, store_commit.cpp, store_replica.cpp, store_prune.cpp, store_rewrite.cpp,
+// store_rollback.cpp, store_verify.cpp, store_repair.cpp, store_repair_records.cpp. Any thread may call a handle.
+// Reading calls use nothing that writing calls change. Writing calls hold the write turn.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +26,17 @@
 #include "save/base_finder.hpp"
 #include "save/snapshot_writer.hpp"
 #include "store/base_cache.hpp"
+#include "store/checkpoint_files.hpp"
 #include "store/checkpoint_reader.hpp"
 #include "store/commit_record.hpp"
 #include "store/kept_bases.hpp"
-#include "store/label_record.hpp"
+#include "store/known_steps.hpp"
+#include "store/labels.hpp"
 #include "store/pending_save.hpp"
 #include "store/retention_plan.hpp"
 #include "store/run_layout.hpp"
 #include "store/step_directories.hpp"
+#include "store/tensor_reader.hpp"
 #include "store/watched_base.hpp"
 #include "store/write_turn.hpp"
 
@@ -53,23 +57,17 @@ class Store::Impl {
   [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
   [[nodiscard]] const store::BaseCache& cache() const noexcept { return *cache_; }
   [[nodiscard]] const CodingSettings& settings() const noexcept { return settings_; }
-  [[nodiscard]] bool is_durable() const noexcept { return directories_.is_durable(); }
+  [[nodiscard]] const store::StepDirectories& directories() const noexcept { return directories_; }
+  [[nodiscard]] const store::Labels& labels() const noexcept { return labels_; }
+  [[nodiscard]] const store::TensorReader& tensors() const noexcept { return tensors_; }
 
   // store_read.cpp
-  [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;
-  [[nodiscard]] Result<std::vector<store::StepEntry>> list_entries() const;
   [[nodiscard]] Result<std::vector<CheckpointInfo>> list() const;
   [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
   // The newest checkpoint on disk that is not kept as damaged.
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_whole() const;
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step, std::uint32_t shard,
                                                                  bool partial) const;
-  // store_tensors.cpp
-  using Tensors = std::shared_ptr<const std::vector<GlobalTensor>>;
-  [[nodiscard]] Result<Tensors> tensors(std::uint64_t step) const;
-  [[nodiscard]] Result<void> read_boxes(std::uint64_t step, std::span<const TensorBox> boxes,
-                                        const RunOptions& options) const;
-  // store_files.cpp
   [[nodiscard]] Result<std::vector<CheckpointFile>> files(std::uint64_t step) const;
   // store_save.cpp. A save is three calls, each of which may run on another thread. An error in one of them ends the
   // save and removes what the save has written.
@@ -92,11 +90,8 @@ class Store::Impl {
   // store_commit.cpp
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt,
                                              const CommitOptions& options = {});
-  // store_labels.cpp
   [[nodiscard]] Result<void> label(std::uint64_t step, const std::vector<std::string>& labels);
   [[nodiscard]] Result<void> unlabel(const std::string& label);
-  [[nodiscard]] Result<std::uint64_t> find(const std::string& label) const;
-  [[nodiscard]] Result<std::vector<StepLabel>> labels() const;
   // store_prune.cpp
   // Prunes with the handle's retention after a commit, and notes the result in `info`.
   void apply_retention(CheckpointInfo& info, const RunOptions& options);
@@ -113,26 +108,6 @@ class Store::Impl {
                                                    const RepairOptions& options);
 
  private:
-  // A step as the writing handle knows it. Its record is read when it is first needed.
-  struct Known {
-    store::StepState state = store::StepState::uncommitted;
-    std::uint64_t record_bytes = 0;
-    std::shared_ptr<const Result<store::CommitRecord>> record;
-
-    void set_record(store::CommitRecord written) {
-      record_bytes = store::serialize_commit_record(written).size();
-      record = std::make_shared<const Result<store::CommitRecord>>(std::move(written));
-    }
-  };
-  // Which steps the writing handle knows. A handle that holds no lock between its calls starts each call with
-  // `nothing`.
-  enum class Sight : std::uint8_t {
-    nothing,
-    newest,  // the newest checkpoint, the steps above it, and the steps that were looked up
-    all,
-  };
-  // What a caller assumes of a record that cannot be read.
-  enum class UnreadableRecord : std::uint8_t { refers_to_nothing, may_refer_to_any };
   // Each does one call and owns the data of that call.
   class Pruner;    // store_prune.cpp
   class Rewriter;  // store_rewrite.cpp
@@ -147,50 +122,19 @@ class Store::Impl {
   // invalid_argument if the directory is a framework's folder, whose reference has the name of a run record.
   Result<void> check_is_no_reference() const;
   Result<store::WriteGuard> begin_writing(os::LockKind kind);
-  // Load all steps, or at least the newest checkpoint and the steps above it, unless they are known.
-  Result<void> refresh_known();
-  Result<void> refresh_newest();
-  void know(const std::vector<store::StepEntry>& entries, Sight sight, std::size_t all_steps);
-  // Looks for the step on disk if not all steps are known. Returns nullptr if the step does not exist.
-  Result<Known*> find_known(std::uint64_t step);
-  Result<void> check_new_step(std::uint64_t step);
-  // Whether the step is a checkpoint that nothing with a record can need.
-  [[nodiscard]] bool is_replaceable(std::uint64_t step) const;
-  const Result<store::CommitRecord>& record_of(std::uint64_t step, Known& known);
-  [[nodiscard]] std::optional<std::uint64_t> newest() const;
-  // The newest known checkpoint before the step.
-  [[nodiscard]] std::optional<std::uint64_t> newest_below(std::uint64_t step) const;
   // `is_alone`: nobody else writes, so no other rank works on an uncommitted step above the newest.
   Result<std::vector<std::string>> remove_strays(bool dry_run, bool is_alone);
   // The retired steps that the checkpoint needs, ascending.
   [[nodiscard]] std::vector<PruneReport::Needed> pruned_below(const store::CommitRecord& record) const;
-  [[nodiscard]] Error step_not_found(std::uint64_t step) const;
-
-  // store_tensors.cpp. From the tensor index, or else from the files.
-  [[nodiscard]] Result<std::pair<store::CommitRecord, Tensors>> record_with_tensors(std::uint64_t step,
-                                                                                    unsigned threads) const;
 
   // store_settle.cpp
   Result<void> settle();
   Result<void> settle_again();
   void lose_sight() noexcept { is_settled_ = false; }
-  [[nodiscard]] bool has_retired() const;
   Result<bool> is_spared_when_uncommitted(std::uint64_t step);
-  // Whether a record refers to the step.
-  bool is_referred_to(std::uint64_t step, UnreadableRecord unreadable);
-  // The records of shards that wait for their commit.
-  Result<std::vector<store::ShardRecord>> pending_shards(std::uint64_t step) const;
-  // The records of shards that wait to replace the checkpoint that has this record.
-  [[nodiscard]] Result<std::vector<store::ShardRecord>> waiting_replacements(std::uint64_t step,
-                                                                             const store::CommitRecord& record) const;
-  // Takes these records and their files out of `strays`, files of the step that its record does not name.
-  Result<void> spare_waiting(std::uint64_t step, const store::CommitRecord& record,
-                             std::vector<std::string>& strays) const;
 
   // store_save.cpp
   Result<void> begin_replacing(std::uint64_t step, const std::optional<ShardPlace>& place);
-  // The name, or the next one as a rewritten file that the step does not hold.
-  [[nodiscard]] Result<std::string> free_file_name(std::uint64_t step, std::string name) const;
   [[nodiscard]] store::CommitHeader header_of(const store::PendingSave& save) const;
   Result<void> write_blob(const store::PendingSave& save);
   Result<void> write_shard_record(const store::PendingSave& save);
@@ -236,26 +180,19 @@ class Store::Impl {
                                   store::Destination destination);
 
   // store_commit.cpp
-  static Result<void> check_place(const ShardPlace& place);
-  static Result<void> check_metadata(const std::vector<std::pair<std::string, std::string>>& metadata);
-
-  // store_files.cpp
-  static Result<void> check_files(const std::vector<CheckpointFile>& files);
-  // Writes the files and the metadata of the caller, durably; nullopt if there are none. Syncs the directory of the
-  // step in either case.
-  Result<std::optional<store::ShardFile>> write_files(std::uint64_t step, const std::string& attempt,
-                                                      const CommitOptions& options);
-
-  // store_commit.cpp
   Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
   // Replaces the record of a checkpoint by that of another attempt, and removes the files of the old one.
   Result<CheckpointInfo> replace_record(const store::CommitRecord& record);
+  // If the commit fails, the caller's files are strays.
+  void note_stray_files(const CommitOptions& options) {
+    if (!options.files.empty() || !options.metadata.empty()) strays_removed_ = false;
+  }
   void remove_leftovers(const store::CommitRecord& record);
   CheckpointInfo note_committed(const store::CommitRecord& record);
   void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
   void write_tensors(const store::CommitRecord& record);
-  // check_new_step(), with an error that tells a late caller what became of the step.
+  // KnownSteps::check_new(), with an error that tells a late caller what became of the step.
   Result<void> check_not_too_late(std::uint64_t step, const std::string& attempt);
   // The missing shards of an attempt, judged by file names. The shard `first` is the first that is missing.
   Result<std::vector<std::uint32_t>> missing_shards(std::uint64_t step, std::uint32_t shards,
@@ -271,27 +208,7 @@ class Store::Impl {
                                                           bool is_replaced);
   [[nodiscard]] Result<bool> check_shard_file(const store::ShardRecord& part, const std::string& record_path) const;
 
-  // store_labels.cpp
-  // The step that an entry names now; nullopt: none.
-  [[nodiscard]] Result<std::optional<std::uint64_t>> step_of(const store::LabelEntry& entry) const;
-  // The record with only those labels that name a checkpoint, each with its step alone.
-  [[nodiscard]] Result<store::LabelRecord> settled(const store::LabelRecord& record) const;
-  // Sets the labels of listed checkpoints. Leaves them empty if the labels cannot be read.
-  void note_labels(std::vector<CheckpointInfo>& checkpoints, const Result<std::vector<StepLabel>>& labels) const;
-  // Makes `next` the record of the labels, durably. `current` is what the record holds.
-  Result<void> change_labels(const store::LabelRecord& current, const store::LabelRecord& next);
-  // Runs before the commit record is written: the labels name the step from the moment when the record exists. Labels
-  // that earlier checkpoints of this step had are dropped. Returns the labels of the step.
-  Result<std::vector<std::string>> give_labels(const store::CommitRecord& record,
-                                               const std::vector<std::string>& labels);
-  // Whether give_labels() may change the record.
-  [[nodiscard]] Result<bool> concerns_labels(std::uint64_t step, const std::vector<std::string>& labels) const;
-  // Runs before steps are removed: no label may name another step when its own is gone.
-  Result<void> settle_labels();
-
   // store_prune.cpp
-  // What a plan has to know of a checkpoint with this record.
-  static void describe(store::StepNode& node, const Known& known, const store::CommitRecord& record);
   Result<store::WriteGuard> begin_pruning(const PruneOptions& options);
   Result<void> remove_step(std::uint64_t step);
   Result<void> retire_step(std::uint64_t step);
@@ -307,7 +224,6 @@ class Store::Impl {
   // Rewrites the checkpoints, and the retired ones that are whole, that refer to one of the steps `dropped`.
   // invalid_argument if the rest of a checkpoint that is kept as damaged needs one of them.
   Result<void> detach(const std::set<std::uint64_t>& dropped, const RunOptions& options);
-  std::set<std::uint64_t> needed_by(std::uint64_t step);
   // invalid_argument if a checkpoint that is kept as damaged leads to one of the `stuck` steps.
   Result<void> check_not_stuck(const std::set<std::uint64_t>& stuck, const std::set<std::uint64_t>& dropped);
 
@@ -325,20 +241,15 @@ class Store::Impl {
   store::RunRecord run_;
   CodingSettings settings_;  // of options_, then of run_
   const std::shared_ptr<store::CheckpointReader> reader_;
-  // The tensors that were listed last: a rank lists them to plan, and then reads.
-  mutable std::mutex tensors_mutex_;
-  mutable std::optional<store::CommitRecord> last_record_;
-  mutable Tensors last_tensors_;
 
   store::WriteTurn turn_;
   store::StepDirectories directories_;
+  store::TensorReader tensors_;
+  store::Labels labels_;
+  store::KnownSteps known_;
   std::unique_ptr<os::FileLock> lock_;
   std::uint64_t lock_file_id_ = 0;  // of the locked file
-  std::map<std::uint64_t, Known> known_;
-  Sight sight_ = Sight::nothing;  // how complete known_ is
-  std::size_t all_steps_ = 0;     // number of steps when they were last listed
   bool strays_removed_ = false;
-  bool has_lost_newest_ = false;     // the result of the last settle()
   std::size_t catalog_missing_ = 0;  // checkpoints committed since the catalog was written
   std::size_t published_ = 0;        // saves of this handle
   // False after a change of a step has failed: then nobody knows whether the step is there, and whether it would be

@@ -66,6 +66,9 @@ Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const St
       options_(options),
       reader_(std::make_shared<store::CheckpointReader>(file_system_, layout_, options.limits)),
       directories_(file_system_, layout_),
+      tensors_(directories_, *reader_, options.limits),
+      labels_(directories_),
+      known_(directories_),
       cache_(cache != nullptr ? std::move(cache)
                               : std::make_shared<store::BaseCache>(
                                     store::BaseCache::Limits{.decoded_bytes = options.base_memory_bytes})) {}
@@ -243,94 +246,10 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kLockPollMs, wait_ms - waited_ms)));
   }
   // Another writer may have changed the store since, or may have been killed during a change.
-  sight_ = Sight::nothing;
+  known_.forget();
   BITSNAP_TRY(directories_.settle_set_aside());
   if (!is_settled_) BITSNAP_TRY(settle_again());
   return guard;
-}
-
-Result<void> Store::Impl::refresh_known() {
-  if (sight_ == Sight::all) return {};
-  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list());
-  know(entries, Sight::all, entries.size());
-  return {};
-}
-
-Result<void> Store::Impl::refresh_newest() {
-  if (sight_ != Sight::nothing) return {};
-  BITSNAP_ASSIGN(const store::NewestSteps newest, directories_.list_newest());
-  know(newest.entries, Sight::newest, newest.all_steps);
-  return {};
-}
-
-void Store::Impl::know(const std::vector<store::StepEntry>& entries, Sight sight, std::size_t all_steps) {
-  known_.clear();
-  for (const store::StepEntry& entry : entries) {
-    known_[entry.step] = Known{entry.state, entry.record.size_bytes, nullptr};
-  }
-  sight_ = sight;
-  all_steps_ = all_steps;
-}
-
-Result<Store::Impl::Known*> Store::Impl::find_known(std::uint64_t step) {
-  if (const auto known = known_.find(step); known != known_.end()) return &known->second;
-  if (sight_ == Sight::all) return nullptr;
-  BITSNAP_ASSIGN(const std::optional<store::StepEntry> entry, directories_.find(step));
-  if (!entry) return nullptr;
-  return &(known_[step] = Known{entry->state, entry->record.size_bytes, nullptr});
-}
-
-std::optional<std::uint64_t> Store::Impl::newest() const {
-  for (const auto& [step, known] : std::views::reverse(known_)) {
-    if (known.state == store::StepState::committed) return step;
-  }
-  return std::nullopt;
-}
-
-std::optional<std::uint64_t> Store::Impl::newest_below(std::uint64_t step) const {
-  const std::ranges::subrange earlier(known_.begin(), known_.lower_bound(step));
-  for (const auto& [there, known] : std::views::reverse(earlier)) {
-    if (known.state == store::StepState::committed) return there;
-  }
-  return std::nullopt;
-}
-
-const Result<store::CommitRecord>& Store::Impl::record_of(std::uint64_t step, Known& known) {
-  if (known.record == nullptr) {
-    known.record = std::make_shared<const Result<store::CommitRecord>>(
-        store::read_commit_record(file_system_, layout_, step, known.state == store::StepState::retired));
-  }
-  return *known.record;
-}
-
-bool Store::Impl::is_replaceable(std::uint64_t step) const {
-  for (const auto& [there, known] : std::views::reverse(known_)) {
-    if (known.state == store::StepState::committed) return there == step;
-    // If the newest checkpoint was lost, the retired steps above are older than the newest one of now.
-    if (known.state == store::StepState::retired && !has_lost_newest_) return false;
-  }
-  return false;
-}
-
-Result<void> Store::Impl::check_new_step(std::uint64_t step) {
-  // A new step must be above the retired steps, too, because a retired step may have been the newest before a crash. If
-  // the newest checkpoint was lost, the retired ones are kept for nobody, and the step must only differ from them.
-  for (const auto& [there, known] : std::views::reverse(known_)) {
-    if (known.state == store::StepState::uncommitted || step > there) continue;
-    if (has_lost_newest_ && known.state == store::StepState::retired && step < there) continue;
-    const Result<store::CommitRecord>& record = record_of(there, known_[there]);
-    const std::string others =
-        record && record->damaged_tensors > 0
-            ? fmt::format(", or remove step {}, which is kept as damaged, or use another store", there)
-        : record && !record->attempt.empty()
-            ? fmt::format("; if another job committed step {} (attempt '{}'), give each job a store of its own", there,
-                          record->attempt)
-            : "";
-    return fail(ErrorKind::invalid_argument, fmt::format("{}: step must be greater than {}, the newest step, got {}; "
-                                                         "to save it again, roll back to an earlier step first{}",
-                                                         layout_.root(), there, step, others));
-  }
-  return {};
 }
 
 }  // namespace bitsnap

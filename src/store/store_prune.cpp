@@ -18,10 +18,6 @@ namespace {
 
 using store::is_damage;
 
-void add_references(store::StepNode& node, const store::ShardFile& file) {
-  for (const auto& reference : file.references) node.references.push_back({reference.step, reference.standalone});
-}
-
 bool is_whole_checkpoint(const store::StepNode& node) {
   return node.state == store::StepState::committed && !node.is_damaged && !node.is_kept_as_damaged;
 }
@@ -83,9 +79,7 @@ class Store::Impl::Pruner {
   [[nodiscard]] std::uint64_t bytes_of(std::uint64_t step) const {
     return std::ranges::lower_bound(nodes_, step, {}, &store::StepNode::step)->bytes;
   }
-  const Result<store::CommitRecord>& record_of(const store::StepNode& node) {
-    return store_.record_of(node.step, store_.known_[node.step]);
-  }
+  const Result<store::CommitRecord>& record_of(const store::StepNode& node) { return store_.known_.record(node.step); }
 
   Impl& store_;
   const Retention retention_ = {};
@@ -101,18 +95,18 @@ class Store::Impl::Pruner {
 
 Result<void> Store::Impl::Pruner::look() {
   nodes_.clear();
-  const std::optional<std::uint64_t> newest = store_.newest();
-  for (auto& [step, known] : store_.known_) {
+  const std::optional<std::uint64_t> newest = store_.known_.newest();
+  for (auto& [step, known] : store_.known_.all()) {
     store::StepNode& node = nodes_.emplace_back();
     node.step = step;
     node.state = known.state;
     if (known.state == store::StepState::uncommitted) {
-      BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, store_.pending_shards(step));
-      for (const store::ShardRecord& shard : pending) add_references(node, shard.file);
+      BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, store_.directories_.pending_shards(step));
+      for (const store::ShardRecord& shard : pending) store::add_references(node, shard.file);
       has_waiting_ = has_waiting_ || !node.references.empty();
       continue;
     }
-    const Result<store::CommitRecord>& record = store_.record_of(step, known);
+    const Result<store::CommitRecord>& record = store_.known_.record(step);
     if (!record) {
       // An error of the system may be temporary, so the prune fails instead of judging the checkpoint.
       if (record.error().kind() != ErrorKind::corrupt && record.error().kind() != ErrorKind::unsupported) {
@@ -123,10 +117,11 @@ Result<void> Store::Impl::Pruner::look() {
       node.is_damaged = true;
       continue;
     }
-    describe(node, known, *record);
+    store::describe(node, known, *record);
     if (step != newest || known.state != store::StepState::committed) continue;
-    BITSNAP_ASSIGN(const std::vector<store::ShardRecord> waiting, store_.waiting_replacements(step, *record));
-    for (const store::ShardRecord& shard : waiting) add_references(node, shard.file);
+    BITSNAP_ASSIGN(const std::vector<store::ShardRecord> waiting,
+                   store_.directories_.waiting_replacements(step, *record));
+    for (const store::ShardRecord& shard : waiting) store::add_references(node, shard.file);
     has_waiting_ = has_waiting_ || !waiting.empty();
   }
   BITSNAP_TRY(note_labelled());
@@ -135,7 +130,7 @@ Result<void> Store::Impl::Pruner::look() {
 
 Result<void> Store::Impl::Pruner::note_labelled() {
   if (!retention_.keep_labelled) return {};
-  BITSNAP_ASSIGN(const std::vector<StepLabel> labels, store_.labels());
+  BITSNAP_ASSIGN(const std::vector<StepLabel> labels, store_.labels_.all());
   for (store::StepNode& node : nodes_) {
     node.is_labelled = std::ranges::find(labels, node.step, &StepLabel::step) != labels.end();
   }
@@ -185,9 +180,9 @@ Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
   for (const std::uint64_t step : plan_.kept) {
     whole.insert(step);
     for (std::optional<std::uint64_t> at = step; at && chains.insert(*at).second;) {
-      const auto known = store_.known_.find(*at);
-      if (known == store_.known_.end()) break;
-      const Result<store::CommitRecord>& record = store_.record_of(*at, known->second);
+      const auto known = store_.known_.all().find(*at);
+      if (known == store_.known_.all().end()) break;
+      const Result<store::CommitRecord>& record = store_.known_.record(*at);
       at = record ? record->base : std::nullopt;
     }
   }
@@ -287,7 +282,7 @@ Result<void> Store::Impl::Pruner::carry_out(bool before_recoding) {
   const auto is_removed = [&](const store::StepNode& node) {
     return node.state == store::StepState::committed && !std::ranges::binary_search(plan_.kept, node.step);
   };
-  if (std::ranges::any_of(nodes_, is_removed)) BITSNAP_TRY(store_.settle_labels());
+  if (std::ranges::any_of(nodes_, is_removed)) BITSNAP_TRY(store_.labels_.settle());
   std::vector<std::uint64_t> unwanted = plan_.removed;
   for (const store::StepNode& node : nodes_) {
     if (is_removed(node)) unwanted.push_back(node.step);
@@ -302,9 +297,9 @@ Result<void> Store::Impl::Pruner::carry_out(bool before_recoding) {
 
 Result<void> Store::Impl::Pruner::check_steps() const {
   for (const std::uint64_t step : removed_ != nullptr ? *removed_ : retention_.keep) {
-    const auto known = store_.known_.find(step);
-    if (known == store_.known_.end() || known->second.state != store::StepState::committed) {
-      return tl::unexpected(store_.step_not_found(step));
+    const auto known = store_.known_.all().find(step);
+    if (known == store_.known_.all().end() || known->second.state != store::StepState::committed) {
+      return tl::unexpected(store_.directories_.not_found(step));
     }
   }
   return {};
@@ -327,10 +322,10 @@ Result<void> Store::Impl::Pruner::check_that_one_stays() const {
 Result<PruneReport> Store::Impl::Pruner::run() {
   // The newest checkpoint is never pruned. If only retired ones are left, the newest was lost, and the prune removes
   // nothing more.
-  if (removed_ == nullptr && !store_.newest() && store_.has_retired()) return std::move(report_);
+  if (removed_ == nullptr && !store_.known_.newest() && store_.known_.has_retired()) return std::move(report_);
   if (!store_.strays_removed_) {
     // Another rank may have committed the newest checkpoint and been killed before it synced the name.
-    const std::optional<std::uint64_t> last = store_.newest();
+    const std::optional<std::uint64_t> last = store_.known_.newest();
     const bool is_shared = store_.lock_ == nullptr;
     if (last && is_shared && !options_.dry_run) BITSNAP_TRY(store_.directories_.sync_step(*last));
     BITSNAP_ASSIGN(report_.strays, store_.remove_strays(options_.dry_run, !is_shared));
@@ -340,11 +335,11 @@ Result<PruneReport> Store::Impl::Pruner::run() {
   BITSNAP_TRY(look());
   BITSNAP_TRY(check_that_one_stays());
   // The base of the next checkpoint is needed, too.
-  std::optional<std::uint64_t> newest = store_.newest();
+  std::optional<std::uint64_t> newest = store_.known_.newest();
   const auto is_no_base = [this](std::uint64_t step) {
     return is_to_go(step) || std::ranges::lower_bound(nodes_, step, {}, &store::StepNode::step)->is_kept_as_damaged;
   };
-  while (newest && is_no_base(*newest)) newest = store_.newest_below(*newest);
+  while (newest && is_no_base(*newest)) newest = store_.known_.newest_below(*newest);
   const std::optional<std::uint64_t> next_base = store_.choose_coding(newest).base;
   plan_ = plan(next_base);
   auto recoding = choose_recoding(next_base);
@@ -377,24 +372,15 @@ void Store::Impl::apply_retention(CheckpointInfo& info, const RunOptions& option
   info.prune_error = std::move(pruned).error().within(fmt::format("step {} is saved, but pruning failed", info.step));
 }
 
-void Store::Impl::describe(store::StepNode& node, const Known& known, const store::CommitRecord& record) {
-  node.bytes = known.record_bytes + store::stored_bytes(record);
-  node.raw_bytes = store::raw_bytes(record);
-  node.coded_share = record.coded_share;
-  node.coded_age = record.coded_age.value_or(0);
-  node.is_kept_as_damaged = record.damaged_tensors > 0;
-  for (const store::ShardFile& file : record.shards) add_references(node, file);
-}
-
 Result<store::WriteGuard> Store::Impl::begin_pruning(const PruneOptions& options) {
   store::WriteGuard guard;
   if (options.dry_run) {
     BITSNAP_ASSIGN(guard.turn, turn_.take(options_.interrupted));
-    if (lock_ == nullptr) sight_ = Sight::nothing;
+    if (lock_ == nullptr) known_.forget();
   } else {
     BITSNAP_ASSIGN(guard, begin_writing(os::LockKind::exclusive));
   }
-  BITSNAP_TRY(refresh_known());
+  BITSNAP_TRY(known_.load_all());
   return guard;
 }
 
@@ -414,7 +400,7 @@ Result<RunUsage> Store::Impl::usage() {
     usage.raw_bytes += info.raw_bytes;
     usage.stored_bytes += info.stored_bytes;
   }
-  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, list_entries());
+  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list_again());
   const auto is_retired = [](const store::StepEntry& entry) { return entry.state == store::StepState::retired; };
   if (std::ranges::none_of(entries, is_retired)) return usage;
   BITSNAP_ASSIGN(PruneReport report, prune({.keep_every = 1}, {.reencode = Reencode::never, .dry_run = true}));
@@ -452,8 +438,8 @@ Result<void> Store::Impl::retire_step(std::uint64_t step) {
 Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool is_alone) {
   std::vector<std::string> found;
   std::set<std::uint64_t> removed;
-  const std::optional<std::uint64_t> last = newest();
-  for (auto& [step, known] : std::views::reverse(known_)) {
+  const std::optional<std::uint64_t> last = known_.newest();
+  for (auto& [step, known] : std::views::reverse(known_.all())) {
     if (known.state == store::StepState::uncommitted) {
       // Above the newest checkpoint, other ranks may still be saving.
       if (!is_alone && (!last || step > *last)) continue;
@@ -465,20 +451,20 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
       if (!dry_run) BITSNAP_TRY(directories_.remove(step));
       continue;
     }
-    const Result<store::CommitRecord>& record = record_of(step, known);
+    const Result<store::CommitRecord>& record = known_.record(step);
     BITSNAP_ASSIGN(std::vector<std::string> strays, directories_.strays(step, record ? &*record : nullptr));
     // A writer that was killed while it retired or rewrote this step may not have synced the record. A crash could
     // then bring the previous record back, which refers to strays. So the record is synced before strays are removed.
     const bool may_come_back = known.state == store::StepState::retired || !strays.empty();
     if (!dry_run && may_come_back) BITSNAP_TRY(directories_.sync_step(step));
-    if (step == last && record) BITSNAP_TRY(spare_waiting(step, *record, strays));
+    if (step == last && record) BITSNAP_TRY(directories_.spare_waiting(step, *record, strays));
     for (const std::string& name : strays) {
       found.push_back(store::RunLayout::relative_file(step, name));
       if (!dry_run) BITSNAP_TRY(directories_.remove_file(step, name));
     }
   }
   if (!dry_run) {
-    std::erase_if(known_, [&](const auto& entry) { return removed.contains(entry.first); });
+    std::erase_if(known_.all(), [&](const auto& entry) { return removed.contains(entry.first); });
   }
   BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.root()));
   for (const std::string& name : names) {

@@ -12,15 +12,6 @@
 namespace bitsnap {
 namespace {
 
-// "10, 20, 30 and 40"
-std::string list_steps(const std::vector<std::uint64_t>& steps) {
-  std::string text;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == steps.size() ? " and " : ", ", steps[i]);
-  }
-  return text;
-}
-
 // `record_bytes` is the size of the record's file.
 CheckpointInfo info_or_damage(std::uint64_t step, Result<store::CommitRecord> record, std::uint64_t record_bytes) {
   if (record) return store::checkpoint_info(*record, record_bytes);
@@ -30,34 +21,13 @@ CheckpointInfo info_or_damage(std::uint64_t step, Result<store::CommitRecord> re
   return damaged;
 }
 
-// An error about a missing step names this many steps on each side of it.
-constexpr std::size_t kNearbySteps = 2;
 constexpr int kListAgain = 3;
 
 }  // namespace
 
-// Lists the steps. A writer may save a new checkpoint and remove the newest one while this function looks at the listed
-// names; then no checkpoint is found, and the listing is repeated.
-Result<std::vector<store::StepEntry>> Store::Impl::list_entries() const {
-  const auto is_committed = [](const store::StepEntry& entry) { return entry.state == store::StepState::committed; };
-  for (int again = 0;; ++again) {
-    BITSNAP_ASSIGN(std::vector<store::StepEntry> entries, directories_.list());
-    if (entries.empty() || again == kListAgain || std::ranges::any_of(entries, is_committed)) return entries;
-  }
-}
-
-Result<std::vector<std::uint64_t>> Store::Impl::steps() const {
-  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, list_entries());
-  std::vector<std::uint64_t> steps;
-  for (const store::StepEntry& entry : entries) {
-    if (entry.state == store::StepState::committed) steps.push_back(entry.step);
-  }
-  return steps;
-}
-
 Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
-  const auto named = labels();
-  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, list_entries());
+  const auto named = labels_.all();
+  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list_again());
   const store::Catalog catalog = store::Catalog::read(file_system_, layout_.catalog());
   std::vector<CheckpointInfo> checkpoints;
   checkpoints.reserve(entries.size());
@@ -71,34 +41,18 @@ Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
     if (!record && record.error().kind() == ErrorKind::not_found) continue;  // pruned meanwhile
     checkpoints.push_back(info_or_damage(entry.step, std::move(record), entry.record.size_bytes));
   }
-  note_labels(checkpoints, named);
+  store::Labels::note(checkpoints, named);
   return checkpoints;
-}
-
-Error Store::Impl::step_not_found(std::uint64_t step) const {
-  std::string message = fmt::format("{}: step {} not found", layout_.root(), step);
-  if (const auto known = steps()) {
-    if (known->empty()) {
-      message += "; the store has no checkpoints";
-    } else {
-      const auto after = std::ranges::lower_bound(*known, step);
-      const auto first = after - std::min<std::ptrdiff_t>(after - known->begin(), kNearbySteps);
-      const auto last = after + std::min<std::ptrdiff_t>(known->end() - after, kNearbySteps);
-      message += fmt::format("; nearby {} {}", last - first == 1 ? "is" : "are",
-                             list_steps(std::vector<std::uint64_t>(first, last)));
-    }
-  }
-  return Error(ErrorKind::not_found, std::move(message));
 }
 
 Result<CheckpointInfo> Store::Impl::info(std::uint64_t step) const {
   BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.commit(step)));
-  if (!file.exists) return tl::unexpected(step_not_found(step));
+  if (!file.exists) return tl::unexpected(directories_.not_found(step));
   auto record = store::read_commit_record(file_system_, layout_, step);
-  if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(step_not_found(step));
+  if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(directories_.not_found(step));
   std::vector<PruneReport::Needed> needed = record ? pruned_below(*record) : std::vector<PruneReport::Needed>();
   std::vector<CheckpointInfo> checkpoint = {info_or_damage(step, std::move(record), file.size_bytes)};
-  note_labels(checkpoint, labels());
+  store::Labels::note(checkpoint, labels_.all());
   checkpoint.front().needed = std::move(needed);
   return std::move(checkpoint.front());
 }
@@ -138,11 +92,11 @@ Result<std::optional<std::uint64_t>> Store::Impl::newest_whole() const {
   for (int again = 0;; ++again) {
     BITSNAP_ASSIGN(const store::NewestSteps newest, directories_.list_newest());
     if (newest.entries.empty() || newest.entries.front().state != store::StepState::committed) {
-      if (newest.all_steps > 0 && again < kListAgain) continue;  // as in list_entries()
+      if (newest.all_steps > 0 && again < kListAgain) continue;  // as in StepDirectories::list_again()
       return std::optional<std::uint64_t>();
     }
     if (is_whole(newest.entries.front())) return std::optional(newest.entries.front().step);
-    BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, list_entries());
+    BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list_again());
     const auto found = std::ranges::find_if(entries.rbegin(), entries.rend(), is_whole);
     return found == entries.rend() ? std::nullopt : std::optional(found->step);
   }
@@ -155,7 +109,7 @@ Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std:
     if (wants_newest) {
       BITSNAP_ASSIGN(step, newest_whole());
       if (!step) {
-        BITSNAP_ASSIGN(const std::vector<std::uint64_t> damaged, steps());
+        BITSNAP_ASSIGN(const std::vector<std::uint64_t> damaged, directories_.steps());
         return fail(ErrorKind::not_found,
                     damaged.empty() ? fmt::format("{}: the store has no checkpoints", layout_.root())
                                     : fmt::format("{}: every checkpoint of the store is damaged; the newest is step {}",
@@ -165,10 +119,18 @@ Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std:
     auto opened = reader_->open(*step, shard, partial);
     if (opened || opened.error().kind() != ErrorKind::not_found) return opened;
     BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.commit(*step)));
-    if (!file.exists && !wants_newest) return tl::unexpected(step_not_found(*step));
+    if (!file.exists && !wants_newest) return tl::unexpected(directories_.not_found(*step));
     if (file.exists && again >= kListAgain) return opened;  // the shard is missing
     // The checkpoint was removed while it was opened. Now it is saved again, or the one before it is the newest.
   }
+}
+
+Result<std::vector<CheckpointFile>> Store::Impl::files(std::uint64_t step) const {
+  const auto opened = reader_->open_files(step);
+  if (opened) return *opened == nullptr ? std::vector<CheckpointFile>() : store::read_files(**opened);
+  const auto record = file_system_.stat(layout_.commit(step));
+  const bool is_gone = record && !record->exists && opened.error().kind() == ErrorKind::not_found;
+  return tl::unexpected(is_gone ? directories_.not_found(step) : opened.error());
 }
 
 }  // namespace bitsnap

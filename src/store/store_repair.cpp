@@ -16,11 +16,12 @@
 namespace bitsnap {
 
 void Store::Impl::Repairer::note_unclear() {
-  const std::optional<std::uint64_t> last = store_.newest();
-  for (const auto& [step, known] : store_.known_) {
+  const std::optional<std::uint64_t> last = store_.known_.newest();
+  for (const auto& [step, known] : store_.known_.all()) {
     if (known.state != store::StepState::uncommitted) continue;
     const bool may_be_checkpoint =
-        last ? step < *last && store_.is_referred_to(step, UnreadableRecord::may_refer_to_any) : store_.has_retired();
+        last ? step < *last && store_.known_.is_referred_to(step, store::UnreadableRecord::may_refer_to_any)
+             : store_.known_.has_retired();
     if (may_be_checkpoint) unclear_.insert(step);
   }
 }
@@ -28,7 +29,7 @@ void Store::Impl::Repairer::note_unclear() {
 Result<void> Store::Impl::Repairer::find_damages() {
   std::vector<const store::CommitRecord*> committed;
   std::vector<const store::CommitRecord*> retired;
-  for (auto& [step, known] : store_.known_) {
+  for (auto& [step, known] : store_.known_.all()) {
     if (known.state == store::StepState::uncommitted) {
       if (!unclear_.contains(step)) continue;
       damages_[step].push_back(
@@ -36,7 +37,7 @@ Result<void> Store::Impl::Repairer::find_damages() {
       continue;
     }
     const bool is_retired = known.state == store::StepState::retired;
-    const Result<store::CommitRecord>& record = store_.record_of(step, known);
+    const Result<store::CommitRecord>& record = store_.known_.record(step);
     if (record) {
       (is_retired ? retired : committed).push_back(&*record);
       continue;
@@ -59,9 +60,9 @@ Result<void> Store::Impl::Repairer::find_damages() {
 
 Result<void> Store::Impl::Repairer::choose_kept() {
   std::map<std::uint64_t, store::SearchedStep> steps;
-  for (auto& [step, known] : store_.known_) {
+  for (auto& [step, known] : store_.known_.all()) {
     if (known.state == store::StepState::uncommitted) continue;
-    const Result<store::CommitRecord>& record = store_.record_of(step, known);
+    const Result<store::CommitRecord>& record = store_.known_.record(step);
     if (record) steps[step] = {&*record, known.state == store::StepState::retired, damages_.contains(step)};
   }
   BITSNAP_ASSIGN(kept_, store::choose_kept(*store_.reader_, steps, options_.run.threads));
@@ -69,9 +70,9 @@ Result<void> Store::Impl::Repairer::choose_kept() {
 }
 
 Result<void> Store::Impl::Repairer::mark_damaged() {
-  for (auto& [step, known] : store_.known_) {
+  for (auto& [step, known] : store_.known_.all()) {
     if (known.state != store::StepState::committed) continue;
-    const Result<store::CommitRecord>& record = store_.record_of(step, known);
+    const Result<store::CommitRecord>& record = store_.known_.record(step);
     if (!record) continue;
     const auto kept = kept_.find(step);
     const std::uint64_t damaged = kept == kept_.end() ? 0 : kept->second.damaged;
@@ -92,7 +93,7 @@ Result<void> Store::Impl::Repairer::mark_damaged() {
 Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
   std::set<std::uint64_t> dropped;
   std::vector<std::uint64_t> whole;
-  for (const auto& [step, known] : store_.known_) {
+  for (const auto& [step, known] : store_.known_.all()) {
     if (known.state != store::StepState::uncommitted && damages_.contains(step)) dropped.insert(step);
     if (known.state == store::StepState::committed && !damages_.contains(step)) whole.push_back(step);
   }
@@ -100,9 +101,9 @@ Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
   if (!whole.empty()) report_.newest = whole.back();
   for (std::size_t before = 0; before != dropped.size();) {
     before = dropped.size();
-    for (auto& [step, known] : store_.known_) {
+    for (auto& [step, known] : store_.known_.all()) {
       if (known.state != store::StepState::retired || dropped.contains(step)) continue;
-      if (store::refers_to(*store_.record_of(step, known), dropped)) dropped.insert(step);
+      if (store::refers_to(*store_.known_.record(step), dropped)) dropped.insert(step);
     }
   }
   if (options_.dry_run || dropped.empty()) return {};
@@ -134,9 +135,9 @@ Result<void> Store::Impl::Repairer::set_aside_what_is_not() {
   // A step was rebuilt as retired because another step referred to it. If that other step is lost, this one is set
   // aside, too.
   for (const std::uint64_t step : std::views::reverse(found_again_)) {
-    const auto known = store_.known_.find(step);
-    if (known == store_.known_.end() || known->second.state != store::StepState::retired) continue;
-    if (store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) continue;
+    const auto known = store_.known_.all().find(step);
+    if (known == store_.known_.all().end() || known->second.state != store::StepState::retired) continue;
+    if (store_.known_.is_referred_to(step, store::UnreadableRecord::refers_to_nothing)) continue;
     const Error lost(ErrorKind::corrupt, "the record was missing, and only lost checkpoints refer to the step");
     BITSNAP_TRY(set_aside(step, {store::record_damage(step, false, lost)}));
   }
@@ -146,13 +147,13 @@ Result<void> Store::Impl::Repairer::set_aside_what_is_not() {
 
 Result<RepairReport> Store::Impl::Repairer::run() {
   BITSNAP_TRY(mend_run_record());
-  BITSNAP_TRY(store_.refresh_known());
-  for (const auto& entry : store_.known_) {
+  BITSNAP_TRY(store_.known_.load_all());
+  for (const auto& entry : store_.known_.all()) {
     // A repair that was killed may have left an unsynced record.
     if (!options_.dry_run) BITSNAP_TRY(store_.directories_.sync_step(entry.first));
   }
   note_unclear();
-  const bool has_lost_newest = !store_.newest() && store_.has_retired();
+  const bool has_lost_newest = !store_.known_.newest() && store_.known_.has_retired();
   if (has_lost_newest) BITSNAP_TRY(mend_newest());
   BITSNAP_TRY(mend_records());
   BITSNAP_TRY(mend_labels());

@@ -70,7 +70,7 @@ Result<void> Store::Impl::Repairer::mend_run_record() {
 // Removes labels.json if it cannot be read. Runs when all records are mended, and before damaged steps are set aside.
 Result<void> Store::Impl::Repairer::mend_labels() {
   const auto labels = store::read_label_record(store_.file_system_, store_.layout_);
-  if (labels) return options_.dry_run || labels->labels.empty() ? Result<void>() : store_.settle_labels();
+  if (labels) return options_.dry_run || labels->labels.empty() ? Result<void>() : store_.labels_.settle();
   if (!store::is_damage(labels.error())) return tl::unexpected(labels.error());
   report_.mended.push_back({std::nullopt, fmt::format("{} removed ({}); its labels are lost", store::kLabelsName,
                                                       labels.error().message())});
@@ -80,9 +80,9 @@ Result<void> Store::Impl::Repairer::mend_labels() {
 }
 
 Result<void> Store::Impl::Repairer::mend_files() {
-  for (auto& [step, known] : store_.known_) {
+  for (auto& [step, known] : store_.known_.all()) {
     if (known.state == store::StepState::uncommitted) continue;
-    const Result<store::CommitRecord>& record = store_.record_of(step, known);
+    const Result<store::CommitRecord>& record = store_.known_.record(step);
     if (!record || !record->files) continue;
     store::CommitRecord without = *record;
     const store::ShardFile file = *std::exchange(without.files, std::nullopt);
@@ -112,7 +112,7 @@ Result<store::CommitRecord> Store::Impl::Repairer::rebuild(std::uint64_t step, s
 
 std::optional<std::uint64_t> Store::Impl::Repairer::missing_step_below(std::uint64_t step) const {
   while (step > 0) {
-    if (!store_.known_.contains(--step)) return step;
+    if (!store_.known_.all().contains(--step)) return step;
   }
   return std::nullopt;
 }
@@ -134,7 +134,7 @@ Result<store::CommitRecord> Store::Impl::Repairer::rebuild_as(std::uint64_t step
 // The newest checkpoint is never removed. So if only retired ones are left, the newest has lost its record, and is
 // rebuilt.
 Result<void> Store::Impl::Repairer::mend_newest() {
-  for (auto& [step, known] : std::views::reverse(store_.known_)) {
+  for (auto& [step, known] : std::views::reverse(store_.known_.all())) {
     if (known.state != store::StepState::uncommitted) continue;
     BITSNAP_ASSIGN(const bool is_mended,
                    mend_missing(step, known, "it was missing, and the store has no other checkpoint"));
@@ -147,8 +147,8 @@ Result<void> Store::Impl::Repairer::mend_newest() {
 Result<void> Store::Impl::Repairer::mend_records() {
   BITSNAP_TRY(mend_records_once());
   bool is_any_left = false;
-  for (auto& [step, known] : store_.known_) {
-    if (known.state == store::StepState::uncommitted || store_.record_of(step, known)) continue;
+  for (auto& [step, known] : store_.known_.all()) {
+    if (known.state == store::StepState::uncommitted || store_.known_.record(step)) continue;
     known.record.reset();
     is_any_left = true;
   }
@@ -158,11 +158,11 @@ Result<void> Store::Impl::Repairer::mend_records() {
 }
 
 Result<void> Store::Impl::Repairer::mend_records_once() {
-  const std::optional<std::uint64_t> last = store_.newest();
-  for (auto& [step, known] : store_.known_) {
+  const std::optional<std::uint64_t> last = store_.known_.newest();
+  for (auto& [step, known] : store_.known_.all()) {
     if (known.state == store::StepState::uncommitted) {
       // A step that others refer to was committed once, so it has lost its record.
-      if (!store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) {
+      if (!store_.known_.is_referred_to(step, store::UnreadableRecord::refers_to_nothing)) {
         // A removal takes the record first and then the files. A step with all its files has probably lost its record.
         if (last && step < *last) {
           BITSNAP_TRY(mend_missing(step, known, "it was missing, and all shard files of the step exist"));
@@ -176,7 +176,7 @@ Result<void> Store::Impl::Repairer::mend_records_once() {
   return {};
 }
 
-Result<bool> Store::Impl::Repairer::mend_missing(std::uint64_t step, Known& known, const std::string& why) {
+Result<bool> Store::Impl::Repairer::mend_missing(std::uint64_t step, store::KnownStep& known, const std::string& why) {
   auto rebuilt = rebuild(step);
   if (failure_) return tl::unexpected(*failure_);
   if (!rebuilt && store::is_damage(rebuilt.error())) return false;
@@ -188,9 +188,10 @@ Result<bool> Store::Impl::Repairer::mend_missing(std::uint64_t step, Known& know
 
 std::vector<std::uint64_t> Store::Impl::Repairer::others(std::uint64_t step) const {
   std::vector<std::uint64_t> steps;
-  for (auto below = std::make_reverse_iterator(store_.known_.lower_bound(step)); below != store_.known_.rend(); ++below)
+  for (auto below = std::make_reverse_iterator(store_.known_.all().lower_bound(step));
+       below != store_.known_.all().rend(); ++below)
     steps.push_back(below->first);
-  for (auto above = store_.known_.upper_bound(step); above != store_.known_.end(); ++above)
+  for (auto above = store_.known_.all().upper_bound(step); above != store_.known_.all().end(); ++above)
     steps.push_back(above->first);
   return steps;
 }
@@ -198,11 +199,11 @@ std::vector<std::uint64_t> Store::Impl::Repairer::others(std::uint64_t step) con
 std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId& id, std::uint64_t by) {
   std::optional<store::StepReference> result;
   for (const std::uint64_t step : others(by)) {
-    Known& known = store_.known_[step];
+    store::KnownStep& known = store_.known_[step];
     if (known.state == store::StepState::uncommitted) continue;
     // A later step is asked only if no earlier one holds the snapshot.
     if (result && step > by) break;
-    const Result<store::CommitRecord>& other = store_.record_of(step, known);
+    const Result<store::CommitRecord>& other = store_.known_.record(step);
     if (!other) {
       // This step may hold the snapshot: a file that the system refuses to read now may be whole.
       if (!failure_ && !store::is_damage(other.error())) failure_ = other.error();
@@ -223,7 +224,7 @@ std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId
 
 std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(const SnapshotId& id, std::uint64_t by) {
   for (const std::uint64_t step : others(by)) {
-    Known& known = store_.known_[step];
+    store::KnownStep& known = store_.known_[step];
     // A step that is just being rebuilt asks for another one.
     if (known.state != store::StepState::uncommitted || !beyond_rebuilding_.insert(step).second) continue;
     store::StepState state = store::StepState::uncommitted;
@@ -247,13 +248,13 @@ std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(cons
   return std::nullopt;
 }
 
-Result<void> Store::Impl::Repairer::replace_record(std::uint64_t step, Known& known, store::CommitRecord record,
-                                                   const std::string& why) {
+Result<void> Store::Impl::Repairer::replace_record(std::uint64_t step, store::KnownStep& known,
+                                                   store::CommitRecord record, const std::string& why) {
   report_.mended.push_back({step, fmt::format("record rebuilt ({})", why)});
   return write_record(known, std::move(record));
 }
 
-Result<void> Store::Impl::Repairer::write_record(Known& known, store::CommitRecord record) {
+Result<void> Store::Impl::Repairer::write_record(store::KnownStep& known, store::CommitRecord record) {
   if (options_.dry_run) {
     store_.reader_->assume(record);
   } else {
@@ -265,8 +266,8 @@ Result<void> Store::Impl::Repairer::write_record(Known& known, store::CommitReco
   return {};
 }
 
-Result<void> Store::Impl::Repairer::mend_record(std::uint64_t step, Known& known) {
-  const Result<store::CommitRecord>& record = store_.record_of(step, known);
+Result<void> Store::Impl::Repairer::mend_record(std::uint64_t step, store::KnownStep& known) {
+  const Result<store::CommitRecord>& record = store_.known_.record(step);
   if (record || !store::is_damage(record.error())) return {};
   const Error damage = record.error();
   auto rebuilt = rebuild_as(step, known.state);

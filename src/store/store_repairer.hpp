@@ -29,9 +29,9 @@ class Store::Impl::Repairer {
   Result<std::optional<Policy>> newest_policy();
   Result<void> mend_records();
   Result<void> mend_records_once();
-  Result<void> mend_record(std::uint64_t step, Known& known);
+  Result<void> mend_record(std::uint64_t step, store::KnownStep& known);
   // Rebuilds the record of a step that has none. Returns whether the files of the step form a checkpoint.
-  Result<bool> mend_missing(std::uint64_t step, Known& known, const std::string& why);
+  Result<bool> mend_missing(std::uint64_t step, store::KnownStep& known, const std::string& why);
   // All steps but this one, first the earlier ones from the newest on, then the later ones.
   [[nodiscard]] std::vector<std::uint64_t> others(std::uint64_t step) const;
   // The place of the snapshot `id`, to which step `by` refers, in another step.
@@ -39,8 +39,9 @@ class Store::Impl::Repairer {
   // Like find(), but searches steps without a record, and gives the step that it finds a new record. That step may have
   // been pruned, with some files left: this cannot be told from a lost record.
   std::optional<store::StepReference> find_uncommitted(const SnapshotId& id, std::uint64_t by);
-  Result<void> replace_record(std::uint64_t step, Known& known, store::CommitRecord record, const std::string& why);
-  Result<void> write_record(Known& known, store::CommitRecord record);
+  Result<void> replace_record(std::uint64_t step, store::KnownStep& known, store::CommitRecord record,
+                              const std::string& why);
+  Result<void> write_record(store::KnownStep& known, store::CommitRecord record);
   // Rebuilds a record from the files of the step. If `gone` is given, a base that is not found counts as part of step
   // `gone`, which is missing.
   Result<store::CommitRecord> rebuild(std::uint64_t step, std::optional<std::uint64_t> gone = std::nullopt);

@@ -83,7 +83,7 @@ Result<void> Store::Impl::link_replica(store::PendingSave& save, const std::vect
     } else {
       BITSNAP_ASSIGN(file, file_system_.open(path));
       // The file that was written is removed when its replacement is there.
-      BITSNAP_ASSIGN(name, free_file_name(save.step, store::rewritten_file_name(name)));
+      BITSNAP_ASSIGN(name, directories_.free_file_name(save.step, store::rewritten_file_name(name)));
     }
     if (!link_if_equal(save.step, *file, record->file.file, name)) continue;
     if (save.blob == nullptr) static_cast<void>(directories_.remove_file(save.step, save.file_name));

@@ -43,7 +43,7 @@ class Store::Impl::Rewriter {
   // Removes `standalone` from the references to the step, whose chunks depend on others from now on.
   Result<void> expect_dependence(std::uint64_t step);
   // Writes a record over the one that is there, durably.
-  Result<void> replace_record(Known& known, store::CommitRecord record);
+  Result<void> replace_record(store::KnownStep& known, store::CommitRecord record);
   [[nodiscard]] bool is_rewritten(const store::ShardFile& file) const {
     return later_.has_value() || store::refers_to(file, dropped_);
   }
@@ -74,7 +74,7 @@ Result<std::unique_ptr<save::ShardedBases>> Store::Impl::Rewriter::bases_for(std
                                                                              std::uint32_t shards) {
   if (!later_ && !earlier_) return nullptr;
   const std::uint64_t step = later_ ? *later_ : *earlier_;
-  const Result<store::CommitRecord>& found = store_.record_of(step, store_.known_[step]);
+  const Result<store::CommitRecord>& found = store_.known_.record(step);
   if (!found) return tl::unexpected(found.error());
   const store::CommitRecord& record = *found;
   const auto open = [this, &record, shard](std::uint32_t number,
@@ -98,9 +98,9 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
     // The later checkpoint may refer to chunks of these, and of other shards of this one.
     later_depth = std::max(*store_.settings_.max_depth, std::uint32_t{1});
     for (const std::uint64_t step : dropped_) {
-      const auto known = store_.known_.find(step);
-      if (known == store_.known_.end() || known->second.state == store::StepState::uncommitted) continue;
-      const Result<store::CommitRecord>& gone = store_.record_of(step, known->second);
+      const auto known = store_.known_.all().find(step);
+      if (known == store_.known_.all().end() || known->second.state == store::StepState::uncommitted) continue;
+      const Result<store::CommitRecord>& gone = store_.known_.record(step);
       if (!gone) continue;
       for (const store::ShardFile& shard_file : gone->shards) dropped_ids.push_back(shard_file.id);
     }
@@ -109,7 +109,8 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   BITSNAP_ASSIGN(const auto source, reader_->open_file(record.step, file));
   store_.cache_->attach_decoded(*source);
   BITSNAP_ASSIGN(const auto bases, bases_for(shard, static_cast<std::uint32_t>(record.shards.size())));
-  BITSNAP_ASSIGN(const std::string name, store_.free_file_name(record.step, store::rewritten_file_name(file.file)));
+  BITSNAP_ASSIGN(const std::string name,
+                 store_.directories_.free_file_name(record.step, store::rewritten_file_name(file.file)));
   const std::string path = store_.layout_.step_file(record.step, name);
   BITSNAP_ASSIGN(std::unique_ptr<os::WritableFile> out, store_.file_system_.create(path));
   written_.push_back(name);
@@ -158,7 +159,8 @@ Result<void> Store::Impl::Rewriter::link_to_earlier(store::CommitRecord& record,
     const store::ShardFile& other = record.shards[earlier];
     if (other.id != file.id || other.bytes != file.bytes) continue;
     BITSNAP_ASSIGN(const auto opened, store_.file_system_.open(store_.layout_.step_file(record.step, file.file)));
-    BITSNAP_ASSIGN(std::string name, store_.free_file_name(record.step, store::rewritten_file_name(file.file)));
+    BITSNAP_ASSIGN(std::string name,
+                   store_.directories_.free_file_name(record.step, store::rewritten_file_name(file.file)));
     written_.push_back(name);
     file.is_link = store_.link_if_equal(record.step, *opened, other.file, name);
     if (!file.is_link) continue;
@@ -181,7 +183,7 @@ Result<void> Store::Impl::Rewriter::rewrite_files(store::CommitRecord& record, c
   store::settle_links(record);
   // A checkpoint whose base was dropped is a keyframe now. Any other is as many links from its keyframe as before.
   if (later_) {
-    const Result<store::CommitRecord>& later = store_.record_of(*later_, store_.known_[*later_]);
+    const Result<store::CommitRecord>& later = store_.known_.record(*later_);
     const bool is_used = store::refers_to(record, {*later_});
     record.base = is_used ? later_ : std::nullopt;
     record.links = is_used ? (later ? later->links : 0) + 1 : 0;
@@ -195,8 +197,8 @@ Result<void> Store::Impl::Rewriter::rewrite_files(store::CommitRecord& record, c
 }
 
 Result<PruneReport::Rewritten> Store::Impl::Rewriter::rewrite(std::uint64_t step, const Progress& progress) {
-  Known& known = store_.known_[step];
-  const Result<store::CommitRecord>& old = store_.record_of(step, known);
+  store::KnownStep& known = store_.known_[step];
+  const Result<store::CommitRecord>& old = store_.known_.record(step);
   if (!old) return tl::unexpected(old.error());
   store::CommitRecord record = *old;
   reader_ = std::make_shared<store::CheckpointReader>(store_.file_system_, store_.layout_, store_.options_.limits);
@@ -218,9 +220,9 @@ Result<PruneReport::Rewritten> Store::Impl::Rewriter::rewrite(std::uint64_t step
 // A reader opens what it refers to alone if the record says `standalone`. Whatever a record says instead is correct
 // before the step is rewritten and after it.
 Result<void> Store::Impl::Rewriter::expect_dependence(std::uint64_t step) {
-  for (auto& [other, known] : store_.known_) {
+  for (auto& [other, known] : store_.known_.all()) {
     if (other == step || known.state == store::StepState::uncommitted) continue;
-    const Result<store::CommitRecord>& found = store_.record_of(other, known);
+    const Result<store::CommitRecord>& found = store_.known_.record(other);
     if (!found) continue;
     store::CommitRecord record = *found;
     bool is_changed = false;
@@ -236,7 +238,7 @@ Result<void> Store::Impl::Rewriter::expect_dependence(std::uint64_t step) {
   return {};
 }
 
-Result<void> Store::Impl::Rewriter::replace_record(Known& known, store::CommitRecord record) {
+Result<void> Store::Impl::Rewriter::replace_record(store::KnownStep& known, store::CommitRecord record) {
   const auto replaced = store::replace_commit_record(store_.file_system_, store_.layout_, record,
                                                      known.state == store::StepState::retired);
   if (!replaced) {
@@ -254,19 +256,19 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
                                         std::vector<PruneReport::Rewritten>& rewritten) {
   std::uint64_t total = 0;
   for (const std::uint64_t step : whole) {
-    const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);
+    const Result<store::CommitRecord>& record = store_.known_.record(step);
     const bool is_rewritten = onto.contains(step) || (record && store::refers_to(*record, dropped_));
     if (is_rewritten) total += store::raw_bytes(*record);
   }
   store::SummedProgress summed(progress, total);
   const auto has_later_base = [&](std::uint64_t step) {
-    const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);
+    const Result<store::CommitRecord>& record = store_.known_.record(step);
     return record && record->base > step;
   };
   const bool is_ascending = onto.empty() && std::ranges::none_of(whole, has_later_base);
   std::optional<Error> damage;
   const auto rewrite_one = [&](std::uint64_t step) -> Result<void> {
-    const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);  // until it is replaced
+    const Result<store::CommitRecord>& record = store_.known_.record(step);  // until it is replaced
     if (dropped_.contains(step) || !record) return {};
     const auto later = onto.find(step);
     later_ = later == onto.end() ? std::nullopt : std::optional(later->second);
@@ -293,34 +295,15 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
   return damage ? tl::unexpected(*std::move(damage)) : Result<void>();
 }
 
-// What a checkpoint leads to by references, itself included.
-std::set<std::uint64_t> Store::Impl::needed_by(std::uint64_t step) {
-  std::set<std::uint64_t> needed = {step};
-  std::vector<std::uint64_t> pending = {step};
-  while (!pending.empty()) {
-    const auto known = known_.find(pending.back());
-    pending.pop_back();
-    if (known == known_.end() || known->second.state == store::StepState::uncommitted) continue;
-    const Result<store::CommitRecord>& record = record_of(known->first, known->second);
-    if (!record) continue;
-    for (const store::ShardFile& file : record->shards) {
-      for (const store::StepReference& reference : file.references) {
-        if (needed.insert(reference.step).second) pending.push_back(reference.step);
-      }
-    }
-  }
-  return needed;
-}
-
 Result<void> Store::Impl::check_not_stuck(const std::set<std::uint64_t>& stuck,
                                           const std::set<std::uint64_t>& dropped) {
   if (stuck.empty()) return {};
   std::vector<std::uint64_t> damaged;
-  for (auto& [step, known] : known_) {
+  for (auto& [step, known] : known_.all()) {
     if (dropped.contains(step) || known.state != store::StepState::committed) continue;
-    const Result<store::CommitRecord>& record = record_of(step, known);
+    const Result<store::CommitRecord>& record = known_.record(step);
     if (!record || record->damaged_tensors == 0) continue;
-    const std::set<std::uint64_t> needed = needed_by(step);
+    const std::set<std::uint64_t> needed = known_.needed_by(step);
     if (std::ranges::any_of(stuck, [&](std::uint64_t other) { return needed.contains(other); }))
       damaged.push_back(step);
   }
@@ -336,9 +319,9 @@ Result<void> Store::Impl::check_not_stuck(const std::set<std::uint64_t>& stuck,
 Result<void> Store::Impl::detach(const std::set<std::uint64_t>& dropped, const RunOptions& options) {
   std::vector<std::uint64_t> referring;
   std::set<std::uint64_t> stuck;  // which refer to a dropped step, and cannot be written again
-  for (auto& [step, known] : known_) {
+  for (auto& [step, known] : known_.all()) {
     if (dropped.contains(step) || known.state == store::StepState::uncommitted) continue;
-    const Result<store::CommitRecord>& record = record_of(step, known);
+    const Result<store::CommitRecord>& record = known_.record(step);
     if (!record && !store::is_damage(record.error())) {
       Error error = record.error();
       known.record.reset();

@@ -24,7 +24,7 @@ Result<store::PendingSave> Store::Impl::save(std::uint64_t step, const std::opti
                                              const State& state, const RunOptions& options, const SaveCheck& check,
                                              const CommitOptions& commit) {
   BITSNAP_TRY(store::check_new_labels(commit.labels));
-  BITSNAP_TRY(check_files(commit.files));
+  BITSNAP_TRY(store::check_files(commit.files));
   BITSNAP_ASSIGN(store::PendingSave save, begin(step, place, nullptr, commit.replace));
   save.commit = commit;
   BITSNAP_TRY(encode(save, state, options, store::Destination::disk));
@@ -40,24 +40,25 @@ Result<store::PendingSave> Store::Impl::save(std::uint64_t step, const std::opti
 
 Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::optional<ShardPlace>& place,
                                               const store::Coding* like, bool replace) {
-  if (place) BITSNAP_TRY(check_place(*place));
+  if (place) BITSNAP_TRY(store::check_place(*place));
   BITSNAP_ASSIGN(store::WriteGuard guard, begin_writing(place ? os::LockKind::shared : os::LockKind::exclusive));
-  BITSNAP_TRY(refresh_newest());
-  const bool replaces = replace && is_replaceable(step);
+  BITSNAP_TRY(known_.load_newest());
+  const bool replaces = replace && known_.is_replaceable(step);
   if (replaces) {
     BITSNAP_TRY(begin_replacing(step, place));
   } else {
-    BITSNAP_TRY(check_new_step(step));
+    BITSNAP_TRY(known_.check_new(step));
   }
   std::string name = store::shard_file_name(0, 1, "");
   if (replaces && !place) {
-    BITSNAP_ASSIGN(name, free_file_name(step, name));
+    BITSNAP_ASSIGN(name, directories_.free_file_name(step, name));
   } else if (place) {
     // Another rank may commit this rank's file of an earlier try at any moment. So that file is never changed, and the
     // new file gets another name.
-    BITSNAP_ASSIGN(name, free_file_name(step, store::shard_file_name(place->shard, place->shards, place->attempt)));
+    BITSNAP_ASSIGN(
+        name, directories_.free_file_name(step, store::shard_file_name(place->shard, place->shards, place->attempt)));
   } else {
-    if (known_.contains(step)) BITSNAP_TRY(directories_.remove(step));  // uncommitted, because the step is new
+    if (known_.all().contains(step)) BITSNAP_TRY(directories_.remove(step));  // uncommitted, because the step is new
     known_.erase(step);
   }
   store::PendingSave save;
@@ -68,8 +69,8 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
   save.replaces = replaces;
   const bool is_like = like != nullptr && place && !replaces && should_code_like(*like, *place);
   // What is coded against the step that is replaced is rewritten later, and can be no base of its successor.
-  const bool is_base = replaces && is_referred_to(step, UnreadableRecord::may_refer_to_any);
-  if (!is_base) save.coding = is_like ? *like : choose_coding(replaces ? newest_below(step) : newest());
+  const bool is_base = replaces && known_.is_referred_to(step, store::UnreadableRecord::may_refer_to_any);
+  if (!is_base) save.coding = is_like ? *like : choose_coding(replaces ? known_.newest_below(step) : known_.newest());
   // Another process may have committed the base and been killed before it synced the name.
   if (place && save.coding.finder) BITSNAP_TRY(directories_.sync_step(*save.coding.finder));
   return save;
@@ -77,20 +78,12 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
 
 // The base is before the checkpoint that is replaced, so all steps have to be known.
 Result<void> Store::Impl::begin_replacing(std::uint64_t step, const std::optional<ShardPlace>& place) {
-  BITSNAP_TRY(refresh_known());
-  const Result<store::CommitRecord>& old = record_of(step, known_[step]);
+  BITSNAP_TRY(known_.load_all());
+  const Result<store::CommitRecord>& old = known_.record(step);
   if (!place || !old || old->attempt != place->attempt) return {};
   return fail(ErrorKind::invalid_argument,
               fmt::format("{}: attempt '{}' has committed step {}; to replace it, give another attempt", layout_.root(),
                           place->attempt, step));
-}
-
-Result<std::string> Store::Impl::free_file_name(std::uint64_t step, std::string name) const {
-  for (;;) {
-    BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.step_file(step, name)));
-    if (!info.exists) return name;
-    name = store::rewritten_file_name(name);
-  }
 }
 
 Result<void> Store::Impl::publish(store::PendingSave& save) {
@@ -103,14 +96,15 @@ Result<void> Store::Impl::publish(store::PendingSave& save) {
     }
     if (save.blob != nullptr && !save.file.is_link) BITSNAP_TRY(write_blob(save));
     if (!save.place) {
-      BITSNAP_ASSIGN(record.files, write_files(save.step, "", save.commit));
+      note_stray_files(save.commit);
+      BITSNAP_ASSIGN(record.files, store::write_files(directories_, save.step, "", save.commit));
     }
     // A rank that has published its shard has synced the name of the step before.
     if (published.empty()) BITSNAP_TRY(directories_.sync_checkpoints());
     if (save.place) return write_shard_record(save);
     static_cast<store::CommitHeader&>(record) = header_of(save);
     record.shards = {save.file};
-    BITSNAP_ASSIGN(save.info.labels, give_labels(record, save.commit.labels));
+    BITSNAP_ASSIGN(save.info.labels, labels_.give(record, save.commit.labels));
     return {};
   };
   if (Result<void> written = write_durably(); !written) {

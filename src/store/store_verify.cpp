@@ -136,7 +136,7 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
   for (const std::uint64_t step : options.steps) {
     const auto found = std::ranges::lower_bound(entries, step, {}, &store::StepEntry::step);
     if (found == entries.end() || found->step != step || found->state != store::StepState::committed) {
-      return tl::unexpected(step_not_found(step));
+      return tl::unexpected(directories_.not_found(step));
     }
   }
   struct Item {
@@ -160,7 +160,7 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     // Removed since the listing.
     if (!record && record.error().kind() == ErrorKind::not_found) {
       if (options.steps.empty()) continue;
-      return tl::unexpected(step_not_found(entry.step));
+      return tl::unexpected(directories_.not_found(entry.step));
     }
     if (const auto strays = directories_.strays(entry.step, record ? &*record : nullptr)) {
       for (const std::string& name : *strays) {
@@ -192,7 +192,7 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     const Item& item = *std::ranges::find(items, damage->step, [](const Item& i) { return i.record.step; });
     std::vector<StoreDamage> found(std::make_move_iterator(damage), std::make_move_iterator(next));
     BITSNAP_ASSIGN(const bool is_there, verify_again(reader, item.record, item.is_retired, options, found));
-    if (!is_there && !options.steps.empty()) return tl::unexpected(step_not_found(item.record.step));
+    if (!is_there && !options.steps.empty()) return tl::unexpected(directories_.not_found(item.record.step));
     std::ranges::move(found, std::back_inserter(verification.damages));
     damage = next;
   }

@@ -29,7 +29,7 @@ LINEAR = {"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}
 # Where names that a checkpoint gives become parts of paths: each calls one function for it, of C++ or of Python.
 PLACES = {
     "interop/folder/folder_description.cpp": "os::is_plain_path",  # the entries of a folder
-    "src/store/store_files.cpp": "os::is_plain_name",  # the files of a checkpoint
+    "src/store/checkpoint_files.cpp": "os::is_plain_name",  # the files of a checkpoint
     "src/os/atomic_file.cpp": "is_plain_name",  # what a caller names
     "python/bitsnap/deepspeed/_files.py": "plain_path",  # the state of a file, and `latest`
     "python/bitsnap/_runs/removals.py": "plain_path",  # references that are to be removed

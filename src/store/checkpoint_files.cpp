@@ -1,5 +1,5 @@
-// The small files of a checkpoint that its caller gave: one tensor each in a snapshot file, which has the metadata of
-// the commit as well, so that a repair finds both. docs/spec/store.md, "The caller's files".
+#include "store/checkpoint_files.hpp"
+
 #include <algorithm>
 #include <set>
 #include <string_view>
@@ -17,14 +17,13 @@
 #include "save/snapshot_writer.hpp"
 #include "store/blob.hpp"
 #include "store/label_record.hpp"
-#include "store/store_impl.hpp"
 
-namespace bitsnap {
+namespace bitsnap::store {
 namespace {
 
 // Like the names of labels, and a file in every directory may have such a name.
 bool is_file_name(std::string_view name) noexcept {
-  return store::is_label(name) && os::is_plain_name(name) && name.find('\\') == std::string_view::npos;
+  return is_label(name) && os::is_plain_name(name) && name.find('\\') == std::string_view::npos;
 }
 
 Error invalid_files(std::string message) {
@@ -45,7 +44,7 @@ Result<CheckpointFile> read_file(const Snapshot& snapshot, std::size_t number) {
 
 }  // namespace
 
-Result<void> Store::Impl::check_files(const std::vector<CheckpointFile>& files) {
+Result<void> check_files(const std::vector<CheckpointFile>& files) {
   if (files.size() > kMaxCheckpointFiles) {
     return tl::unexpected(
         invalid_files(fmt::format("a checkpoint has at most {} files, got {}", kMaxCheckpointFiles, files.size())));
@@ -57,7 +56,7 @@ Result<void> Store::Impl::check_files(const std::vector<CheckpointFile>& files) 
       return tl::unexpected(invalid_files(
           fmt::format("the name of a file must have 1 to {} bytes of UTF-8 without '/', '\\' and control characters, "
                       "and must not be '.' or '..', got {}",
-                      store::kMaxLabelBytes, quote_name(file.name))));
+                      kMaxLabelBytes, quote_name(file.name))));
     }
     if (!names.insert(file.name).second) {
       return tl::unexpected(invalid_files(fmt::format("the file {} appears twice", quote_name(file.name))));
@@ -71,13 +70,12 @@ Result<void> Store::Impl::check_files(const std::vector<CheckpointFile>& files) 
 
 // The name follows from the bytes. So ranks that commit at the same time, and a checkpoint and its replacement, share a
 // file only if its bytes are equal; writing it again then changes nothing.
-Result<std::optional<store::ShardFile>> Store::Impl::write_files(std::uint64_t step, const std::string& attempt,
-                                                                 const CommitOptions& options) {
+Result<std::optional<ShardFile>> write_files(StepDirectories& directories, std::uint64_t step,
+                                             const std::string& attempt, const CommitOptions& options) {
   if (options.files.empty() && options.metadata.empty()) {
-    BITSNAP_TRY(directories_.sync_step(step));
+    BITSNAP_TRY(directories.sync_step(step));
     return std::nullopt;
   }
-  strays_removed_ = false;  // if the commit fails, the file is a stray
   State state;
   state.metadata = options.metadata;
   for (const CheckpointFile& file : options.files) {
@@ -85,38 +83,31 @@ Result<std::optional<store::ShardFile>> Store::Impl::write_files(std::uint64_t s
                    TensorSource::of(file.name, DType::u8, {file.bytes.size()}, file.bytes));
   }
   std::ranges::sort(state.tensors, {}, [](const TensorSource& tensor) { return std::string_view(tensor.info.name); });
-  store::BlobWriter encoded(layout_.step_file(step, "files"));
+  BlobWriter encoded(directories.layout().step_file(step, "files"));
   const auto executor = exec::make_executor(1);
   BITSNAP_ASSIGN(const save::WriteSummary written,
                  save::write_snapshot(state, {.settings = default_settings()}, nullptr, nullptr, encoded, *executor));
   BITSNAP_TRY(encoded.close());
-  const store::Blob& blob = *encoded.blob();
+  const Blob& blob = *encoded.blob();
   std::vector<std::byte> bytes(static_cast<std::size_t>(blob.size_bytes()));
   blob.copy(0, bytes);
 
-  store::ShardFile file{.file = store::files_file_name(hash64(bytes), attempt),
-                        .id = written.summary.id,
-                        .bytes = blob.size_bytes(),
-                        .raw_bytes = written.summary.raw_bytes,
-                        .depth = written.depth,
-                        .references = {}};
-  BITSNAP_ASSIGN(os::AtomicFile out, os::AtomicFile::create(file_system_, layout_.step_file(step, file.file), true));
+  ShardFile file{.file = files_file_name(hash64(bytes), attempt),
+                 .id = written.summary.id,
+                 .bytes = blob.size_bytes(),
+                 .raw_bytes = written.summary.raw_bytes,
+                 .depth = written.depth,
+                 .references = {}};
+  BITSNAP_ASSIGN(os::AtomicFile out, os::AtomicFile::create(directories.file_system(),
+                                                            directories.layout().step_file(step, file.file), true));
   BITSNAP_TRY(out.file().append(bytes));
   BITSNAP_TRY(out.commit());  // syncs the directory of the step, too
-  directories_.note_sync(out.directory_synced());
+  directories.note_sync(out.directory_synced());
   return file;
 }
 
-Result<std::vector<CheckpointFile>> Store::Impl::files(std::uint64_t step) const {
-  const auto opened = reader_->open_files(step);
-  if (!opened) {
-    const auto record = file_system_.stat(layout_.commit(step));
-    const bool is_gone = record && !record->exists && opened.error().kind() == ErrorKind::not_found;
-    return tl::unexpected(is_gone ? step_not_found(step) : opened.error());
-  }
+Result<std::vector<CheckpointFile>> read_files(const Snapshot& snapshot) {
   std::vector<CheckpointFile> files;
-  if (*opened == nullptr) return files;
-  const Snapshot& snapshot = **opened;
   std::uint64_t bytes = 0;
   for (const TensorInfo& tensor : snapshot.tensors()) {
     bytes += std::min(tensor.size_bytes, kMaxCheckpointFilesBytes + 1);
@@ -130,4 +121,4 @@ Result<std::vector<CheckpointFile>> Store::Impl::files(std::uint64_t step) const
   return files;
 }
 
-}  // namespace bitsnap
+}  // namespace bitsnap::store

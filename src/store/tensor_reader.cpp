@@ -1,4 +1,5 @@
-// Tensors across shards: lists those of a checkpoint, and reads any box of them.
+#include "store/tensor_reader.hpp"
+
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -10,12 +11,11 @@
 
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "store/store_impl.hpp"
 #include "store/summed_progress.hpp"
 #include "store/tensor_index.hpp"
 #include "tensor/box.hpp"
 
-namespace bitsnap {
+namespace bitsnap::store {
 namespace {
 
 // Attempts to read the shards of a checkpoint that a writer changes meanwhile.
@@ -142,35 +142,34 @@ std::uint64_t bytes_of(const Snapshot& snapshot, const std::vector<Snapshot::Box
 
 }  // namespace
 
-Result<std::pair<store::CommitRecord, Store::Impl::Tensors>> Store::Impl::record_with_tensors(std::uint64_t step,
-                                                                                              unsigned threads) const {
+Result<std::pair<CommitRecord, TensorReader::Tensors>> TensorReader::record_with_tensors(std::uint64_t step,
+                                                                                         unsigned threads) const {
   for (int attempt = 1;; ++attempt) {
-    auto record = store::read_commit_record(file_system_, layout_, step);
-    if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(step_not_found(step));
+    auto record = read_commit_record(directories_.file_system(), layout_, step);
+    if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(directories_.not_found(step));
     if (!record) return tl::unexpected(std::move(record).error());
     {
-      const std::lock_guard lock(tensors_mutex_);
-      if (last_record_ && *last_record_ == *record) return std::pair(*std::move(record), last_tensors_);
+      const std::lock_guard lock(mutex_);
+      if (record_ && *record_ == *record) return std::pair(*std::move(record), tensors_);
     }
-    auto made = store::list_tensors(file_system_, layout_, *reader_, *record, options_.limits, threads);
+    auto made = list_tensors(directories_.file_system(), layout_, reader_, *record, limits_, threads);
     if (made) {
-      const std::lock_guard lock(tensors_mutex_);
-      last_record_ = *record;
-      last_tensors_ = std::make_shared<const std::vector<GlobalTensor>>(*std::move(made));
-      return std::pair(*std::move(record), last_tensors_);
+      const std::lock_guard lock(mutex_);
+      record_ = *record;
+      tensors_ = std::make_shared<const std::vector<GlobalTensor>>(*std::move(made));
+      return std::pair(*std::move(record), tensors_);
     }
     // A writer may have removed or rewritten the step since its record was read.
-    if (attempt == kReadAttempts || !store::is_damage(made.error())) return tl::unexpected(std::move(made).error());
+    if (attempt == kReadAttempts || !is_damage(made.error())) return tl::unexpected(std::move(made).error());
   }
 }
 
-Result<Store::Impl::Tensors> Store::Impl::tensors(std::uint64_t step) const {
+Result<TensorReader::Tensors> TensorReader::list(std::uint64_t step) const {
   BITSNAP_ASSIGN(auto found, record_with_tensors(step, 0));
   return std::move(found.second);
 }
 
-Result<void> Store::Impl::read_boxes(std::uint64_t step, std::span<const TensorBox> boxes,
-                                     const RunOptions& options) const {
+Result<void> TensorReader::read(std::uint64_t step, std::span<const TensorBox> boxes, const RunOptions& options) const {
   for (int attempt = 1;; ++attempt) {
     BITSNAP_ASSIGN(const auto found, record_with_tensors(step, options.threads));
     BoxPlanner planner(fmt::format("{}: step {}", layout_.root(), step), *found.second);
@@ -180,7 +179,7 @@ Result<void> Store::Impl::read_boxes(std::uint64_t step, std::span<const TensorB
     std::uint64_t total = 0;
     bool has_changed = false;
     for (const auto& [shard, requests] : planner.requests()) {
-      BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> opened, reader_->open(step, shard));
+      BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> opened, reader_.open(step, shard));
       has_changed = has_changed || opened->id() != found.first.shards[shard].id;
       if (has_changed) break;
       BITSNAP_TRY(check_shard(*opened, requests));
@@ -193,7 +192,7 @@ Result<void> Store::Impl::read_boxes(std::uint64_t step, std::span<const TensorB
                                                "later",
                                                layout_.root(), step, kReadAttempts));
     }
-    store::SummedProgress progress(options.progress, total);
+    SummedProgress progress(options.progress, total);
     for (const auto& [snapshot, requests] : shards) {
       RunOptions own = options;
       own.progress = progress.next(bytes_of(*snapshot, *requests));
@@ -203,4 +202,4 @@ Result<void> Store::Impl::read_boxes(std::uint64_t step, std::span<const TensorB
   }
 }
 
-}  // namespace bitsnap
+}  // namespace bitsnap::store
