@@ -1,35 +1,29 @@
-// The agent of one job: a loop that accepts connections, answers requests, watches processes and decides when the agent
-// ends. The agent owns the connections and the ranks.
+// The agent of one job: a loop that answers requests and decides when the agent ends. The agent owns the connections
+// (AgentConnections) and the ranks.
 //
 // run() and all functions that it calls belong to one thread, the loop thread; tell(), wake() and end() may be called
-// from any thread. The threads of the ranks do the slow work and wake the loop. No connection can block the others:
-// messages are bounded, sending never waits, and a connection that does not read its messages is closed.
+// from any thread. The threads of the ranks do the slow work and wake the loop.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <bitsnap/engine.hpp>
 
+#include "engine/agent_connections.hpp"
 #include "engine/agent_rank.hpp"
 #include "engine/messages.hpp"
-#include "engine/packet.hpp"
 #include "engine/step_decisions.hpp"
 #include "os/file_system.hpp"
-#include "os/local_socket.hpp"
-#include "os/poll_set.hpp"
-#include "os/process_watch.hpp"
 #include "os/signal_watch.hpp"
 
 namespace bitsnap::engine {
@@ -52,7 +46,7 @@ constexpr auto json_fields(std::type_identity<EarlierReport>) {
                     json_field<&EarlierReport::memory_steps>("memory_steps")};
 }
 
-class Agent final : public ProgressSink {
+class Agent final : public ProgressSink, private ConnectionHandler {
  public:
   // Starts to listen; busy if the job has an agent already.
   [[nodiscard]] static Result<std::unique_ptr<Agent>> start(const AgentOptions& options, os::FileSystem& files);
@@ -67,28 +61,6 @@ class Agent final : public ProgressSink {
   void wake() override;
 
  private:
-  struct Outgoing {
-    std::vector<std::byte> bytes;
-    std::optional<os::Descriptor> descriptor;
-  };
-  struct Connection {
-    os::LocalConnection socket;
-    os::ProcessWatch watch;
-    std::optional<std::uint32_t> rank = {};
-    std::uint64_t trainer = 0;  // the number of the rank's trainer (AgentRank::renew)
-    WriteSettings settings = {};
-    std::deque<Outgoing> outgoing = {};
-    bool is_waiting = false;   // its trainer waits for a slot
-    std::size_t fetching = 0;  // fetches that the rank has not finished
-    bool is_deaf = false;      // sending failed; messages received from it still count
-  };
-  // Where an answer goes.
-  struct Request {
-    std::uint64_t connection = 0;
-    std::uint32_t number = 0;  // Packet::number
-
-    friend bool operator==(const Request&, const Request&) = default;
-  };
   // A `list` request that waits for the saves that were staged before it.
   struct WaitingList : Request {
     std::uint32_t rank = 0;
@@ -96,12 +68,11 @@ class Agent final : public ProgressSink {
     bool is_counted = false;
     std::map<std::uint32_t, std::uint64_t> taken = {};  // the saves that each rank had staged; valid if `is_counted`
   };
-  // A job with another world size that the present trainers follow. Its states stay in memory until its present
-  // followers give their first arena or need the memory: they may ask for one step to be stored.
-  struct EarlierJob {
-    Hello first;
+  // A job that the agent serves, or served: its ranks, which have its states in memory.
+  struct ServedJob {
+    Hello first;  // the first hello, but with the session of the last restart
     std::unique_ptr<Job> job;
-    std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks;
+    std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks = {};
   };
   // A step in memory that is being stored.
   struct Persisting {
@@ -109,6 +80,15 @@ class Agent final : public ProgressSink {
     bool is_earlier = false;     // of the earlier job
     std::uint64_t since_ns = 0;  // when the last shard was still being written
     std::optional<Error> error = {};
+    std::vector<Request> asked = {};  // who waits for it
+  };
+  // Whether the agent is to end, and how.
+  struct Ending {
+    bool is_told_to_stop = false;
+    bool is_told_to_abandon = false;
+    bool is_abandoning = false;  // also gives up shards that wait for other ranks
+    std::optional<std::uint64_t> since_ns = {};
+    std::vector<Request> asked = {};  // who waits for it
   };
   // The result of a fetch, on its way from a thread of a rank to the loop.
   struct Fetch : Request {
@@ -126,17 +106,11 @@ class Agent final : public ProgressSink {
 
   Agent(const AgentOptions& options, os::FileSystem& files, os::LocalListener listener, os::EventSignal woken);
 
-  void accept_some();
-  // Closes the oldest connection that has not said hello and waits for no `stop`; false if there is none.
-  bool close_oldest_stranger();
-  void serve(std::uint64_t token, const os::PollEvent& event);
-  void receive_from(std::uint64_t token, std::size_t most);
-  // Receives the pending messages of all trainers except the one of connection `but`.
-  void receive_from_trainers(std::uint64_t but = 0);
   // Begins to end after a signal or a `stop` request. Receives first what trainers sent before.
   void stop_as_told();
-  void handle(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor> descriptors);
-  void close(std::uint64_t token);
+  [[nodiscard]] Result<void> handle(std::uint64_t token, const Packet& packet,
+                                    std::vector<os::Descriptor>& descriptors) override;
+  void on_closed(std::uint64_t token, const AgentConnection& connection) override;
   void take_inbox();
   void answer_lists();
   void count_staged();
@@ -146,8 +120,7 @@ class Agent final : public ProgressSink {
   [[nodiscard]] Result<void> on_hello(std::uint64_t token, const Packet& packet);
   [[nodiscard]] tl::unexpected<Error> ending_error() const;
   [[nodiscard]] Result<void> check_job(const Hello& hello) const;
-  void close_ended(std::uint64_t but);
-  [[nodiscard]] Result<void> on_request(std::uint64_t token, const Packet& packet,
+  [[nodiscard]] Result<void> on_request(const Request& asked, std::uint32_t number, const Packet& packet,
                                         std::vector<os::Descriptor>& descriptors);
   // Whether the ranks of this agent save the step, of which `rank` asks.
   [[nodiscard]] bool decide(std::uint32_t rank, const DecideRequest& request);
@@ -172,34 +145,17 @@ class Agent final : public ProgressSink {
   [[nodiscard]] std::vector<MemoryStep> earlier_steps() const;
   [[nodiscard]] StepList step_list(std::uint32_t rank) const;
 
-  void reply(const Request& request, MessageKind kind, std::string body,
-             std::optional<os::Descriptor> descriptor = std::nullopt);
-  // Sends a text of any length, in shared memory.
-  void reply_text(const Request& request, MessageKind kind, std::string_view text);
-  // Sends as much as possible without waiting. If sending fails, marks the connection as deaf and ends the stream, so
-  // that the trainer connects again.
-  static void flush(Connection& connection);
-  void watch_connection(std::uint64_t token, const Connection& connection);
   [[nodiscard]] bool is_idle(bool ignore_uncommitted) const;
-  [[nodiscard]] bool has_trainers() const;
   // How long the loop may wait, in milliseconds; nullopt if the agent ends.
   [[nodiscard]] std::optional<std::int64_t> time_left();
 
   const AgentOptions options_;
   os::FileSystem& files_;
-  os::LocalListener listener_;
   const os::EventSignal woken_;
-  os::PollSet waiting_;
   const std::uint64_t started_ns_;
-
-  std::uint64_t last_token_ = 0;
-  std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
+  AgentConnections connections_;
   std::vector<WaitingList> lists_;
-  std::vector<Request> stops_;
-  std::optional<std::uint64_t> stopping_since_ns_;
-  bool is_told_to_stop_ = false;
-  bool is_told_to_abandon_ = false;
-  bool is_abandoning_ = false;     // also gives up shards that wait for other ranks
+  Ending ending_;
   std::uint64_t last_trainer_ns_;  // when a trainer was last connected or work was left
   std::uint64_t linger_ms_;
 
@@ -207,14 +163,12 @@ class Agent final : public ProgressSink {
   std::mutex inbox_mutex_;
   Inbox inbox_;
 
-  // Set by the first hello.
-  std::optional<Hello> first_;
-  std::unique_ptr<Job> job_;
-  std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks_;
-  std::unique_ptr<EarlierJob> earlier_;
-  std::optional<Persisting> persisting_;
-  std::vector<Request> persists_;      // `persist` requests that wait
+  std::optional<ServedJob> present_;  // set by the first hello
+  // A job with another world size that the present trainers follow. Its states stay in memory until its present
+  // followers give their first arena or need the memory: they may ask for one step to be stored.
+  std::optional<ServedJob> earlier_;
   std::optional<MemoryStep> dropped_;  // the newest of the steps that an earlier job had in memory
+  std::optional<Persisting> persisting_;
   StepDecisions decisions_;
 };
 

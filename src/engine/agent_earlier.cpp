@@ -22,24 +22,20 @@ constexpr std::uint64_t kOwnCommitNs = 5'000'000'000;
 void Agent::begin_other_job(std::uint32_t world_size) {
   take_inbox();  // nobody hears what is told of the trainers that are gone
   const bool has_states =
-      std::ranges::any_of(ranks_, [](const auto& rank) { return !rank.second->memory_attempts().empty(); });
+      std::ranges::any_of(present_->ranks, [](const auto& rank) { return !rank.second->memory_attempts().empty(); });
   if (has_states) {
     drop_earlier();
-    for (const auto& [number, rank] : ranks_) {
+    for (const auto& [number, rank] : present_->ranks) {
       rank->retire();
-      job_->attempts.note_hello(number);  // a shard of a kept state does not fail because other trainers have left
+      present_->job->attempts.note_hello(number);  // a shard of a kept state does not fail because trainers have left
     }
-    earlier_ = std::make_unique<EarlierJob>(EarlierJob{*std::move(first_), std::move(job_), std::move(ranks_)});
+    earlier_ = std::exchange(present_, std::nullopt);
   }
-  ranks_.clear();
-  job_.reset();
-  first_.reset();
+  present_.reset();
   // A job that saved nothing has come in between.
-  if (has_states || !earlier_ || earlier_->first.world_size != world_size) return;
-  first_ = std::move(earlier_->first);
-  job_ = std::move(earlier_->job);
-  ranks_ = std::move(earlier_->ranks);
-  earlier_.reset();
+  if (!has_states && earlier_ && earlier_->first.world_size == world_size) {
+    present_ = std::exchange(earlier_, std::nullopt);
+  }
 }
 
 std::vector<MemoryStep> Agent::earlier_steps() const {
@@ -83,11 +79,11 @@ void Agent::drop_earlier() {
 }
 
 Result<void> Agent::on_persist(const Request& asked, const PersistRequest& request) {
-  if (stopping_since_ns_) return ending_error();
+  if (ending_.since_ns) return ending_error();
   const auto has = [&](const auto& rank) {
     return std::ranges::binary_search(rank.second->memory_attempts(), std::pair(request.step, request.attempt));
   };
-  const bool is_earlier = std::ranges::none_of(ranks_, has);
+  const bool is_earlier = std::ranges::none_of(present_->ranks, has);
   if (is_earlier && (!earlier_ || std::ranges::none_of(earlier_->ranks, has))) {
     return fail(ErrorKind::not_found,
                 fmt::format("the memory of the agent has no step {} of attempt '{}'", request.step, request.attempt));
@@ -97,10 +93,13 @@ Result<void> Agent::on_persist(const Request& asked, const PersistRequest& reque
     if (present.step != request.step || present.attempt != request.attempt)
       return fail(ErrorKind::busy, fmt::format("the agent is storing step {}", present.step));
   }
-  persists_.push_back(asked);
-  if (persisting_) return {};
-  persisting_ = Persisting{.request = request, .is_earlier = is_earlier, .since_ns = os::monotonic_ns()};
-  for (const auto& each : is_earlier ? earlier_->ranks : ranks_) {
+  if (persisting_) {
+    persisting_->asked.push_back(asked);
+    return {};
+  }
+  persisting_ =
+      Persisting{.request = request, .is_earlier = is_earlier, .since_ns = os::monotonic_ns(), .asked = {asked}};
+  for (const auto& each : (is_earlier ? earlier_ : present_)->ranks) {
     if (has(each)) each.second->persist(request);
   }
   return {};
@@ -108,14 +107,15 @@ Result<void> Agent::on_persist(const Request& asked, const PersistRequest& reque
 
 void Agent::settle_persist() {
   if (!persisting_) return;
-  const auto& ranks = persisting_->is_earlier ? earlier_->ranks : ranks_;
+  const ServedJob& served = *(persisting_->is_earlier ? earlier_ : present_);
+  const auto& ranks = served.ranks;
   const auto all_ranks = [&ranks](const auto& is_true) {
     return std::ranges::all_of(ranks, [&](const auto& rank) { return is_true(*rank.second); });
   };
   if (!all_ranks([](const AgentRank& rank) { return rank.queue().is_idle(true); }))
     persisting_->since_ns = os::monotonic_ns();
   if (!all_ranks([](const AgentRank& rank) { return rank.queue().is_settled(); })) return;
-  const bool has_all = ranks.size() == (persisting_->is_earlier ? earlier_->first : *first_).world_size;
+  const bool has_all = ranks.size() == served.first.world_size;
   const bool is_committed =
       all_ranks([&](const AgentRank& rank) { return !rank.queue().is_uncommitted(persisting_->request); });
   const bool is_patient = os::monotonic_ns() - persisting_->since_ns < kOwnCommitNs;
@@ -126,8 +126,8 @@ void Agent::settle_persist() {
   std::optional<Error> error = ended.error;
   if (!error && has_all && !is_committed)
     error = Error(ErrorKind::busy, fmt::format("step {} was not committed", step));
-  for (const Request& asked : std::exchange(persists_, {})) {
-    error ? reply(asked, MessageKind::refused, serialize_body(*error)) : reply(asked, MessageKind::ok, "{}");
+  for (const Request& asked : ended.asked) {
+    error ? connections_.refuse(asked, *error) : connections_.reply(asked, MessageKind::ok, "{}");
   }
   // With other agents, only the trainers know whether all shards are there.
   const bool is_over = !error && has_all && ended.is_earlier;

@@ -52,24 +52,26 @@ Result<void> Agent::check_job(const Hello& hello) const {
                 fmt::format("this is the agent of job '{}'; job '{}' has the same socket name. Choose another job name",
                             options_.job, hello.job));
   }
-  if (stopping_since_ns_) return ending_error();
-  if (!first_) return {};
+  if (ending_.since_ns) return ending_error();
+  if (!present_) return {};
+  const Hello& first = present_->first;
   const auto differs = [&](std::string_view what, const auto& expected, const auto& found) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("job '{0}' has {1} {2} at its agent, process {3}, but {1} {4} in this trainer. Choose "
                             "another job name, or stop the agent with 'bitsnap agent stop --job {0}'",
                             hello.job, what, expected, os::process_id(), found));
   };
-  if (hello.store != first_->store) return differs("store", first_->store, hello.store);
-  if (hello.world_size != first_->world_size && !has_trainers()) {
+  if (hello.store != first.store) return differs("store", first.store, hello.store);
+  if (hello.world_size != first.world_size && !connections_.has_trainers()) {
     return fail(ErrorKind::not_found,
                 fmt::format("the agent of job '{}', process {}, is still working on the saves of {} earlier ranks",
-                            hello.job, os::process_id(), first_->world_size));
+                            hello.job, os::process_id(), first.world_size));
   }
-  if (hello.world_size != first_->world_size) return differs("world size", first_->world_size, hello.world_size);
+  if (hello.world_size != first.world_size) return differs("world size", first.world_size, hello.world_size);
   // All trainers of the last session have to be gone before the next session begins. What they left stays in memory.
-  if (hello.session != first_->session && has_trainers()) return differs("session", first_->session, hello.session);
-  for (const auto& [token, connection] : connections_) {
+  if (hello.session != first.session && connections_.has_trainers())
+    return differs("session", first.session, hello.session);
+  for (const auto& [token, connection] : connections_.all()) {
     if (!connection->rank || connection->rank == hello.rank) continue;
     const auto difference = first_difference(connection->settings, hello.settings);
     if (!difference) continue;
@@ -82,58 +84,69 @@ Result<void> Agent::check_job(const Hello& hello) const {
   return {};
 }
 
-// Trainers that have died, or hung up, or hear nothing any more, and have not been served yet.
-void Agent::close_ended(std::uint64_t but) {
-  // What they said before they died is there from then on.
-  std::vector<std::uint64_t> dead;
-  for (const auto& [token, connection] : connections_) {
-    if (token != but && connection->rank && (connection->is_deaf || !connection->watch.is_alive()))
-      dead.push_back(token);
+Result<void> Agent::handle(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor>& descriptors) {
+  if (packet.kind == MessageKind::hello) return on_hello(token, packet);
+  const bool is_costly = packet.kind == MessageKind::status || packet.kind == MessageKind::stop ||
+                         packet.kind == MessageKind::list || packet.kind == MessageKind::fetch ||
+                         packet.kind == MessageKind::persist;
+  if (is_costly) BITSNAP_TRY(check_owed(token));
+  AgentConnection& connection = *connections_.find(token);
+  const Request asked{token, packet.number};
+  if (packet.kind == MessageKind::status) {
+    connections_.reply_text(asked, MessageKind::report, report());
+    return {};
   }
-  receive_from_trainers(but);
-  for (const std::uint64_t token : dead) close(token);
+  if (packet.kind == MessageKind::stop) {
+    BITSNAP_ASSIGN(const StopRequest request, parse_body<StopRequest>(packet.body));
+    ending_.is_told_to_stop = true;
+    ending_.is_told_to_abandon |= request.abandon;
+    ending_.asked.push_back(asked);
+    connection.is_stopping = true;
+    return {};
+  }
+  if (connection.rank) return on_request(asked, *connection.rank, packet, descriptors);
+  return fail(ErrorKind::corrupt, fmt::format("'{}' before 'hello'", message_kind_name(packet.kind)));
 }
 
 Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
   BITSNAP_ASSIGN(const Hello hello, parse_body<Hello>(packet.body));
-  if (connections_.at(token)->rank) return fail(ErrorKind::corrupt, "a second 'hello' on the same connection");
-  close_ended(token);
-  if (!connections_.contains(token)) return {};
-  if (!stopping_since_ns_) BITSNAP_TRY(check_directory(hello));
-  const auto is_idle_job = [&] { return !has_trainers() && is_idle(true); };
+  if (connections_.find(token)->rank) return fail(ErrorKind::corrupt, "a second 'hello' on the same connection");
+  connections_.close_ended(token);
+  AgentConnection* const connection = connections_.find(token);
+  if (connection == nullptr) return {};
+  if (!ending_.since_ns) BITSNAP_TRY(check_directory(hello));
+  const auto is_idle_job = [&] { return !connections_.has_trainers() && is_idle(true); };
   // A restarted job may have another world size, once nothing of the last one is under way.
-  const bool is_other = first_ && hello.world_size != first_->world_size;
-  if (is_other && hello.store == first_->store && !stopping_since_ns_ && is_idle_job()) {
+  const bool is_other = present_ && hello.world_size != present_->first.world_size;
+  if (is_other && hello.store == present_->first.store && !ending_.since_ns && is_idle_job()) {
     begin_other_job(hello.world_size);
   }
   BITSNAP_TRY(check_job(hello));
-  for (const auto& [other, connection] : connections_) {
-    if (connection->rank != hello.rank) continue;
+  for (const auto& [other, its] : connections_.all()) {
+    if (its->rank != hello.rank) continue;
     return fail(ErrorKind::busy, fmt::format("rank {} of job '{}' already has a running trainer, process {}",
-                                             hello.rank, hello.job, connection->watch.process()));
+                                             hello.rank, hello.job, its->watch.process()));
   }
-  if (first_ && hello.session != first_->session) {
-    first_->session = hello.session;
-    job_->attempts.begin_restart(hello.session);
-  }
-
-  if (!first_) {
-    first_ = hello;
+  if (!present_) {
     linger_ms_ = hello.linger_ms;
     const unsigned threads = hello.threads != 0 ? hello.threads : std::max(1U, os::usable_threads() / 2);
     const std::string prefix = fmt::format("a{:016x}", os::random_u64());
-    job_ = std::make_unique<Job>(files_, hello.store, hello.world_size, hello.session, prefix, threads);
+    present_ =
+        ServedJob{hello, std::make_unique<Job>(files_, hello.store, hello.world_size, hello.session, prefix, threads)};
+  } else if (hello.session != present_->first.session) {
+    present_->first.session = hello.session;
+    present_->job->attempts.begin_restart(hello.session);
   }
   // The agent outlives trainers, and its files are those of the one that is here.
-  os::use_umask_of(connections_.at(token)->watch.process());
-  job_->attempts.note_hello(hello.rank);
+  os::use_umask_of(connection->watch.process());
+  present_->job->attempts.note_hello(hello.rank);
   decisions_.note_hello(hello.rank);
-  std::unique_ptr<AgentRank>& rank = ranks_[hello.rank];
-  if (rank == nullptr) rank = std::make_unique<AgentRank>(*job_, hello, *this);
+  std::unique_ptr<AgentRank>& rank = present_->ranks[hello.rank];
+  if (rank == nullptr) rank = std::make_unique<AgentRank>(*present_->job, hello, *this);
   AgentRank::ArenaView arena = rank->renew(hello);
-  connections_.at(token)->rank = hello.rank;
-  connections_.at(token)->settings = hello.settings;
-  connections_.at(token)->trainer = arena.trainer;
+  connection->rank = hello.rank;
+  connection->settings = hello.settings;
+  connection->trainer = arena.trainer;
   const Welcome welcome{.agent_pid = os::process_id(),
                         .version = std::string(version()),
                         .slot_bytes = arena.slot_bytes,
@@ -143,44 +156,26 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
                         .rotates = true};
   std::optional<os::Descriptor> descriptor;
   if (arena.descriptor.is_open()) descriptor = std::move(arena.descriptor);
-  reply({token, packet.number}, MessageKind::welcome, serialize_body(welcome), std::move(descriptor));
+  connections_.reply({token, packet.number}, MessageKind::welcome, serialize_body(welcome), std::move(descriptor));
   return {};
 }
 
 Result<void> Agent::check_owed(std::uint64_t token) const {
-  const Connection& connection = *connections_.at(token);
-  const auto is_its = [token](const Request& request) { return request.connection == token; };
-  const auto owed = static_cast<std::size_t>(
-      std::ranges::count_if(connection.outgoing, [](const Outgoing& each) { return each.descriptor.has_value(); }) +
-      std::ranges::count_if(lists_, is_its) + std::ranges::count_if(stops_, is_its) +
-      std::ranges::count_if(persists_, is_its));
-  if (owed + connection.fetching < kMaxOwed) return {};
+  const AgentConnection& connection = *connections_.find(token);
+  const auto its = [token](const auto& requests) {
+    return std::ranges::count_if(requests, [token](const Request& each) { return each.connection == token; });
+  };
+  const auto unread =
+      std::ranges::count_if(connection.outgoing, [](const auto& out) { return out.descriptor.has_value(); });
+  const auto owed = unread + its(lists_) + its(ending_.asked) + (persisting_ ? its(persisting_->asked) : 0);
+  if (static_cast<std::size_t>(owed) + connection.fetching < kMaxOwed) return {};
   return fail(ErrorKind::busy,
               fmt::format("the connection already has {} requests whose answers are pending or unread", kMaxOwed));
 }
 
-Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor>& descriptors) {
-  const bool is_costly = packet.kind == MessageKind::status || packet.kind == MessageKind::stop ||
-                         packet.kind == MessageKind::list || packet.kind == MessageKind::fetch ||
-                         packet.kind == MessageKind::persist;
-  if (is_costly) BITSNAP_TRY(check_owed(token));
-  const Request asked{token, packet.number};
-  if (packet.kind == MessageKind::status) {
-    reply_text(asked, MessageKind::report, report());
-    return {};
-  }
-  if (packet.kind == MessageKind::stop) {
-    BITSNAP_ASSIGN(const StopRequest request, parse_body<StopRequest>(packet.body));
-    is_told_to_stop_ = true;
-    is_told_to_abandon_ |= request.abandon;
-    stops_.push_back(asked);
-    return {};
-  }
-  const std::optional<std::uint32_t> number = connections_.at(token)->rank;
-  if (!number) {
-    return fail(ErrorKind::corrupt, fmt::format("'{}' before 'hello'", message_kind_name(packet.kind)));
-  }
-  AgentRank& rank = *ranks_.at(*number);
+Result<void> Agent::on_request(const Request& asked, std::uint32_t number, const Packet& packet,
+                               std::vector<os::Descriptor>& descriptors) {
+  AgentRank& rank = *present_->ranks.at(number);
   switch (packet.kind) {
     case MessageKind::arena: {
       BITSNAP_ASSIGN(const ArenaOffer offer, parse_body<ArenaOffer>(packet.body));
@@ -191,34 +186,35 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       drop_earlier();
       // What was told of the slots of the last one comes before the answer, and is not taken for these.
       take_inbox();
-      reply(asked, MessageKind::ok, "{}");
+      connections_.reply(asked, MessageKind::ok, "{}");
       return {};
     }
     case MessageKind::staged: {
       BITSNAP_ASSIGN(const Staged staged, parse_body<Staged>(packet.body));
       // But for a shard of what another rank has begun.
       const auto is_others = [&](const auto& other) {
-        return other.first != *number && other.second->queue().is_storing(staged.step);
+        return other.first != number && other.second->queue().is_storing(staged.step);
       };
-      if (stopping_since_ns_ && !(staged.persist && std::ranges::any_of(ranks_, is_others))) return ending_error();
+      if (ending_.since_ns && !(staged.persist && std::ranges::any_of(present_->ranks, is_others)))
+        return ending_error();
       BITSNAP_TRY(rank.stage(staged));
-      decisions_.note_staged(*number, staged.step);
-      reply(asked, MessageKind::ok, "{}");
+      decisions_.note_staged(number, staged.step);
+      connections_.reply(asked, MessageKind::ok, "{}");
       return {};
     }
     case MessageKind::decide: {
       BITSNAP_ASSIGN(const DecideRequest request, parse_body<DecideRequest>(packet.body));
-      if (stopping_since_ns_) return ending_error();
-      const bool is_saved = decide(*number, request);
+      if (ending_.since_ns) return ending_error();
+      const bool is_saved = decide(number, request);
       // The decision may count on slots whose trainers have not heard yet that they are free.
       take_inbox();
-      reply(asked, MessageKind::decided, serialize_body(Decided{is_saved}));
+      connections_.reply(asked, MessageKind::decided, serialize_body(Decided{is_saved}));
       return {};
     }
     case MessageKind::list: {
       BITSNAP_ASSIGN(const ListRequest request, parse_body<ListRequest>(packet.body));
       const std::uint64_t deadline_ns = os::monotonic_ns() + std::min(request.wait_ms, kLongestWaitMs) * 1'000'000;
-      lists_.push_back({asked, *number, deadline_ns});
+      lists_.push_back({asked, number, deadline_ns});
       return {};
     }
     case MessageKind::fetch: return on_fetch(asked, rank, packet);
@@ -226,15 +222,15 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       BITSNAP_ASSIGN(const PersistRequest request, parse_body<PersistRequest>(packet.body));
       return on_persist(asked, request);
     }
-    case MessageKind::hurry: return on_hurry(token, packet);
+    case MessageKind::hurry: return on_hurry(asked.connection, packet);
     case MessageKind::rotate: {
       BITSNAP_ASSIGN(const Rotation rotation, parse_body<Rotation>(packet.body));
       rank.rotate(rotation);
       return {};
     }
     case MessageKind::bye:
-      job_->attempts.note_left(*number);
-      close(token);
+      present_->job->attempts.note_left(number);
+      connections_.close(asked.connection);
       return {};
     default: return fail(ErrorKind::corrupt, fmt::format("'{}' is not a request", message_kind_name(packet.kind)));
   }
@@ -243,7 +239,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
 Result<void> Agent::on_fetch(const Request& asked, AgentRank& rank, const Packet& packet) {
   BITSNAP_ASSIGN(const FetchRequest request, parse_body<FetchRequest>(packet.body));
   if (request.reads_store) drop_earlier();
-  ++connections_.at(asked.connection)->fetching;
+  ++connections_.find(asked.connection)->fetching;
   rank.fetch(request, [this, asked](Result<FetchResult> result) {
     {
       const std::lock_guard lock(inbox_mutex_);
@@ -256,13 +252,14 @@ Result<void> Agent::on_fetch(const Request& asked, AgentRank& rank, const Packet
 
 Result<void> Agent::on_hurry(std::uint64_t token, const Packet& packet) {
   BITSNAP_ASSIGN(const Hurry hurry, parse_body<Hurry>(packet.body));
-  connections_.at(token)->is_waiting = hurry.waits;
+  connections_.find(token)->is_waiting = hurry.waits;
   set_urgency();
   return {};
 }
 
 void Agent::set_urgency() {
-  const bool is_urgent = std::ranges::any_of(connections_, [](const auto& each) { return each.second->is_waiting; });
+  const bool is_urgent =
+      std::ranges::any_of(connections_.all(), [](const auto& each) { return each.second->is_waiting; });
   if (is_urgent == exec::is_urgent()) return;
   exec::set_urgent(is_urgent);
   if (options_.lower_priority) static_cast<void>(os::set_session_niceness(is_urgent ? 0 : kNicer));
@@ -270,19 +267,19 @@ void Agent::set_urgency() {
 
 bool Agent::decide(std::uint32_t rank, const DecideRequest& request) {
   std::vector<FreeSlots> slots;
-  for (const auto& [token, connection] : connections_) {
+  for (const auto& [token, connection] : connections_.all()) {
     if (!connection->rank) continue;
-    slots.push_back({*connection->rank, ranks_.at(*connection->rank)->free_slots().value_or(request.slots)});
+    slots.push_back({*connection->rank, present_->ranks.at(*connection->rank)->free_slots().value_or(request.slots)});
   }
   return decisions_.decide(rank, request.step, slots);
 }
 
 StepList Agent::step_list(std::uint32_t rank) const {
-  const auto own = ranks_.at(rank)->memory_attempts();
+  const auto own = present_->ranks.at(rank)->memory_attempts();
   // States of one step from before and after a restart are not one state of all ranks.
   auto everywhere = own;
-  if (ranks_.size() != job_->world_size) everywhere.clear();
-  for (const auto& [number, other] : ranks_) {
+  if (present_->ranks.size() != present_->job->world_size) everywhere.clear();
+  for (const auto& [number, other] : present_->ranks) {
     decltype(everywhere) both;
     std::ranges::set_intersection(everywhere, other->memory_attempts(), std::back_inserter(both));
     everywhere = std::move(both);
@@ -309,20 +306,18 @@ std::string Agent::report() const {
   put("job", options_.job);
   put("process", os::process_id());
   put("version", std::string(version()));
-  put("store", first_ ? std::optional(first_->store) : std::nullopt);
-  put("world_size", first_ ? std::optional(first_->world_size) : std::nullopt);
+  put("store", present_ ? std::optional(present_->first.store) : std::nullopt);
+  put("world_size", present_ ? std::optional(present_->first.world_size) : std::nullopt);
   put("up_seconds", static_cast<double>(os::monotonic_ns() - started_ns_) * 1e-9);
   put("linger_seconds", static_cast<double>(linger_ms_) * 1e-3);
-  put("stopping", stopping_since_ns_.has_value());
-  put("threads", job_ != nullptr ? std::optional(job_->threads) : std::nullopt);
+  put("stopping", ending_.since_ns.has_value());
+  put("threads", present_ ? std::optional(present_->job->threads) : std::nullopt);
   put("resident_bytes", memory ? std::optional(memory->resident_bytes) : std::nullopt);
   put("earlier", report_earlier());
-  out.key("ranks");
-  out.begin_array();
-  for (const auto& [number, rank] : ranks_) {
-    const RankReport report = rank->report();
+  const auto put_rank = [&](std::uint32_t number, const AgentRank& rank) {
+    const RankReport report = rank.report();
     std::optional<std::int64_t> trainer;
-    for (const auto& [token, connection] : connections_) {
+    for (const auto& [token, connection] : connections_.all()) {
       if (connection->rank == number) trainer = connection->watch.process();
     }
     out.begin_object();
@@ -349,6 +344,11 @@ std::string Agent::report() const {
     put("last_error", report.last_error.empty() ? std::nullopt : std::optional(report.last_error));
     put("ended", report.ended);
     out.end_object();
+  };
+  out.key("ranks");
+  out.begin_array();
+  if (present_) {
+    for (const auto& [number, rank] : present_->ranks) put_rank(number, *rank);
   }
   out.end_array();
   out.end_object();
