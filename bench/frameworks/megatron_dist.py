@@ -12,7 +12,7 @@ from bench.frameworks.task import Task
 
 sys.path.insert(0, str(PROJECT / "tests"))
 
-from python.megatron_gpt import Training, _OnCpu, new_folder  # isort: skip
+from python.megatron.megatron_gpt import Training, _OnCpu, new_folder  # isort: skip
 from megatron.core import dist_checkpointing  # isort: skip
 
 

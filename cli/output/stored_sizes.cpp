@@ -12,7 +12,7 @@ namespace bitsnap::cli {
 
 namespace {
 
-constexpr std::string_view kSameCodec = "same";  // implies the base
+constexpr std::string_view kSameCodec = "same";
 
 Result<StreamSizes> measure_stream(const Snapshot& snapshot, std::size_t stream) {
   StreamSizes sizes;

@@ -42,8 +42,8 @@ class PickleWriter {
     tuple();
     call();
   }
-  void make() { text_ += '\x81'; }     // an object of the class below the tuple of its arguments, without __init__
-  void build() { text_ += 'b'; }       // gives the object below its state
+  void make() { text_ += '\x81'; }  // an object of the class below the tuple of its arguments, without __init__
+  void build() { text_ += 'b'; }    // gives the object below its state
   void persistent_id() { text_ += 'Q'; }
 
   // The pickle. Call it once, with one value on the stack.

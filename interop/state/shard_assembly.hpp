@@ -28,7 +28,8 @@ struct PartSource {
 // taken once. invalid_argument unless the parts cover every element once; unsupported if elements have no size.
 [[nodiscard]] Result<TensorSource> assemble(TensorInfo info, std::vector<PartSource> parts);
 
-// Tensors whose parts come one by one, by the name of the whole, in the order of their first parts. One thread at a time.
+// Tensors whose parts come one by one, by the name of the whole, in the order of their first parts. One thread at a
+// time.
 class PartedTensors {
  public:
   // A part, which has the box `part.info.shard`, or is the whole. corrupt if another part of this name disagrees.

@@ -142,7 +142,8 @@ struct LegacyFile {
 
 Result<void> read_legacy_file(const FileBytes& bytes, const DecodeLimits& limits, LegacyFile& file) {
   BITSNAP_ASSIGN(file.pickles, read_legacy_start(bytes, limits, file.text));
-  BITSNAP_ASSIGN(file.objects, find_torch_objects(file.pickles.object, {.keys_are_addresses = true}, file.names, limits));
+  BITSNAP_ASSIGN(file.objects,
+                 find_torch_objects(file.pickles.object, {.keys_are_addresses = true}, file.names, limits));
   BITSNAP_ASSIGN(file.ranges, find_legacy_storages(bytes, file.pickles, file.objects));
   return {};
 }

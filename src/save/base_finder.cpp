@@ -2,12 +2,12 @@
 #include "save/base_finder.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "base/try.hpp"
@@ -48,6 +48,24 @@ std::string_view without_first_part(std::string_view name) {
   return separator == std::string_view::npos ? std::string_view() : name.substr(separator + 1);
 }
 
+// Names are compared by this many parts at most, so that a long name costs no more than others.
+constexpr std::size_t kMostParts = 8;
+
+// The name without the parts that wrappers of modules add.
+std::string without_wrappers(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kWrappers = {"module", "_orig_mod", "_fsdp_wrapped_module",
+                                                         "_checkpoint_wrapped_module"};
+  std::string bare;
+  for (std::string_view left = name; !left.empty();) {
+    const std::string_view after = without_first_part(left);
+    const std::string_view part = left.substr(0, left.size() - after.size());
+    const std::string_view word = after.empty() ? part : part.substr(0, part.size() - 1);
+    if (std::ranges::find(kWrappers, word) == kWrappers.end()) bare += part;
+    left = after;
+  }
+  return bare;
+}
+
 bool holds(const Base& base, const TensorInfo& tensor) {
   const std::optional<std::size_t> match = stream_with(base, tensor);
   return match && base.streams()[*match].elements == tensor.element_count();
@@ -61,52 +79,66 @@ std::optional<BaseStream> match_pool(const std::shared_ptr<const Base>& base, co
 
 }  // namespace
 
-Result<void> RenamedTensors::index(const Base& base, std::span<const TensorInfo> tensors) {
+void RenamedTensors::index(const Base& base, std::span<const TensorInfo> tensors) {
   is_indexed_ = true;
-  std::unordered_set<std::string_view> kept;
-  for (const TensorInfo& tensor : tensors) kept.insert(tensor.name);
+  for (const TensorInfo& tensor : tensors) kept_.insert(tensor.name);
+  const auto enter = [](auto& map, auto key, std::size_t tensor) {
+    const auto [position, is_new] = map.try_emplace(std::move(key), tensor);
+    if (!is_new) position->second = kAmbiguous;
+  };
   const std::span<const TensorInfo> theirs = base.tensors();
   for (std::size_t i = 0; i < theirs.size(); ++i) {
     const std::optional<std::size_t> stream = theirs[i].alias_of ? std::nullopt : base.stream_of(i);
     if (!stream) continue;
-    BITSNAP_ASSIGN(const ChunkHolder first, base.holder(*stream, 0));
-    if (first.decoded_hash) by_hash_.try_emplace(*first.decoded_hash, i);
-    if (kept.contains(theirs[i].name)) continue;
-    for (std::string_view ending = theirs[i].name; !ending.empty(); ending = without_first_part(ending)) {
-      const auto [position, is_new] = by_ending_.try_emplace(std::string(ending), i);
-      if (!is_new) position->second = kAmbiguous;
+    // What it refers to may be gone: then the tensor cannot serve as a base, and its name says so when it is read.
+    if (const auto first = base.holder(*stream, 0); first && first->decoded_hash) {
+      enter(by_hash_, *first->decoded_hash, i);
+    }
+    if (kept_.contains(theirs[i].name)) continue;
+    enter(by_bare_name_, without_wrappers(theirs[i].name), i);
+    std::string_view ending = without_first_part(theirs[i].name);
+    for (std::size_t parts = 0; parts < kMostParts && !ending.empty(); ++parts) {
+      enter(by_ending_, ending, i);
+      ending = without_first_part(ending);
     }
   }
-  return {};
 }
 
-Result<std::optional<BaseStream>> RenamedTensors::find(const std::shared_ptr<const Base>& base,
-                                                       std::span<const TensorInfo> tensors, const TensorInfo& tensor,
-                                                       const StreamInfo& stream, std::uint64_t first_hash) {
-  if (!is_indexed_) BITSNAP_TRY(index(*base, tensors));
-  const auto match = [&](std::size_t number) -> std::optional<BaseStream> {
-    const TensorInfo& theirs = base->tensors()[number];
-    if (theirs.dtype_name != tensor.dtype_name || theirs.shape != tensor.shape) return std::nullopt;
-    if (theirs.shard.has_value() != tensor.shard.has_value()) return std::nullopt;
-    return if_alike(base, *base->stream_of(number), stream);
+// In the order of preference.
+std::vector<std::size_t> RenamedTensors::named_like(const Base& base, std::string_view name) const {
+  std::vector<std::size_t> found;
+  const auto take = [&](const auto& map, const auto& key) {
+    const auto position = map.find(key);
+    if (position != map.end() && position->second != kAmbiguous) found.push_back(position->second);
   };
-  if (const auto equal = by_hash_.find(first_hash); equal != by_hash_.end()) {
-    const StreamInfo& theirs = base->streams()[*base->stream_of(equal->second)];
-    if (theirs.dtype == stream.dtype && theirs.elements == stream.elements) {
-      return std::optional(BaseStream{base, *base->stream_of(equal->second)});
-    }
+  take(by_bare_name_, without_wrappers(name));
+  take(by_ending_, name);
+  std::string_view ending = without_first_part(name);
+  for (std::size_t parts = 0; parts < kMostParts && !ending.empty(); ++parts) {
+    const auto whole = kept_.contains(ending) ? std::nullopt : base.find(ending);
+    if (whole) found.push_back(*whole);
+    ending = without_first_part(ending);
   }
-  // The whole name, as the end of a longer one; or the longest of its own ends that was a whole name.
-  if (const auto longer = by_ending_.find(tensor.name); longer != by_ending_.end() && longer->second != kAmbiguous) {
-    return match(longer->second);
+  return found;
+}
+
+std::optional<BaseStream> RenamedTensors::find(const std::shared_ptr<const Base>& base,
+                                               std::span<const TensorInfo> tensors, const TensorInfo& tensor,
+                                               const StreamInfo& stream, std::uint64_t first_hash) {
+  if (!is_indexed_) index(*base, tensors);
+  std::vector<std::size_t> candidates = named_like(*base, tensor.name);
+  if (const auto equal = by_hash_.find(first_hash); equal != by_hash_.end() && equal->second != kAmbiguous) {
+    candidates.push_back(equal->second);
   }
-  for (std::string_view ending = without_first_part(tensor.name); !ending.empty();
-       ending = without_first_part(ending)) {
-    const auto shorter = by_ending_.find(std::string(ending));
-    if (shorter == by_ending_.end() || shorter->second == kAmbiguous) continue;
-    if (base->tensors()[shorter->second].name == ending) return match(shorter->second);
+  for (const std::size_t number : candidates) {
+    const TensorInfo& theirs = base->tensors()[number];
+    const std::optional<std::size_t> match = theirs.alias_of ? std::nullopt : base->stream_of(number);
+    if (!match || theirs.dtype_name != tensor.dtype_name || theirs.shape != tensor.shape) continue;
+    if (theirs.shard.has_value() != tensor.shard.has_value()) continue;
+    if (tensor.shard && theirs.shard->offset != tensor.shard->offset) continue;
+    if (auto found = if_alike(base, *match, stream)) return found;
   }
-  return std::optional<BaseStream>();
+  return std::nullopt;
 }
 
 Result<std::optional<BaseStream>> SingleBase::find(const TensorInfo& tensor, const StreamInfo& stream) {

@@ -12,7 +12,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -56,23 +58,28 @@ class BaseFinder {
   virtual void end() noexcept {}
 };
 
-// The tensors of one base that had other names. A tensor matches one with the same bytes in its first chunk; otherwise
-// one whose name is the end of its own name, or the other way round: as when a model is wrapped, or its prefix is
-// dropped. Dtype, shape and place in a sharded tensor are the same. A wrong match costs no more than time.
+// The tensors of one base that had other names: a name matches one that differs in the parts that wrappers add, such as
+// "module" and "_orig_mod", or that has a prefix more or less. A tensor whose name matches none matches one with the
+// same bytes in its first chunk, if only one has them. Dtype, shape and place in a sharded tensor are the same. A wrong
+// match costs space and time only, because coding compares every element.
 class RenamedTensors {
  public:
-  // `tensors`: those that are saved, whose names the base's own ones with these names are left for.
-  [[nodiscard]] Result<std::optional<BaseStream>> find(const std::shared_ptr<const Base>& base,
-                                                       std::span<const TensorInfo> tensors, const TensorInfo& tensor,
-                                                       const StreamInfo& stream, std::uint64_t first_hash);
-  void clear() noexcept { is_indexed_ = false, by_hash_.clear(), by_ending_.clear(); }
+  // `tensors`: those that are saved. What the base has under one of their names is no other tensor's.
+  [[nodiscard]] std::optional<BaseStream> find(const std::shared_ptr<const Base>& base,
+                                               std::span<const TensorInfo> tensors, const TensorInfo& tensor,
+                                               const StreamInfo& stream, std::uint64_t first_hash);
+  void clear() noexcept { *this = {}; }
 
  private:
-  Result<void> index(const Base& base, std::span<const TensorInfo> tensors);
+  void index(const Base& base, std::span<const TensorInfo> tensors);
+  [[nodiscard]] std::vector<std::size_t> named_like(const Base& base, std::string_view name) const;
 
+  // By tensor of the base; kAmbiguous: several. The views are of names of the base.
   bool is_indexed_ = false;
-  std::unordered_map<std::uint64_t, std::size_t> by_hash_;  // streams by the hashes of their first chunks
-  std::unordered_map<std::string, std::size_t> by_ending_;  // tensors by the ends of their names; kAmbiguous: several
+  std::unordered_set<std::string_view> kept_;  // names
+  std::unordered_map<std::uint64_t, std::size_t> by_hash_;
+  std::unordered_map<std::string, std::size_t> by_bare_name_;  // without the parts of wrappers
+  std::unordered_map<std::string_view, std::size_t> by_ending_;
 };
 
 // Searches one base. A whole tensor matches a whole tensor of the same name, dtype and number of elements. A part of a

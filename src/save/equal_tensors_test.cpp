@@ -127,8 +127,12 @@ TEST_F(EqualTensors, OfTheBaseAreFoundUnderAnotherName) {
 }
 
 TEST_F(EqualTensors, ThatChangedAreCodedAgainstTheTensorWithoutThePrefix) {
-  for (const auto& [before, after] : std::vector<std::pair<std::string, std::string>>{
-           {"layer.w", "module.layer.w"}, {"_orig_mod.layer.w", "layer.w"}, {"a.layer.w", "layer.w"}}) {
+  for (const auto& [before, after] :
+       std::vector<std::pair<std::string, std::string>>{{"layer.w", "module.layer.w"},
+                                                        {"_orig_mod.layer.w", "layer.w"},
+                                                        {"model.layer.w", "model.module.layer.w"},
+                                                        {"a/model.w", "a/model._orig_mod.w"},
+                                                        {"a.layer.w", "layer.w"}}) {
     Chain chain;
     chain.save(state_of({{before, &weight_}, {"other.layer.v", &other_}}));
     Bytes changed = weight_;
@@ -145,6 +149,44 @@ TEST_F(EqualTensors, AreNotTakenFromATensorWhoseNameOnlyEndsLikeSeveral) {
   chain.save(state_of({{"one.w", &weight_}, {"two.w", &other_}}));
   const Snapshot& next = chain.save(state_of({{"w", &changed}}));
   EXPECT_TRUE(std::ranges::none_of(chunks_of(next, "w"), &ChunkInfo::uses_base));
+}
+
+TEST_F(EqualTensors, AreFoundByTheWholeNameIfAnotherOnlyEndsWithIt) {
+  Chain chain;
+  chain.save(state_of({{"w", &weight_}, {"ema.w", &other_}}));
+  Bytes changed = weight_;
+  Bytes other = other_;
+  change(changed, 4, 1);
+  change(other, 4, 1);
+  const Snapshot& next = chain.save(state_of({{"x.w", &changed}, {"x.ema.w", &other}}));
+  for (const std::string_view name : {"x.w", "x.ema.w"}) {
+    EXPECT_TRUE(std::ranges::all_of(chunks_of(next, name), &ChunkInfo::uses_base)) << name;
+  }
+}
+
+TEST_F(EqualTensors, OfTheirFirstChunksOnlyFollowTheirNames) {
+  std::fill_n(weight_.begin(), kChunkElements * 4, std::byte{0});
+  std::fill_n(other_.begin(), kChunkElements * 4, std::byte{0});
+  Chain chain;
+  chain.save(state_of({{"a.w", &weight_}, {"b.w", &other_}}));
+  Bytes a = weight_;
+  Bytes b = other_;
+  a.back() ^= std::byte{1};
+  b.back() ^= std::byte{1};
+  const Snapshot& next = chain.save(state_of({{"module.b.w", &b}, {"module.a.w", &a}}));
+  EXPECT_EQ(chunks_of(next, "module.b.w")[1].codec, "same");
+  EXPECT_EQ(chunks_of(next, "module.a.w")[1].codec, "same");
+}
+
+TEST_F(EqualTensors, NeedNoBaseOfTheBaseToBeLookedFor) {
+  Chain chain;
+  chain.save(state_of({{"x", &weight_}}));
+  chain.save(state_of({{"x", &weight_}, {"y", &other_}}));
+  const auto alone = open_file("alone.bsnap", chain.file(1), chain.bases({}));
+  SingleBase bases(alone);
+  const Bytes added = f32_masters(kElements, 5);
+  const auto written = write_state(state_of({{"y", &other_}, {"z", &added}}), {}, &bases);
+  EXPECT_TRUE(written.has_value()) << written.error().message();
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ std::string without_moment(std::string_view name) {
   while (!name.empty()) {
     const std::size_t end = std::min(name.find_first_of(kNameSeparators), name.size());
     const std::string_view part = name.substr(0, end);
-    if (part != "momentum_buffer" && part != "exp_avg" && part != "exp_avg_sq" && part != "max_exp_avg_sq") (rest += part) += '.';
+    if (part != "momentum_buffer" && part != "exp_avg" && part != "exp_avg_sq" && part != "max_exp_avg_sq")
+      (rest += part) += '.';
     name.remove_prefix(std::min(end + 1, name.size()));
   }
   return rest;

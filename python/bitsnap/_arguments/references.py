@@ -228,16 +228,17 @@ def _leads_away(path: Path, home: Path | None) -> bool:
         return True
 
 
-def warn_of_unknown(run: Path, unknown: Path) -> None:
-    """Says once why nothing is removed from a run."""
+def warn_of_unknown(run: Path, unknown: Path, step: int | None = None) -> None:
+    """Says once why nothing is removed from a run; or why a step is not, whose folder has lost its reference."""
     if (run, unknown) not in _warned:
         _warned.add((run, unknown))
-        warnings.warn(
+        what = (
             f"{unknown} cannot be read or followed, and may refer to any checkpoint of {run}: none is removed until "
-            "this is mended, or it is deleted",
-            RetentionWarning,
-            stacklevel=5,
+            "this is mended, or it is deleted"
+            if step is None
+            else f"{unknown} has lost its reference to step {step} of {run}, which stays until the folder is deleted"
         )
+        warnings.warn(what, RetentionWarning, stacklevel=5)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

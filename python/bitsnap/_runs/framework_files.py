@@ -90,8 +90,15 @@ def has_stubs(folder: Path) -> bool:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a folder has what a framework writes after the reference. False of a framework that writes nothing."""
-    return any((folder / name).is_file() for name in _LAST)
+    """Whether a folder has what a framework writes after the reference, and no checkpoint of the framework's own.
+
+    False of a framework that writes nothing.
+    """
+    return any((folder / name).is_file() for name in _LAST) and not has_states(folder) and not _is_torch_dist(folder)
+
+
+def _is_torch_dist(folder: Path) -> bool:
+    return (folder / ".metadata").is_file()
 
 
 def remove_states(folder: Path) -> None:

@@ -298,7 +298,7 @@ def forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
         if any(each.unknown or step in _steps_of(store, each.references.values()) for each in own):
             continue
         if lost := _lost(store.path.parent / origin.reference):
-            warn_of_unknown(store.path, lost)
+            warn_of_unknown(store.path, lost, step)
             continue
         if all(label == origin.label for label, labelled in labels.items() if labelled == step):
             gone.append(step)

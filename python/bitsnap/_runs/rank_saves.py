@@ -123,6 +123,8 @@ class RankSaves:
 
     def write(self, shard: RankShard) -> None:
         """Writes the shard of each rank."""
+        if self._is_locked() and shard.new.run in self._checkpointers:
+            self._leave(shard.new.run)  # its agent holds the run alone
         try:
             self.on_all(shard.write, shard.new.reference)
         except BaseException:
@@ -152,8 +154,13 @@ class RankSaves:
 
     def finish(self, pending: Pending, complete: Callable[[], object] = lambda: None) -> None:
         """Waits until the agent has committed the save, and lets the path lead to it. `complete`: see commit()."""
+        try:
+            self.on_all(lambda: pending.save.result(self._options.timeout), pending.new.reference)
+        except BaseException:
+            if pending.save.done():  # otherwise its step is taken: the agent may commit it yet
+                self.forget(pending)
+            raise
         self.forget(pending)
-        self.on_all(lambda: pending.save.result(self._options.timeout), pending.new.reference)
         self.refer(pending.new, complete)
 
     def finish_alone(self, pending: Pending, complete: Callable[[], object]) -> bool:

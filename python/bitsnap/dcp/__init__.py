@@ -158,6 +158,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         self._save_id = str(uuid.uuid4())
         self._number = 0  # of this save, from _numbers
         self._begun = False  # set_up_storage_writer() has been called for this save
+        self._was_reset = False  # reset() has been called for this save
         self._rank, self._use_collectives = 0, True
         self._replaced = ""  # when the checkpoint that this save replaces was committed; empty: there is none
         self.checkpoint_id: PathLike | None = path
@@ -200,6 +201,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         """Begins a save."""
         self.checkpoint_id = self._path if checkpoint_id is None else _local(checkpoint_id)
         self._begin()
+        self._was_reset = True
         if self._agents is not None and (writer := self._agents.begun()) is not None:
             writer.reset(checkpoint_id)
 
@@ -211,11 +213,16 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Opens the store. `kwargs` may have the rank, and whether the ranks coordinate the save."""
+        # dcp.save() calls reset() only if it is given a checkpoint id, which is that of one save.
+        if not self._was_reset:
+            self.checkpoint_id = self._path
+        self._was_reset = False
         if self._agents is not None:
-            self._agents.setting_up(self.checkpoint_id).set_up_storage_writer(is_coordinator, *args, **kwargs)
+            self._agents.setting_up(self.checkpoint_id, dict(self.metadata)).set_up_storage_writer(
+                is_coordinator, *args, **kwargs
+            )
             return
         if self._begun:
-            # dcp.save() calls reset() only if it is given a checkpoint id.
             self._begin()
         self._begun = True
         self._rank = int(kwargs.get("rank") or 0)

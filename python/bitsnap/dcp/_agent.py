@@ -37,7 +37,7 @@ from bitsnap.checkpointer import Checkpointer
 from bitsnap.dcp._flat_adam import adam_of_shard
 from bitsnap.dcp._shards import Roles, check_given_names, results_of, shard_of
 from bitsnap.dcp._staging import OtherValueError, layout_of
-from bitsnap.errors import InvalidArgumentError
+from bitsnap.errors import BitsnapError, InvalidArgumentError
 
 
 class _RankEntries(NamedTuple):
@@ -203,7 +203,7 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
         if os.path.realpath(run) != os.fspath(path) or step not in (None, self._step):
             raise InvalidArgumentError(
                 f"{os.fspath(checkpoint_id)!r} is not the checkpoint of this writer, which saves step {self._step} of "
-                f"{path}: leave checkpoint_id out, or make the writer for that step"
+                f"{path} and has copied the state for it: leave checkpoint_id out, or make the writer for that step"
             )
 
     def storage_meta(self) -> StorageMeta | None:
@@ -289,8 +289,7 @@ class AgentRuns:
 
     def staging(self, checkpoint_id: PathLike | None, metadata: dict[str, str]) -> AgentWriter:
         """The writer for another save, which dcp.async_save begins."""
-        writer = self._writer(checkpoint_id)
-        writer.metadata = metadata
+        writer = self._writer(checkpoint_id, metadata)
         self._staged.append(writer)
         return writer
 
@@ -308,9 +307,9 @@ class AgentRuns:
         self._of_thread.writer = self._staged.popleft()
         return self.writer
 
-    def setting_up(self, checkpoint_id: PathLike | None) -> AgentWriter:
+    def setting_up(self, checkpoint_id: PathLike | None, metadata: dict[str, str]) -> AgentWriter:
         """The writer that has copied the state, or, in dcp.save, another one."""
-        self._of_thread.writer = self.begun() or self._writer(checkpoint_id)
+        self._of_thread.writer = self.begun() or self._writer(checkpoint_id, metadata)
         return self.writer
 
     @property
@@ -319,29 +318,39 @@ class AgentRuns:
         writer: AgentWriter = self._of_thread.writer  # set_up_storage_writer() comes first
         return writer
 
-    def _writer(self, checkpoint_id: PathLike | None) -> AgentWriter:
+    def _writer(self, checkpoint_id: PathLike | None, metadata: dict[str, str]) -> AgentWriter:
         run, step = checkpoint_id_of(needed(checkpoint_id))
-        return self._saves(run).writer(step)
+        writer = self._saves(run).writer(step)
+        writer.metadata = metadata
+        return writer
 
     def close(self) -> None:
         """Leaves the agents, which go on with what they have."""
         for path in [path for path, (owner, _) in _open.items() if owner == self._key()]:
-            _open.pop(path)[1]._checkpointer._leave()
+            _leave(path)
 
     def _key(self) -> Any:
-        return self._options, self._roles, self._more
+        return self._options, self._more  # roles are the writer's own
 
     def _saves(self, run: Path) -> AgentSaves:
         path = Path(os.path.realpath(run))
         found = _open.get(path)
         if found is None or found[0] != self._key() or found[1]._checkpointer._saves.is_let_go:
             if found is not None:
-                found[1]._checkpointer._leave()
+                _leave(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             checkpointer = self._options.checkpointer(path, **self._more)
             saves = AgentSaves(checkpointer, roles=self._roles, allow_pickle=self._options.allow_pickle)
             found = _open[path] = (self._key(), saves)
         return found[1]
+
+
+def _leave(path: Path) -> None:
+    """Leaves the agent of a run when the saves of this process are done, whose futures wait for it."""
+    checkpointer = _open.pop(path)[1]._checkpointer
+    with suppress(BitsnapError):  # the futures raise it
+        checkpointer.wait()
+    checkpointer._leave()
 
 
 # The runs to which StorageWriters of this process save through agents, with their options.

@@ -156,18 +156,20 @@ def use(host: T, **options: Any) -> T:
         return host
     strategy: Any = getattr(host, "strategy", host)
     _register_types()
+    chosen = Options(**options)
     undo(host)
     names = {each.__name__ for each in type(strategy).__mro__}
     if "ModelParallelStrategy" in names and getattr(strategy, "_save_distributed_checkpoint", False):
-        _use_shards(strategy, Options(**options))
+        _use_shards(strategy, chosen)
     elif host is strategy or not hasattr(strategy, "checkpoint_io") or _saves_itself(strategy):
         raise UnsupportedError(
             "expected a Trainer whose strategy saves through a CheckpointIO, or a ModelParallelStrategy with "
             f"save_distributed_checkpoint=True, got {type(host).__name__} with {type(strategy).__name__}"
         )
     else:
-        strategy._bitsnap_stock = strategy.checkpoint_io
-        strategy.checkpoint_io = CheckpointIO(**options)
+        ours = CheckpointIO(**options)
+        strategy._bitsnap_stock = ours, strategy.checkpoint_io
+        strategy.checkpoint_io = ours
     return host
 
 
@@ -184,7 +186,9 @@ def undo(host: Any) -> None:
     if isinstance(stock, Replacing):
         stock.undo()
     elif stock is not None:
-        ours, strategy.checkpoint_io = strategy.checkpoint_io, stock
+        ours, before = stock
+        if strategy.checkpoint_io is ours:  # and not what the user has put there since
+            strategy.checkpoint_io = before
         ours.teardown()
 
 

@@ -253,7 +253,7 @@ def test_a_folder_that_lost_its_reference_only_keeps_its_step(tmp_path: Path) ->
         lost = save(out, 1)
         (lost / ("trainer_state.json" if save is save_folder else "metadata.json")).write_text("{}")
         reference_of(lost).rename(tmp_path / "elsewhere")
-        with pytest.warns(bitsnap.RetentionWarning, match=f"{lost.name} cannot be read"):
+        with pytest.warns(bitsnap.RetentionWarning, match=f"{lost.name} has lost its reference to step 1"):
             save(out, 2)
         save(out, 3)
         assert steps(out) == [1, 2, 3]
