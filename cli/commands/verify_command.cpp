@@ -30,53 +30,59 @@ struct VerifyOptions {
   bool no_decode = false;
 };
 
+// Of one argument.
+struct Report {
+  std::string path;            // as the user named it
+  std::optional<Error> error;  // it could not be opened, or verification could not go on
+  double seconds = 0;
+};
+
+// `verify` fills the report in, and returns its error.
+template <typename Kind, typename Verify>
+Kind make_report(const std::string& path, const Verify& verify) {
+  Kind report;
+  report.path = path;
+  const auto start = std::chrono::steady_clock::now();
+  if (Result<void> done = verify(report); !done) report.error = std::move(done).error();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+std::string render_failure(const Report& report) {
+  return fmt::format("{}: FAILED [{}]: {}\n", printable(report.path), error_kind_name(report.error->kind()),
+                     printable(report.error->message()));
+}
+
 // ---- files
 
-struct FileReport {
-  std::string path;
-  std::optional<Error> error;  // the file could not be opened, or verification could not go on
+struct FileReport : Report {
   std::vector<Damage> damages;
   std::string id;
   std::uint64_t file_bytes = 0;
   std::uint64_t tensor_bytes = 0;
   std::uint64_t tensors = 0;
   std::uint64_t chunks = 0;
-  double seconds = 0;
 
   [[nodiscard]] bool ok() const noexcept { return !error && damages.empty(); }
   [[nodiscard]] ErrorKind kind() const noexcept { return error ? error->kind() : damages.front().error.kind(); }
 };
 
-FileReport verify_file(const std::string& path, const VerifyOptions& options, const CommonOptions& common) {
-  FileReport report;
-  report.path = path;
-  const auto start = std::chrono::steady_clock::now();
-  if (const auto kind = detect_file_kind(path); kind && *kind == FileKind::safetensors) {
-    report.error = Error(ErrorKind::invalid_argument,
-                         fmt::format("{}: is a safetensors file, which has no hashes to verify", path));
-    return report;
+Result<void> verify_file(const VerifyOptions& options, const CommonOptions& common, FileReport& report) {
+  if (const auto kind = detect_file_kind(report.path); kind && *kind == FileKind::safetensors) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: is a safetensors file, which has no hashes to verify", report.path));
   }
-  auto snapshot = Snapshot::open(path, {.base_paths = options.bases});
-  if (!snapshot) {
-    report.error = std::move(snapshot).error();
-    return report;
-  }
-  report.id = (*snapshot)->id().to_hex();
-  report.file_bytes = (*snapshot)->file_bytes();
-  report.tensors = (*snapshot)->tensors().size();
-  for (const StreamInfo& stream : (*snapshot)->streams()) {
+  BITSNAP_ASSIGN(const auto snapshot, Snapshot::open(report.path, {.base_paths = options.bases}));
+  report.id = snapshot->id().to_hex();
+  report.file_bytes = snapshot->file_bytes();
+  report.tensors = snapshot->tensors().size();
+  for (const StreamInfo& stream : snapshot->streams()) {
     report.chunks += stream.chunk_count();
     report.tensor_bytes += stream.elements * element_size(stream.dtype);
   }
-  ProgressBar bar(file_name(path), !common.quiet);
-  auto damages = (*snapshot)->verify(!options.no_decode, bar.run(common));
-  if (!damages) {
-    report.error = std::move(damages).error();
-  } else {
-    report.damages = std::move(*damages);
-  }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return report;
+  ProgressBar bar(file_name(report.path), !common.quiet);
+  BITSNAP_ASSIGN(report.damages, snapshot->verify(!options.no_decode, bar.run(common)));
+  return {};
 }
 
 void print_report(const FileReport& report, const VerifyOptions& options, const CommonOptions& common) {
@@ -97,8 +103,7 @@ void print_report(const FileReport& report, const VerifyOptions& options, const 
     return;
   }
   if (report.error) {
-    print_result(fmt::format("{}: FAILED [{}]: {}\n", path, error_kind_name(report.error->kind()),
-                             printable(report.error->message())));
+    print_result(render_failure(report));
     return;
   }
   print_result(fmt::format("{}: {}\n", path, format_plural(report.damages.size(), "damage")));
@@ -128,14 +133,11 @@ void to_json(Json& json, const FileReport& report) {
 
 // ---- runs
 
-struct RunReport {
-  std::string path;  // as the user named it
+struct RunReport : Report {
   std::string run;
-  std::optional<Error> error;  // the run could not be opened, or verification could not go on
   std::map<std::uint64_t, std::vector<StoreDamage>> checkpoints;  // by step; empty lists are whole checkpoints
   std::uint64_t bytes = 0;
   std::vector<std::string> strays;
-  double seconds = 0;
 
   [[nodiscard]] std::size_t damaged() const noexcept {
     return static_cast<std::size_t>(
@@ -168,35 +170,20 @@ Result<void> verify_store(const Store& store, const StoreVerifyOptions& options,
   return {};
 }
 
-RunReport verify_run(const std::string& path, const RunPath& run, bool decode, const CommonOptions& common) {
-  RunReport report;
-  report.path = path;
+Result<void> verify_run(const RunPath& run, bool decode, const CommonOptions& common, RunReport& report) {
   report.run = run.run;
-  const auto start = std::chrono::steady_clock::now();
-  auto store = open_to_read(run.run);
-  if (!store) {
-    report.error = std::move(store).error();
-    return report;
-  }
-  if (run.step) {
-    // A step that does not exist is a mistake of the user, not a damage.
-    if (auto info = (*store)->info(*run.step); !info && info.error().kind() == ErrorKind::not_found) {
-      report.error = std::move(info).error();
-      return report;
-    }
-  }
+  BITSNAP_ASSIGN(const auto store, open_to_read(run.run));
   ProgressBar bar(run_name(run.run), !common.quiet);
   StoreVerifyOptions options;
   options.decode = decode;
   options.run = bar.run(common);
   if (run.step) {
+    // A step that does not exist is a mistake of the user, not a damage.
+    const auto info = store->info(*run.step);
+    if (!info && info.error().kind() == ErrorKind::not_found) return tl::unexpected(info.error());
     options.steps.push_back(*run.step);
   }
-  if (auto verified = verify_store(**store, options, report); !verified) {
-    report.error = std::move(verified).error();
-  }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return report;
+  return verify_store(*store, options, report);
 }
 
 void print_report(const RunReport& report, const CommonOptions& common) {
@@ -210,8 +197,7 @@ void print_report(const RunReport& report, const CommonOptions& common) {
     }
   }
   if (report.error) {
-    out += fmt::format("{}: FAILED [{}]: {}\n", printable(report.path), error_kind_name(report.error->kind()),
-                       printable(report.error->message()));
+    out += render_failure(report);
   } else if (common.verbose || (report.checkpoints.empty() && !common.quiet)) {
     out += fmt::format("{}: {}, {} read, {}\n", printable(report.path),
                        format_plural(report.checkpoints.size(), "checkpoint"), format_size(report.bytes),
@@ -254,16 +240,14 @@ class Verification {
   // Fails only if the user interrupts; other errors are part of the report.
   Result<void> add(const std::string& path) {
     auto run = find_run(path);
-    if (!run) {
-      FileReport report;
-      report.path = path;
-      report.error = std::move(run).error();
-      return add(report, files_);
+    if (run && *run) {
+      const auto verify = [&](RunReport& report) { return verify_run(**run, !options_.no_decode, common_, report); };
+      return add(make_report<RunReport>(path, verify), runs_);
     }
-    if (*run) {
-      return add(verify_run(path, **run, !options_.no_decode, common_), runs_);
-    }
-    return add(verify_file(path, options_, common_), files_);
+    const auto verify = [&](FileReport& report) {
+      return run ? verify_file(options_, common_, report) : tl::unexpected(std::move(run).error());
+    };
+    return add(make_report<FileReport>(path, verify), files_);
   }
 
   // Returns the exit status.

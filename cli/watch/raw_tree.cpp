@@ -67,12 +67,6 @@ bool equal_but_renamed(std::vector<RawEntry> before, std::vector<RawEntry> after
   return before == after;
 }
 
-std::int64_t newest_time(const std::vector<RawEntry>& tree) {
-  std::int64_t newest = 0;
-  for (const RawEntry& entry : tree) newest = std::max(newest, entry.facts.modified_ns);
-  return newest;
-}
-
 std::uint64_t bytes_of(const std::vector<RawEntry>& tree) {
   std::uint64_t bytes = 0;
   std::set<std::pair<std::uint64_t, std::uint64_t>> counted;

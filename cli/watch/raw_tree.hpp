@@ -29,9 +29,6 @@ struct RawEntry {
 // Whether the trees are equal although the checkpoint itself was renamed, which changes `changed_ns`.
 [[nodiscard]] bool equal_but_renamed(std::vector<RawEntry> before, std::vector<RawEntry> after);
 
-// The newest time of any entry, nanoseconds since the Unix epoch.
-[[nodiscard]] std::int64_t newest_time(const std::vector<RawEntry>& tree);
-
 // Bytes of all files, those of hard links once.
 [[nodiscard]] std::uint64_t bytes_of(const std::vector<RawEntry>& tree);
 

@@ -1,7 +1,5 @@
 #include "interop/container/file_bytes.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "base/try.hpp"
@@ -29,13 +27,6 @@ Result<std::string> FileBytes::read_text(std::uint64_t offset, std::uint64_t byt
 Result<FileBytes> FileBytes::part(std::uint64_t offset, std::uint64_t bytes) const {
   BITSNAP_TRY(check(offset, bytes));
   return FileBytes(read_, begin_ + offset, bytes);
-}
-
-FileBytes bytes_in_memory(ConstByteSpan bytes) {
-  return {bytes.size(), [bytes](std::uint64_t offset, ByteSpan out) -> Result<void> {
-            std::ranges::copy(bytes.subspan(static_cast<std::size_t>(offset), out.size()), out.begin());
-            return {};
-          }};
 }
 
 }  // namespace bitsnap::interop

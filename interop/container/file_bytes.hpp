@@ -39,7 +39,4 @@ class FileBytes {
   std::shared_ptr<const Read> read_;
 };
 
-// Bytes in memory, which must outlive the result.
-[[nodiscard]] FileBytes bytes_in_memory(ConstByteSpan bytes);
-
 }  // namespace bitsnap::interop

@@ -8,6 +8,7 @@
 
 #include "base/bytes.hpp"
 #include "interop/container/contents_testing.hpp"
+#include "interop/container/file_bytes_testing.hpp"
 #include "interop/dcp/dcp_metadata.hpp"
 #include "interop/dcp/distcp.hpp"
 

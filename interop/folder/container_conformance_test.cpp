@@ -23,6 +23,7 @@
 #include "base/bytes.hpp"
 #include "base/sanitizers_testing.hpp"
 #include "interop/container/contents_testing.hpp"
+#include "interop/container/file_bytes_testing.hpp"
 #include "interop/folder/container_conformance_testing.hpp"
 #include "interop/folder/container_kinds.hpp"
 #include "os/temporary_directory_testing.hpp"

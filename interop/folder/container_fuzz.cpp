@@ -10,6 +10,7 @@
 #include "base/bytes.hpp"
 #include "base/cost_testing.hpp"
 #include "interop/container/contents_testing.hpp"
+#include "interop/container/file_bytes_testing.hpp"
 #include "interop/folder/container_kinds.hpp"
 
 namespace {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.hpp"
+#include "interop/container/file_bytes_testing.hpp"
 #include "interop/folder/container_conformance_testing.hpp"
 #include "interop/npy/npy.hpp"
 #include "interop/npy/npz.hpp"

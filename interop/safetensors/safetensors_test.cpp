@@ -12,6 +12,7 @@
 #include <bitsnap/safetensors.hpp>
 
 #include "base/bytes.hpp"
+#include "interop/container/file_bytes_testing.hpp"
 #include "interop/folder/container_conformance_testing.hpp"
 #include "interop/safetensors/safetensors_contents.hpp"
 #include "os/file_system.hpp"

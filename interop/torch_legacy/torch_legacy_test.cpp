@@ -9,6 +9,7 @@
 
 #include "base/bytes.hpp"
 #include "interop/container/contents_testing.hpp"
+#include "interop/container/file_bytes_testing.hpp"
 #include "interop/folder/container_conformance_testing.hpp"
 #include "interop/pickle/pickle_testing.hpp"
 #include "interop/torch_tensors/listing_testing.hpp"

@@ -41,7 +41,6 @@ struct StorageId {
 // A call that rebuilds a tensor, after the calls around it that only change its class: a Parameter, a subclass.
 struct TensorCall {
   NodeId storage = kNoNode;
-  std::uint64_t view_offset = 0;
   NodeId offset = kNoNode;
   NodeId shape = kNoNode;
   NodeId stride = kNoNode;

@@ -9,6 +9,7 @@
 
 #include "base/bytes.hpp"
 #include "interop/container/contents_testing.hpp"
+#include "interop/container/file_bytes_testing.hpp"
 #include "interop/pickle/pickle_reader.hpp"
 #include "interop/pickle/pickle_writer.hpp"
 #include "interop/torch_tensors/torch_pickle.hpp"

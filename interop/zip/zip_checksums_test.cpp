@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "interop/container/file_bytes_testing.hpp"
 #include "interop/zip/crc32.hpp"
 #include "interop/zip/zip_checksums.hpp"
 #include "interop/zip/zip_testing.hpp"

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.hpp"
+#include "interop/container/file_bytes_testing.hpp"
 #include "interop/zip/zip_directory.hpp"
 #include "interop/zip/zip_testing.hpp"
 #include "os/file_system.hpp"

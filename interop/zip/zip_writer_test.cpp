@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.hpp"
-#include "interop/container/file_bytes.hpp"
+#include "interop/container/file_bytes_testing.hpp"
 #include "interop/zip/crc32.hpp"
 #include "interop/zip/zip_directory.hpp"
 
