@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +18,10 @@ from torch import Tensor
 
 from bench import measuring
 from bench.gpu_training import GpuTraining, layers_for, synchronize
-from bench.machine_description import describe
+from bench.machine_description import describe, in_one_line
 from bench.results_tables import align
 
 GIB = 1 << 30
-
-
 _HELP = {
     "gigabytes": "size of the state",
     "width": "of the layers; their number follows",
@@ -56,9 +53,7 @@ def training_of(options: argparse.Namespace, device: torch.device) -> GpuTrainin
 
 
 def device_of(name: str | None) -> torch.device:
-    if name is None:
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cpu":
+    if name == "cpu" or (name is None and not torch.cuda.is_available()):
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())
 
@@ -70,27 +65,17 @@ def description_of(device: torch.device) -> dict[str, str]:
         properties = torch.cuda.get_device_properties(device)
         memory = f"{properties.total_memory / GIB:.0f} GiB"
         found["device"] = f"{properties.name}, {memory}, CUDA {torch.version.cuda}, driver {driver_version()}"
-    found["memory"] = f"{memory_bytes() / GIB:.0f} GiB of memory"
-    return found | describe()
-
-
-def text_of(name: str, value: str) -> str:
-    """Versions need the names of their packages; the other values speak for themselves."""
-    return value if name in ("device", "memory", "processor", "system") else f"{name} {value}"
+    of_machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return found | {"memory": f"{of_machine / GIB:.0f} GiB of memory"} | describe()
 
 
 def driver_version() -> str:
-    program = shutil.which("nvidia-smi")
-    if program is None:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else "unknown"
-
-
-def memory_bytes() -> int:
-    """The memory of the machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return (done.stdout.strip().splitlines() or ["unknown"])[0]
 
 
 def run_program(
@@ -153,7 +138,7 @@ class Report:
         self._values: dict[str, Any] = {}
         self._lines: list[str] = []
         self.say(f"## {program}")
-        self.say(", ".join(text_of(name, value) for name, value in self._description.items()))
+        self.say(in_one_line(self._description))
 
     def __enter__(self) -> Report:
         self._earlier = signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped by SIGTERM"))

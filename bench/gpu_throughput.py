@@ -15,7 +15,7 @@ import argparse
 import sys
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
@@ -24,65 +24,71 @@ from bench.gpu_report import Report, device_of, parser_of, run_program, training
 from bench.gpu_training import GpuTraining, synchronize
 
 
-@dataclass
+@dataclass(frozen=True)
 class Window:
-    """Some steps of a training, and what its saves took."""
+    """Some steps of a training, and the saves between them."""
 
-    seconds: float = 0.0
-    in_saves: float = 0.0  # of the seconds: the waits for saves
-    saves: list[bitsnap.Save] = field(default_factory=list)
+    tokens: int
+    seconds: float
+    saves: list[bitsnap.Save]
 
-    def rate(self, tokens: int) -> float:
-        return tokens / self.seconds
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds
 
-    def rate_between_saves(self, tokens: int) -> float:
-        return tokens / (self.seconds - self.in_saves)
+    def rate_between_saves(self) -> float:
+        """Without the waits for saves."""
+        return self.tokens / (self.seconds - sum(save.state().stall_seconds for save in self.saves))
 
 
 @dataclass(frozen=True)
 class Result:
-    threads: int
-    blocking: bool
+    name: str
     lost: float  # share of the throughput
     lost_between_saves: float  # without the waits for saves
     busy: float  # share of the time of the windows in which the agent encoded
     saves: list[bitsnap.SaveState]
 
+    def row(self) -> list[str]:
+        return [
+            self.name,
+            f"{100 * self.lost:.1f} %",
+            f"{100 * self.lost_between_saves:.1f} %",
+            f"{100 * self.busy:.0f} %",
+            f"{median(each.stall_seconds for each in self.saves):.3f}",
+            f"{median(each.wait_seconds for each in self.saves):.3f}",
+            f"{median(each.encode_seconds for each in self.saves):.2f}",
+            f"{median(each.raw_bytes / each.stored_bytes for each in self.saves):.2f}",
+        ]
+
 
 def run_window(
     training: GpuTraining,
-    steps: int,
-    checkpointer: bitsnap.Checkpointer | None,
-    every: int,
+    options: argparse.Namespace,
+    checkpointer: bitsnap.Checkpointer | None = None,
     blocking: bool = True,
 ) -> Window:
-    """Trains; with a checkpointer, it saves after every `every` steps. The window ends with the work of the device."""
-    window = Window()
+    """Trains --steps steps; with a checkpointer, it saves after every --every steps. The window ends with the work of
+    the device."""
+    saves = []
     synchronize(training.device)
     start = time.perf_counter()
-    for number in range(1, steps + 1):
+    for number in range(1, options.steps + 1):
         training.step()
-        if checkpointer is not None and number % every == 0:
+        if checkpointer is not None and number % options.every == 0:
             if blocking:
                 synchronize(training.device)  # a save would wait for the computing, which is no part of its own time
             save = checkpointer.save(training.steps, training.state(), blocking=blocking)
             assert save is not None
-            window.saves.append(save)
+            saves.append(save)
     synchronize(training.device)
-    window.seconds = time.perf_counter() - start
-    window.in_saves = sum(save.state().stall_seconds for save in window.saves)
-    return window
-
-
-def share_lost(rate: float, before: float, after: float) -> float:
-    return 1 - rate / mean([before, after])
+    return Window(options.steps * training.tokens_per_step, time.perf_counter() - start, saves)
 
 
 def measure_threads(
     training: GpuTraining, threads: int, blocking: bool, options: argparse.Namespace, folder: Path
 ) -> Result:
     """Windows with and without saves in turns, for one number of threads of the agent."""
-    tokens = options.steps * training.tokens_per_step
     losses, between, saves, seconds = [], [], [], 0.0
     agent = bitsnap.AgentOptions(threads=threads, linger=1)
     with bitsnap.Checkpointer(folder / f"run-{threads}-{blocking}", keep_last=1, agent=agent) as checkpointer:
@@ -90,41 +96,28 @@ def measure_threads(
         first = checkpointer.save(training.steps, training.state())  # a keyframe, which takes longer than the others
         assert first is not None
         first.result()
-        before = run_window(training, options.steps, None, 0).rate(tokens)
+        before = run_window(training, options).rate()
         for _ in range(options.rounds):
-            window = run_window(training, options.steps, checkpointer, options.every, blocking)
+            window = run_window(training, options, checkpointer, blocking)
             saves += [save.result() for save in window.saves]
             seconds += window.seconds
-            after = run_window(training, options.steps, None, 0).rate(tokens)
-            losses.append(share_lost(window.rate(tokens), before, after))
-            between.append(share_lost(window.rate_between_saves(tokens), before, after))
+            after = run_window(training, options).rate()
+            losses.append(1 - window.rate() / mean([before, after]))
+            between.append(1 - window.rate_between_saves() / mean([before, after]))
             before = after
-    print(f"{threads} threads: {[f'{100 * lost:.1f} %' for lost in losses]}", file=sys.stderr, flush=True)
+    name = str(threads) if blocking else f"{threads}, blocking=False"
+    print(f"{name} threads: {[f'{100 * lost:.1f} %' for lost in losses]}", file=sys.stderr, flush=True)
     busy = sum(save.encode_seconds for save in saves) / seconds
-    return Result(threads, blocking, median(losses), median(between), busy, saves)
-
-
-def row_of(result: Result) -> list[str]:
-    return [
-        str(result.threads) if result.blocking else f"{result.threads}, blocking=False",
-        f"{100 * result.lost:.1f} %",
-        f"{100 * result.lost_between_saves:.1f} %",
-        f"{100 * result.busy:.0f} %",
-        f"{median(each.stall_seconds for each in result.saves):.3f}",
-        f"{median(each.wait_seconds for each in result.saves):.3f}",
-        f"{median(each.encode_seconds for each in result.saves):.2f}",
-        f"{median(each.raw_bytes / each.stored_bytes for each in result.saves):.2f}",
-    ]
+    return Result(name, median(losses), median(between), busy, saves)
 
 
 def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
     training = training_of(options, device_of(options.device))
     training.run(options.first)
-    plain = run_window(training, options.steps, None, 0)
-    tokens = options.steps * training.tokens_per_step
+    plain = run_window(training, options)
     report.say(
         f"{training.parameters / 1e6:.0f} M parameters, {training.raw_bytes / 1e9:.2f} GB of state, batches of "
-        f"{training.tokens_per_step} tokens. Without saves: {plain.rate(tokens):.0f} tokens/s, "
+        f"{training.tokens_per_step} tokens. Without saves: {plain.rate():.0f} tokens/s, "
         f"{1000 * plain.seconds / options.steps:.1f} ms per step. With saves: one every {options.every} steps, windows "
         f"of {options.steps} steps."
     )
@@ -140,12 +133,12 @@ def measure(options: argparse.Namespace, report: Report, folder: Path) -> None:
         "encode (s)",
         "times smaller",
     ]
-    report.table(header, [row_of(result) for result in results])
+    report.table(header, [result.row() for result in results])
     report.add(
-        tokens_per_second=plain.rate(tokens),
+        tokens_per_second=plain.rate(),
         raw_bytes=training.raw_bytes,
         options={key: str(value) for key, value in vars(options).items()},
-        lost={row_of(each)[0]: [each.lost, each.lost_between_saves] for each in results},
+        lost={each.name: [each.lost, each.lost_between_saves] for each in results},
     )
 
 

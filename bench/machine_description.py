@@ -33,3 +33,8 @@ def describe(cpu_level: str = "as detected") -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def in_one_line(machine: dict[str, str]) -> str:
+    """Versions need the names of their packages; the other values speak for themselves."""
+    return ", ".join(f"{name} {value}" if name in _PACKAGES else value for name, value in machine.items())

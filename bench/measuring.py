@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from bench.machine_description import describe
+from bench.machine_description import describe, in_one_line
 from bench.results_tables import align
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ def turn_of(ways: Sequence[T], number: int) -> list[T]:
 
 
 def print_machine() -> None:
-    print(", ".join(describe().values()), end="\n\n", flush=True)
+    print(in_one_line(describe()), end="\n\n", flush=True)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.machine_description import describe
+from bench.machine_description import describe, in_one_line
 from bench.results_tables import align
 from soak import memory_run
 from soak.killed_job import KilledJob, Tally, ViolatedGuaranteeError
@@ -146,7 +146,7 @@ def main() -> int:
     results: dict[str, Any] = {
         "seed": arguments.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": describe("as detected"),
+        "machine": describe(),
         "seconds": time.monotonic() - began,
         "kills": [dataclasses.asdict(tally) for tally in tallies],
         "lingering": [dataclasses.asdict(tally) for tally in lingering],
@@ -155,7 +155,7 @@ def main() -> int:
     }
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n")
-    print(", ".join(results["machine"].values()))
+    print(in_one_line(results["machine"]))
     print(f"seed {arguments.seed}, {results['seconds']:.0f} s\n")
     if tallies:
         print("\n".join(kill_table(tallies)) + "\n")
