@@ -493,15 +493,3 @@ def write_state(folder: Path, step: int) -> Path:
     source = folder / "s.safetensors"
     source.write_bytes(state(step))
     return source
-
-
-def test_checkpoints_are_named_from_the_newest_one(made: tuple[Path, dict[int, bytes]], own: Path) -> None:
-    path, files = made
-    for name, step in (("latest", 50), ("-1", 50), ("-2", 40), ("-5", 10)):
-        assert [checkpoint["step"] for checkpoint in run_json("log", f"{path}@{name}")] == [step]
-        assert extracted(f"{path}@{name}") == files[step]
-    said = run("log", f"{path}@-6", status=NOT_FOUND).stderr
-    assert b"@-6: the run has 5 checkpoints" in said
-    run("label", f"{own}@20", "latest", "-1")
-    assert [run_json("log", f"{own}@{name}")[0]["step"] for name in ("latest", "-1")] == [20, 20]
-    assert run("ls", path).stdout == run("log", path).stdout
