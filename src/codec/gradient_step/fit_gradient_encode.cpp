@@ -116,12 +116,12 @@ Searched elements_with_small_bases(const SampledMoves& sample, double keep) noex
 double search_factor(const Searched& searched, unsigned bits) noexcept {
   // By chance, a wrong number has a quarter of the multiples, and the best of all candidates about half.
   constexpr float kTolerance = 0.125F;
-  const std::size_t references = bits == kBf16Bits ? 3 : 2;
+  constexpr std::size_t kReferences = 3;
   const auto units = 1U << (bits - 1);
   const std::size_t size = searched.size;
   std::size_t most = size * 5 / 8;
   double factor = 0;
-  for (std::size_t reference = 0; reference < references && factor == 0; ++reference) {
+  for (std::size_t reference = 0; reference < kReferences && factor == 0; ++reference) {
     const float mantissa = searched.mantissas[reference];
     const MultiplesFound found = kernels<GradientEncodeKernels>().search_multiples(
         searched.mantissas.data(), size, {.reference = mantissa, .units = units, .tolerance = kTolerance});

@@ -28,19 +28,33 @@ inline float number_between(float x, float element, const Inverse& inverse) noex
   return (element - inverse.keep * x) * inverse.per_change;
 }
 
+// Returns how many elements follow exactly from the rounded numbers.
 template <GradientForm kForm>
-inline std::size_t find_as(const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
-                           const GradientConstants& constants, unsigned bits,
-                           std::uint8_t* __restrict numbers) noexcept {
-  const Inverse inverse = inverse_of<kForm>(constants);
-  const Rounding rounding(bits);
+inline std::uint32_t find_at_once(const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
+                                  const GradientConstants& constants, const Inverse& inverse, const Rounding& rounding,
+                                  std::uint8_t* __restrict numbers) noexcept {
+  std::uint32_t exact = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto x = load_at<float>(base, i);
+    const auto element = load_at<float>(elements, i);
+    const float number = rounding.of(number_between<kForm>(x, element, inverse));
+    store_at(numbers, i, bits_of(number));
+    exact += moved_bits<kForm>(x, number, constants) == bits_of(element) ? 1U : 0U;
+  }
+  return exact;
+}
+
+// The same with a second try for elements that are off: their distance says how far the number is off.
+template <GradientForm kForm>
+inline std::uint32_t find_again(const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
+                                const GradientConstants& constants, const Inverse& inverse, const Rounding& rounding,
+                                std::uint8_t* __restrict numbers) noexcept {
   std::uint32_t exact = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto x = load_at<float>(base, i);
     const auto element = load_at<float>(elements, i);
     const float first = rounding.of(number_between<kForm>(x, element, inverse));
     const std::uint32_t from_first = moved_bits<kForm>(x, first, constants);
-    // If the element is off, its distance says how far the number is off.
     const float off = element - float_of(from_first);
     const float second = rounding.of(first + off * inverse.per_change);
     const std::uint32_t from_second = moved_bits<kForm>(x, second, constants);
@@ -48,6 +62,26 @@ inline std::size_t find_as(const std::uint8_t* elements, const std::uint8_t* bas
     const std::uint32_t takes_second = mask_of(from_first != wanted) & mask_of(from_second == wanted);
     store_at(numbers, i, (bits_of(first) & ~takes_second) | (bits_of(second) & takes_second));
     exact += (from_first == wanted || from_second == wanted) ? 1 : 0;
+  }
+  return exact;
+}
+
+template <GradientForm kForm>
+inline std::size_t find_as(const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
+                           const GradientConstants& constants, unsigned bits, std::uint8_t* numbers) noexcept {
+  constexpr std::size_t kTogether = 256;  // few enough that most of these need no second try
+  const Inverse inverse = inverse_of<kForm>(constants);
+  const Rounding rounding(bits);
+  std::size_t exact = 0;
+  for (std::size_t first = 0; first < count; first += kTogether) {
+    const std::size_t size = count - first < kTogether ? count - first : kTogether;
+    const std::size_t at = first * sizeof(float);
+    std::uint32_t found =
+        find_at_once<kForm>(elements + at, base + at, size, constants, inverse, rounding, numbers + at);
+    if (found < size) {
+      found = find_again<kForm>(elements + at, base + at, size, constants, inverse, rounding, numbers + at);
+    }
+    exact += found;
   }
   return exact;
 }

@@ -19,6 +19,12 @@ namespace {
 // What the estimate encodes of a chunk.
 constexpr SpreadRuns kEstimatedMoves{.count = 64, .elements = 128, .alignment = 16};
 
+// Numbers with so many significant bits are stored as BF16.
+constexpr unsigned kBitsOfBf16 = 8;
+
+// Numbers that are found together so that they stay in the cache before they are shortened.
+constexpr std::size_t kPartNumbers = 4096;
+
 // For smaller chunks the estimate is exact.
 constexpr std::size_t kSmallGradientChunk = 2 * kEstimatedMoves.total();
 
@@ -65,26 +71,36 @@ struct Numbers {
   std::size_t exact = 0;
 };
 
+// Finds the numbers of `count` elements from `first` on.
+std::size_t find_part(const Moves& moves, const FoundGradient& found, std::size_t first, std::size_t count,
+                      std::uint8_t* numbers) noexcept {
+  const auto& kernel = kernels<GradientEncodeKernels>();
+  const std::uint8_t* const elements = as_u8(moves.elements) + first * sizeof(float);
+  const std::uint8_t* const base = as_u8(moves.base) + first * sizeof(float);
+  const FloatMode mode;
+  if (found.bits == 0) return kernel.find_shortest(found.form, elements, base, count, found.constants, numbers);
+  return kernel.find(found.form, elements, base, count, found.constants, found.bits, numbers);
+}
+
 Result<Numbers> find_numbers(const Moves& moves, const FoundGradient& found, Scratch& scratch) {
   Numbers numbers;
   const std::size_t elements = moves.size();
-  BITSNAP_ASSIGN(const ByteSpan wide, scratch.take(elements * sizeof(float)));
-  const auto& kernel = kernels<GradientEncodeKernels>();
-  auto* const to = reinterpret_cast<std::uint8_t*>(wide.data());
-  {
-    const FloatMode mode;
-    numbers.exact = found.bits > 0 ? kernel.find(found.form, as_u8(moves.elements), as_u8(moves.base), elements,
-                                                 found.constants, found.bits, to)
-                                   : kernel.find_shortest(found.form, as_u8(moves.elements), as_u8(moves.base),
-                                                          elements, found.constants, to);
+  if (found.bits != kBitsOfBf16) {
+    BITSNAP_ASSIGN(const ByteSpan wide, scratch.take(elements * sizeof(float)));
+    numbers.exact = find_part(moves, found, 0, elements, reinterpret_cast<std::uint8_t*>(wide.data()));
+    numbers.kind = GradientNumbers::f32;
+    numbers.bytes = wide;
+    return numbers;
   }
-  numbers.kind = found.bits == 8 ? GradientNumbers::bf16 : GradientNumbers::f32;
-  numbers.bytes = wide;
-  if (numbers.kind == GradientNumbers::bf16) {
-    BITSNAP_ASSIGN(const ByteSpan halves, scratch.take(elements * sizeof(std::uint16_t)));
-    kernel.upper_halves(to, elements, reinterpret_cast<std::uint8_t*>(halves.data()));
-    numbers.bytes = halves;
+  BITSNAP_ASSIGN(const ByteSpan halves, scratch.take(elements * sizeof(std::uint16_t)));
+  BITSNAP_ASSIGN(const std::span<std::uint8_t> part, scratch.take_array<std::uint8_t>(kPartNumbers * sizeof(float)));
+  for (std::size_t first = 0; first < elements; first += kPartNumbers) {
+    const std::size_t count = std::min(kPartNumbers, elements - first);
+    numbers.exact += find_part(moves, found, first, count, part.data());
+    auto* const to = reinterpret_cast<std::uint8_t*>(halves.data()) + first * sizeof(std::uint16_t);
+    kernels<GradientEncodeKernels>().upper_halves(part.data(), count, to);
   }
+  numbers.bytes = halves;
   return numbers;
 }
 
