@@ -50,6 +50,12 @@ void list_names(const Node& directory, const std::string& path, std::map<const N
 
 }  // namespace
 
+bool holds(const Node& directory, const Node* wanted) {
+  if (&directory == wanted) return true;
+  return std::any_of(directory.entries.begin(), directory.entries.end(),
+                     [&](const auto& entry) { return holds(*entry.second, wanted); });
+}
+
 NodePointer NodeCopies::of(const NodePointer& node) {
   if (node == nullptr) return nullptr;
   if (const auto known = copies_.find(node.get()); known != copies_.end()) return known->second;

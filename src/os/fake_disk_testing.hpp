@@ -30,6 +30,9 @@ struct Node {
   Entries synced_entries;
 };
 
+// Whether a node is in the tree of a directory.
+[[nodiscard]] bool holds(const Node& directory, const Node* wanted);
+
 // Copies a tree of nodes, each node once.
 class NodeCopies {
  public:

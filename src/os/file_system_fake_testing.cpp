@@ -16,6 +16,7 @@
 namespace bitsnap::os {
 namespace {
 
+using fake::holds;
 using fake::Node;
 
 std::vector<std::string> path_parts(std::string_view path) {
@@ -46,12 +47,6 @@ void crash_node(Node& node, std::int64_t& changes, std::set<Node*>& seen, const 
   node.contents = node.synced_contents;
   node.entries = node.synced_entries;
   for (const auto& [name, child] : node.entries) crash_node(*child, changes, seen, lose);
-}
-
-bool holds(const Node& directory, const Node* wanted) {
-  if (&directory == wanted) return true;
-  return std::any_of(directory.entries.begin(), directory.entries.end(),
-                     [&](const auto& entry) { return holds(*entry.second, wanted); });
 }
 
 }  // namespace
