@@ -217,6 +217,18 @@ def decayed(step: int) -> dict[str, Any]:
     return {"optimizer": {"state": {0: {"exp_avg_sq": state["fast"]}, 1: {"exp_avg_sq": state["slow"]}}}}
 
 
+def short_gradients(step: int) -> dict[str, Any]:
+    """A first moment and a momentum to which gradients of bf16, clipped by one factor, are added as torch does."""
+    moments = _generator(760).standard_normal((2, 2048)).astype(np.float32) * np.float32(1e-3)
+    first, momentum = torch.from_numpy(moments).unbind()
+    for i in range(step):
+        drawn = _generator(770 + i).standard_normal((2, 2048)).astype(np.float32) * np.float32(1e-3)
+        gradients = torch.from_numpy(drawn).to(torch.bfloat16).float() * 0.3556
+        first = first.lerp(gradients[0], 0.1)
+        momentum = momentum * 0.9 + gradients[1]
+    return {"optimizer": {"state": {0: {"exp_avg": first}, 1: {"momentum_buffer": momentum}}}}
+
+
 def rounded(step: int) -> dict[str, Any]:
     """Weights before and after their masters, with NaNs, and with some that were not rounded to nearest."""
     generator = _generator(900)

@@ -132,16 +132,23 @@ def test_moments_with_scales_are_read_bit_for_bit(dtype: torch.dtype, shape: tup
 
 
 def adam_states(
-    elements: int, steps: int, seed: int, dtype: torch.dtype = torch.float32, *, fused: bool = False
+    elements: int,
+    steps: int,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+    *,
+    fused: bool = False,
+    gradients: torch.dtype | None = None,
 ) -> list[dict[str, torch.Tensor]]:
-    """A parameter with its moments, step by step."""
+    """A parameter with its moments, step by step. `gradients`: what they are rounded to before they are clipped."""
     generator = torch.Generator().manual_seed(seed)
     parameter = torch.nn.Parameter((0.02 * torch.randn(elements, generator=generator)).to(dtype))
     optimizer = torch.optim.AdamW([parameter], lr=3e-4, betas=(0.9, 0.95), foreach=False, fused=fused)
     scales = torch.logspace(-6, -2, elements)
     states = []
     for _ in range(steps + 1):
-        parameter.grad = (scales * torch.randn(elements, generator=generator)).to(dtype)
+        drawn = scales * torch.randn(elements, generator=generator)
+        parameter.grad = (drawn if gradients is None else 0.3556 * drawn.to(gradients).float()).to(dtype)
         optimizer.step()
         moments = optimizer.state[parameter]
         states.append(
@@ -183,7 +190,13 @@ def test_steps_in_bf16_are_read_bit_for_bit(elements: int, fused: bool, tmp_path
     check_steps(adam_states(elements, 2, elements, torch.bfloat16, fused=fused), tmp_path)
 
 
-def check_steps(states: list[dict[str, torch.Tensor]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("elements", [1_100, 40_000, 262_144 + 9_001])
+@pytest.mark.parametrize("gradients", [torch.bfloat16, torch.float16])
+def test_steps_with_short_gradients_are_read_bit_for_bit(elements: int, gradients: torch.dtype, tmp_path: Path) -> None:
+    check_steps(adam_states(elements, 2, elements, gradients=gradients), tmp_path, "gradient_step")
+
+
+def check_steps(states: list[dict[str, torch.Tensor]], tmp_path: Path, codec: str = "optimizer_step") -> None:
     base = None
     for step, state in enumerate(states):
         path = tmp_path / f"{step}.bsnap"
@@ -191,7 +204,7 @@ def check_steps(states: list[dict[str, torch.Tensor]], tmp_path: Path) -> None:
         snapshot = open_file(path)
         snapshot.verify()
         assert describe_state(snapshot) == describe(state)
-        assert ("optimizer_step" in snapshot.codec_names()) == (step > 0)
+        assert (codec in snapshot.codec_names()) == (step > 0)
         base = path
 
 
@@ -202,7 +215,7 @@ def test_the_random_states_use_every_codec(tmp_path: Path) -> None:
         adam = bitsnap.Adam((0.9, 0.95), 1e-8, 3) if policy == "bounded" else None
         state = random_state(1) | {"weight": to_tensor(weights, torch.bfloat16), "exp_avg_sq": moments(60, 300)}
         state |= {"rounded": moments(60, 300).to(torch.bfloat16), "master.rounded": moments(60, 300)}
-        before, after = adam_states(3000, 1, 1)
+        before, after = adam_states(3000, 1, 1, gradients=torch.bfloat16)
         bitsnap.save(tmp_path / "base.bsnap", state | before, settings=policy, adam=adam, overwrite=True)
         changed = changed_state(state, 2) | after
         options: dict[str, Any] = {"settings": policy, "adam": adam, "overwrite": True}
