@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -234,12 +233,16 @@ bool is_box(const TensorSource& tensor) { return tensor.info.shard.has_value(); 
 Result<std::vector<TensorSource>> join_boxes(std::vector<StateParts>& ranks) {
   interop::PartedTensors parted;
   for (StateParts& rank : ranks) {
-    const auto boxes = std::ranges::stable_partition(rank.tensors, std::not_fn(is_box));
-    for (TensorSource& tensor : boxes) {
+    std::vector<TensorSource> whole;
+    for (TensorSource& tensor : rank.tensors) {
+      if (!tensor.info.shard) {
+        whole.push_back(std::move(tensor));
+        continue;
+      }
       const std::string name = tensor.info.global_name();
       BITSNAP_TRY(parted.add(name, std::move(tensor)));
     }
-    rank.tensors.erase(boxes.begin(), boxes.end());
+    rank.tensors = std::move(whole);
   }
   return parted.take();
 }

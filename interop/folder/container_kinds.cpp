@@ -22,20 +22,20 @@ constexpr std::uint64_t kStartBytes = 32;
 
 using MaybeContents = Result<std::optional<Contents>>;
 
-template <Result<Contents> (*read)(const FileBytes&, const DecodeLimits&)>
+template <Result<Contents> (*kRead)(const FileBytes&, const DecodeLimits&)>
 MaybeContents read_with(const ContainerFile& file) {
-  return read(file.bytes, file.limits);
+  return kRead(file.bytes, file.limits);
 }
 
-template <auto read, auto make>
+template <auto kRead, auto kMake>
 Result<StateParts> state_with(const FileBytes& bytes, const DecodeLimits& limits) {
-  BITSNAP_ASSIGN(auto found, read(bytes, limits));
-  return make(bytes, std::move(found), limits);
+  BITSNAP_ASSIGN(auto found, kRead(bytes, limits));
+  return kMake(bytes, std::move(found), limits);
 }
 
-template <bool (*looks_like)(std::string_view start) noexcept>
+template <bool (*kLooksLike)(std::string_view start) noexcept>
 bool starts_like(const ContainerFile& file) {
-  return looks_like(file.start);
+  return kLooksLike(file.start);
 }
 
 bool is_distcp(const ContainerFile& file) { return looks_like_zip(file.start) && file.path.ends_with(kDcpSuffix); }
