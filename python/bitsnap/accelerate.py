@@ -287,9 +287,9 @@ def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False
         NotFoundError: `checkpoint` is no checkpoint of bitsnap, or its run is not there.
         CorruptError, ...: the checkpoint is damaged.
     """
-    source = Path(local_path(checkpoint))
+    source, folder = Path(local_path(checkpoint)), Path(local_path(target))
     snapshot = snapshot_of(source)
-    with new_folder(Path(local_path(target))) as made:
+    with new_folder(folder) as made:
         copy_others(source, made)
         write_files(part_of(snapshot, "files", allow_pickle), made, _FILES, source)
         number = 0

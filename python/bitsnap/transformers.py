@@ -354,9 +354,9 @@ def export(
         InvalidArgumentError: a model is needed.
         CorruptError, ...: the checkpoint is damaged.
     """
-    source = Path(local_path(checkpoint))
+    source, folder = Path(local_path(checkpoint)), Path(local_path(target))
     snapshot = snapshot_of(source)
-    with new_folder(Path(local_path(target))) as made:
+    with new_folder(folder) as made:
         copy_others(source, made)
         write_files(part_of(snapshot, "files", allow_pickle) or {}, made, _FILES, source)
         optimizer = part_of(snapshot, "optimizer", allow_pickle)

@@ -285,8 +285,9 @@ def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False
         CorruptError, TruncatedError: the run is damaged.
     """
     may_pickle(allow_pickle)  # checks it
+    directory = Path(local_path(target))
     source = _tag_of(checkpoint)
-    folder = Path(local_path(target)) / source.name
+    folder = directory / source.name
     if os.path.lexists(folder):
         raise ExistsError(f"{folder} exists already")
     folder.parent.mkdir(parents=True, exist_ok=True)
