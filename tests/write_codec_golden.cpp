@@ -163,7 +163,8 @@ constexpr GradientCase kGradientCases[] = {
     {"decay_fused", 3007, {.form = GradientForm::decay_fused, .constants = {0.95F, 0.05F, 1}}},
     {"decay_and_add", 3008, {.form = GradientForm::decay_and_add, .constants = {0.9F, 0.1F, 1.1F}, .bits = 11}},
     {"square", 3009, {.constants = {0.9F, 0.1F, 1.7F}, .zeros = 0.1F}, 0.95F},
-    {"update", 70'000, {.form = GradientForm::add_fused, .constants = {0.9998F, -0.00123F, 1}, .base_size = 0.3F}},
+    {"sums", 3011, {.constants = {0.9F, 0.1F, 1.1F}, .varied = 5}},
+    {"update", 16'500, {.form = GradientForm::add_fused, .constants = {0.9998F, -0.00123F, 1}, .octaves = 16}},
 };
 
 bool write_file(const std::filesystem::path& path, ConstByteSpan bytes) {

@@ -12,7 +12,7 @@ from second_reader import zstd_frame
 from second_reader.byte_blocks import read_byte_block
 from second_reader.clustered_elements import read_clustered
 from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
-from second_reader.gradient_elements import elements_after_step, read_gradient_header, squares_after_step
+from second_reader.gradient_elements import elements_after_step, read_gradient_header, read_sums, squares_after_step
 from second_reader.lattice_elements import LATTICE_INPUTS, multiples_of_scale, read_lattice_header
 from second_reader.optimizer_elements import INPUTS, expected_of_step
 from second_reader.ordinal_deltas import LAYOUTS, read_ordinal_delta
@@ -212,7 +212,14 @@ def _gradient_step(chunk: Chunk) -> bytes:
         squares, others = squares_after_step(chunk.payload, [item.data for item in chunk.inputs])
         return squares if others is None else read_ordinal_delta(others, squares, chunk.dtype)
     header = read_gradient_header(chunk.payload)
-    numbers = decode(header.codec, Chunk(header.numbers, header.dtype, chunk.elements))
+
+    def read(payload: bytes, dtype: str) -> bytes:
+        return decode(header.codec, Chunk(payload, dtype, chunk.elements))
+
+    if header.has_sums:
+        numbers = read_sums(header.numbers, chunk.elements, lambda payload: read(payload, "BF16"))
+    else:
+        numbers = read(header.numbers, header.dtype)
     expected = elements_after_step(header, numbers, chunk.inputs[0].data)
     return expected if header.others is None else read_ordinal_delta(header.others, expected, chunk.dtype)
 

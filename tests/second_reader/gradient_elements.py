@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from second_reader.reader_errors import Truncated, require
+from second_reader.values_by_class import CONTEXTS, read_values
 
 Floats = npt.NDArray[np.float32]
 
 _SQUARE_FORM = 5
 _SQUARE_HEADER_BYTES = 18
 _HEADER = struct.Struct("<BBBfffI")
+_SUMS_HEADER = struct.Struct("<IB")
 _LERP_FUSED, _LERP, _ADD_FUSED, _DECAY_FUSED, _DECAY_AND_ADD = range(5)
 _HAS_EXCEPTIONS = 0x80
 _DTYPES = ("BF16", "F32")
+_SUMS = 2  # the kind of F32 numbers in halves
 _CODECS = (5, 8)
 
 
@@ -25,6 +29,7 @@ _CODECS = (5, 8)
 class GradientHeader:
     form: int
     dtype: str  # of the numbers
+    has_sums: bool  # the numbers are in halves
     codec: int
     constants: tuple[np.float32, np.float32, np.float32]
     numbers: bytes
@@ -37,7 +42,7 @@ def read_gradient_header(payload: bytes) -> GradientHeader:
     first, kind, codec, *_, size = _HEADER.unpack_from(payload)
     form = first & ~_HAS_EXCEPTIONS
     require(form <= _DECAY_AND_ADD, f"gradient_step: form {form}")
-    require(kind < len(_DTYPES), f"gradient_step: kind {kind} of numbers")
+    require(kind <= _SUMS, f"gradient_step: kind {kind} of numbers")
     require(codec in _CODECS, f"gradient_step: codec {codec} of numbers")
     # From the bits: Python converts floats of struct to doubles, which changes some NaNs.
     keep, gain, scale = np.frombuffer(payload, "<f4", 3, 3)
@@ -48,12 +53,29 @@ def read_gradient_header(payload: bytes) -> GradientHeader:
     require(bool(first & _HAS_EXCEPTIONS) or not others, f"gradient_step: {len(others)} bytes after the numbers")
     return GradientHeader(
         form,
-        _DTYPES[kind],
+        _DTYPES[min(kind, 1)],
+        kind == _SUMS,
         codec,
         (keep, gain, scale),
         payload[_HEADER.size : end],
         others if first & _HAS_EXCEPTIONS else None,
     )
+
+
+def read_sums(payload: bytes, elements: int, read_halves: Callable[[bytes], bytes]) -> bytes:
+    """F32 numbers: `read_halves` decodes the BF16 elements that are their upper halves."""
+    if len(payload) < _SUMS_HEADER.size:
+        raise Truncated(f"gradient_step: {len(payload)} bytes of sums")
+    size, top = _SUMS_HEADER.unpack_from(payload)
+    end = _SUMS_HEADER.size + size
+    if len(payload) < end:
+        raise Truncated(f"gradient_step: {size} bytes of upper halves in {len(payload)} bytes")
+    upper = np.frombuffer(read_halves(payload[_SUMS_HEADER.size : end]), "<u2").astype(np.int64)
+    contexts = np.clip(top - (upper >> 7 & 0xFF), 0, CONTEXTS - 1).astype(np.uint8)
+    values = read_values(payload[end:], contexts)
+    assert len(values) == elements
+    lower = np.packbits(np.unpackbits(values.astype(">u2").view(np.uint8)).reshape(-1, 16)[:, ::-1], axis=1)
+    return (upper << 16 | lower.view(">u2")[:, 0]).astype("<u4").tobytes()
 
 
 def elements_after_step(header: GradientHeader, numbers: bytes, base: bytes) -> bytes:

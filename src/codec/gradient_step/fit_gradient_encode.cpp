@@ -25,6 +25,9 @@ constexpr std::size_t kRefined = 512;  // elements that determine the constants
 constexpr std::size_t kFewest = 3;     // one in so many elements has to follow exactly from numbers of few bits
 constexpr std::size_t kRare = 32;      // one in so many elements may need more bits than the others
 
+// A multiple of the common number has to save one bit in this many.
+constexpr std::size_t kPerMultipleGain = 64;
+
 // An element's base is small if its share of the difference is this many times smaller than the median.
 constexpr float kSmallBase = 64;
 
@@ -344,6 +347,44 @@ Result<SampledMoves> take_tried(const SampledMoves& sample, const Line& line, Sc
   return SampledMoves{elements.first(taken), base.first(taken)};
 }
 
+// The significant bits of all numbers, and a whole float for each element that does not follow.
+std::size_t bits_with(const SampledMoves& tried, const FoundGradient& found, std::span<float> numbers) noexcept {
+  constexpr std::size_t kWhole = 32;
+  const std::size_t exact = kernels<GradientEncodeKernels>().find_shortest(
+      found.form, reinterpret_cast<const std::uint8_t*>(tried.elements.data()),
+      reinterpret_cast<const std::uint8_t*>(tried.base.data()), tried.size(), found.constants,
+      reinterpret_cast<std::uint8_t*>(numbers.data()));
+  std::size_t bits = (tried.size() - exact) * kWhole;
+  for (const float number : numbers) {
+    bits += kWhole - static_cast<std::size_t>(std::countr_zero(std::bit_cast<std::uint32_t>(number) | 1U << 31));
+  }
+  return bits;
+}
+
+// Numbers of many bits may be multiples of three or five of the common number, which was found for most of them only.
+void shorten_numbers(const SampledMoves& tried, FoundGradient& found, std::span<float> numbers) noexcept {
+  constexpr double kMultiples[] = {3, 5, 1.0 / 3, 1.0 / 5};
+  constexpr int kFarthest = 2;
+  const float first = found.constants.scale;
+  constexpr std::size_t kFew = 256;
+  const SampledMoves few =
+      tried.size() > kFew ? SampledMoves{tried.elements.first(kFew), tried.base.first(kFew)} : tried;
+  numbers = numbers.first(few.size());
+  std::size_t least = bits_with(few, found, numbers);
+  least -= least / kPerMultipleGain;
+  for (const double multiple : kMultiples) {
+    const auto nearest = static_cast<float>(to_mantissa(static_cast<double>(first) * multiple));
+    for (int steps = -kFarthest; steps <= kFarthest; ++steps) {
+      FoundGradient other = found;
+      other.constants.scale = stepped(nearest, steps);
+      const std::size_t bits = bits_with(few, other, numbers);
+      if (bits >= least) continue;
+      least = bits;
+      found.constants = other.constants;
+    }
+  }
+}
+
 }  // namespace
 
 Result<std::optional<FoundGradient>> fit_gradient(const SampledMoves& sample, Scratch& scratch) {
@@ -364,6 +405,7 @@ Result<std::optional<FoundGradient>> fit_gradient(const SampledMoves& sample, Sc
     return found;
   }
   found.bits = 0;
+  shorten_numbers(tried, found, numbers);
   return found;
 }
 

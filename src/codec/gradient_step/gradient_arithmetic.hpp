@@ -53,6 +53,14 @@ struct Rounding {
   }
 };
 
+// The bits in reverse order.
+inline std::uint32_t reversed_16(std::uint32_t bits) noexcept {
+  bits = (bits >> 1 & 0x5555) | (bits & 0x5555) << 1;
+  bits = (bits >> 2 & 0x3333) | (bits & 0x3333) << 2;
+  bits = (bits >> 4 & 0x0f0f) | (bits & 0x0f0f) << 4;
+  return (bits >> 8 | bits << 8) & 0xffff;
+}
+
 template <typename Body>
 inline auto by_form(GradientForm form, Body&& body) noexcept {
   switch (form) {

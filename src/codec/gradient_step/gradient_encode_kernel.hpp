@@ -38,6 +38,10 @@ struct GradientEncodeKernels {
   // The upper halves of F32 numbers, which are their bits as BF16 if the lower halves are 0.
   void (*upper_halves)(const std::uint8_t* numbers, std::size_t count, std::uint8_t* halves) noexcept;
 
+  // The same, and the lower halves with their bits in reverse order. Returns the greatest exponent.
+  std::uint8_t (*split_halves)(const std::uint8_t* numbers, std::size_t count, std::uint8_t* upper,
+                               std::uint16_t* lower) noexcept;
+
   MultiplesFound (*search_multiples)(const float* mantissas, std::size_t count, const MultiplesSearch& search) noexcept;
 
   static const GradientEncodeKernels kScalar, kAvx2, kAvx512;

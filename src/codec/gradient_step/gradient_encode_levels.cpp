@@ -86,8 +86,9 @@ inline std::size_t find_as(const std::uint8_t* elements, const std::uint8_t* bas
   return exact;
 }
 
-// In ULPs. Elements half a ULP away round to the same one; wider reaches find shorter numbers, if they are right.
-constexpr float kShares[] = {0.25F, 0.5F, 0.625F};
+// Of an element, in ULPs. Half of one would find all numbers from which the element follows if nothing else were
+// rounded; more finds shorter ones, of which nearly all are right.
+constexpr float kReach = 0.6875F;
 
 // Of all numbers up to `reach` away, the one that ends in the most zeros. Precondition: neither is a NaN.
 inline float shortest_near(float number, float reach) noexcept {
@@ -107,12 +108,23 @@ inline float shortest_near(float number, float reach) noexcept {
   return float_of((low ^ high) >> 31 != 0 ? 0 : shortest);
 }
 
+// A part of the elements, and those of them that do not follow from the short numbers.
+constexpr std::size_t kShortestTogether = 512;
+
+struct Unexplained {
+  std::uint32_t places[kShortestTogether];
+  float base[kShortestTogether];
+  float elements[kShortestTogether];
+  std::uint32_t numbers[kShortestTogether];
+  std::size_t count = 0;
+};
+
+// Writes for each element the shortest number near enough, and whether the element does not follow from it.
 template <GradientForm kForm>
-inline std::size_t find_shortest_as(const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
-                                    const GradientConstants& constants, std::uint8_t* __restrict numbers) noexcept {
-  const Inverse inverse = inverse_of<kForm>(constants);
+inline void find_short_numbers(const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
+                               const GradientConstants& constants, const Inverse& inverse,
+                               std::uint8_t* __restrict numbers, std::uint8_t* __restrict is_off) noexcept {
   const float per_change = inverse.per_change < 0 ? -inverse.per_change : inverse.per_change;
-  std::uint32_t exact = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto x = load_at<float>(base, i);
     const auto element = load_at<float>(elements, i);
@@ -121,18 +133,68 @@ inline std::size_t find_shortest_as(const std::uint8_t* elements, const std::uin
     const float ulp = float_of((wanted & kInfinityBits) > (23U << 23) ? (wanted & kInfinityBits) - (23U << 23) : 1);
     // What the operations of number_between() may have lost.
     const float slack = (middle < 0 ? -middle : middle) * 0x1p-23F;
-    std::uint32_t best = 0;
-    std::uint32_t from_best = 0;
-    for (const float share : kShares) {
-      const float tried = shortest_near(middle, ulp * share * per_change + slack);
-      const std::uint32_t from_tried = moved_bits<kForm>(x, tried, constants);
-      const std::uint32_t takes = mask_of(from_tried == wanted || share == kShares[0]);
-      best = (best & ~takes) | (bits_of(tried) & takes);
-      from_best = (from_best & ~takes) | (from_tried & takes);
+    const float tried = shortest_near(middle, ulp * kReach * per_change + slack);
+    const std::uint32_t is_number = mask_of((bits_of(tried) & kInfinityBits) != kInfinityBits);
+    store_at(numbers, i, bits_of(tried) & is_number);
+    is_off[i] = moved_bits<kForm>(x, tried, constants) == wanted ? 0 : 1;
+  }
+}
+
+// Where the base nearly cancels the gradient, only a few neighbouring numbers give the element. Returns how many
+// elements follow from one of them; the numbers of the others stay.
+template <GradientForm kForm>
+inline std::uint32_t find_long_numbers(const GradientConstants& constants, Unexplained& left) noexcept {
+  constexpr std::uint32_t kSteps[] = {0U, 1U, ~0U};
+  constexpr bool kIsLerp = kForm == GradientForm::lerp_fused || kForm == GradientForm::lerp;
+  const double keep = kIsLerp ? 1 : static_cast<double>(constants.keep);
+  const double per_base = kIsLerp ? 1 : 0;
+  const auto gain = static_cast<double>(constants.gain);
+  const auto scale = static_cast<double>(constants.scale);
+  std::uint32_t exact = 0;
+  for (std::size_t i = 0; i < left.count; ++i) {
+    const float x = left.base[i];
+    const auto wide = static_cast<double>(x);
+    const double number = ((static_cast<double>(left.elements[i]) - keep * wide) / gain + per_base * wide) / scale;
+    const std::uint32_t middle = bits_of(static_cast<float>(number));
+    const std::uint32_t wanted = bits_of(left.elements[i]);
+    std::uint32_t best = left.numbers[i];
+    std::uint32_t is_exact = 0;
+    for (const std::uint32_t step : kSteps) {
+      const std::uint32_t tried = middle + step;
+      const bool is_number = (tried & kInfinityBits) != kInfinityBits;
+      const std::uint32_t takes = mask_of(is_number && moved_bits<kForm>(x, float_of(tried), constants) == wanted);
+      best = (best & ~takes) | (tried & takes);
+      is_exact |= takes;
     }
-    const std::uint32_t is_number = mask_of((best & kInfinityBits) != kInfinityBits);
-    store_at(numbers, i, best & is_number);
-    exact += from_best == wanted ? 1 : 0;
+    left.numbers[i] = best;
+    exact += is_exact & 1;
+  }
+  return exact;
+}
+
+template <GradientForm kForm>
+inline std::size_t find_shortest_as(const std::uint8_t* elements, const std::uint8_t* base, std::size_t count,
+                                    const GradientConstants& constants, std::uint8_t* __restrict numbers) noexcept {
+  const Inverse inverse = inverse_of<kForm>(constants);
+  Unexplained left;
+  std::uint8_t is_off[kShortestTogether];
+  std::size_t exact = 0;
+  for (std::size_t first = 0; first < count; first += kShortestTogether) {
+    const std::size_t size = count - first < kShortestTogether ? count - first : kShortestTogether;
+    const std::size_t at = first * sizeof(float);
+    find_short_numbers<kForm>(elements + at, base + at, size, constants, inverse, numbers + at, is_off);
+    left.count = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      left.places[left.count] = static_cast<std::uint32_t>(i);
+      left.count += is_off[i];
+    }
+    for (std::size_t n = 0; n < left.count; ++n) {
+      left.base[n] = load_at<float>(base + at, left.places[n]);
+      left.elements[n] = load_at<float>(elements + at, left.places[n]);
+      left.numbers[n] = load_at<std::uint32_t>(numbers + at, left.places[n]);
+    }
+    exact += size - left.count + find_long_numbers<kForm>(constants, left);
+    for (std::size_t n = 0; n < left.count; ++n) store_at(numbers + at, left.places[n], left.numbers[n]);
   }
   return exact;
 }
@@ -155,6 +217,19 @@ void upper_halves(const std::uint8_t* numbers, std::size_t count, std::uint8_t* 
   for (std::size_t i = 0; i < count; ++i) {
     store_at(halves, i, static_cast<std::uint16_t>(load_at<std::uint32_t>(numbers, i) >> 16));
   }
+}
+
+std::uint8_t split_halves(const std::uint8_t* numbers, std::size_t count, std::uint8_t* __restrict upper,
+                          std::uint16_t* __restrict lower) noexcept {
+  std::uint32_t most = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto bits = load_at<std::uint32_t>(numbers, i);
+    store_at(upper, i, static_cast<std::uint16_t>(bits >> 16));
+    lower[i] = static_cast<std::uint16_t>(reversed_16(bits & 0xffff));
+    const std::uint32_t magnitude = bits & kInfinityBits;
+    most = magnitude > most ? magnitude : most;
+  }
+  return static_cast<std::uint8_t>(most >> 23);
 }
 
 // Whether the product is nearly a multiple.
@@ -199,6 +274,6 @@ MultiplesFound search_multiples(const float* mantissas, std::size_t count, const
 }  // namespace
 
 constinit const GradientEncodeKernels GradientEncodeKernels::BITSNAP_KERNEL_LEVEL = {
-    codec::find, codec::find_shortest, codec::upper_halves, codec::search_multiples};
+    codec::find, codec::find_shortest, codec::upper_halves, codec::split_halves, codec::search_multiples};
 
 }  // namespace bitsnap::codec

@@ -15,7 +15,11 @@ namespace bitsnap::codec {
 enum class GradientNumbers : std::uint8_t {
   bf16 = 0,  // a payload of another codec for BF16 elements
   f32 = 1,   // the same for F32 elements
+  sums = 2,  // F32 elements: such a payload of the upper halves, and the lower halves as values by class
 };
+
+// Of sums: the size of the upper halves, and the top exponent.
+inline constexpr std::size_t kSumsHeaderBytes = sizeof(std::uint32_t) + 1;
 
 // On disk: never change. Bit of the first byte, beside the form: elements that do not follow come after the numbers.
 inline constexpr std::uint8_t kGradientExceptions = 0x80;

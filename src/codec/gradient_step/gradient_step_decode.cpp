@@ -7,6 +7,7 @@
 #include "base/cpu_dispatch.hpp"
 #include "base/float_mode.hpp"
 #include "codec/builtin_codecs.hpp"
+#include "codec/gradient_step/gradient_numbers_decode.hpp"
 #include "codec/payload_checks.hpp"
 
 namespace bitsnap::codec {
@@ -36,8 +37,8 @@ Result<GradientHeader> read_header(ByteCursor& cursor) {
   }
   header.form = static_cast<GradientForm>(operations);
   BITSNAP_ASSIGN(const auto kind, cursor.read<std::uint8_t>("gradient_step payload: kind of numbers"));
-  if (kind > static_cast<std::uint8_t>(GradientNumbers::f32)) {
-    return corrupt("gradient_step payload: the kind of numbers is {}, expected 0 or 1", kind);
+  if (kind > static_cast<std::uint8_t>(GradientNumbers::sums)) {
+    return corrupt("gradient_step payload: the kind of numbers is {}, expected 0, 1 or 2", kind);
   }
   header.kind = static_cast<GradientNumbers>(kind);
   BITSNAP_ASSIGN(const auto coder, cursor.read<std::uint8_t>("gradient_step payload: codec of numbers"));
@@ -112,9 +113,8 @@ class GradientStepDecoder final : public Decoder {
     BITSNAP_ASSIGN(const GradientHeader header, read_header(cursor));
     const ConstByteSpan others = payload.subspan(cursor.offset());
     const Scratch::Frame frame(scratch);
-    const ChunkContext of_numbers{.dtype = dtype_of(header.kind), .elements = context.elements};
-    BITSNAP_ASSIGN(const ByteSpan numbers, scratch.take(of_numbers.size_bytes()));
-    BITSNAP_TRY(header.coder->decode(header.numbers, of_numbers, numbers, scratch));
+    BITSNAP_ASSIGN(const ByteSpan numbers, scratch.take(context.elements * element_size(dtype_of(header.kind))));
+    BITSNAP_TRY(decode_numbers(header.kind, *header.coder, header.numbers, context.elements, numbers, scratch));
     const ConstByteSpan base = context.inputs[0].bytes;
     if (!header.has_exceptions) {
       BITSNAP_TRY(check_payload_size("gradient_step", payload.size(), cursor.offset()));

@@ -10,6 +10,7 @@
 #include "codec/encoder.hpp"
 #include "codec/gradient_step/fit_gradient_encode.hpp"
 #include "codec/gradient_step/gradient_encode_kernel.hpp"
+#include "codec/gradient_step/gradient_numbers_encode.hpp"
 #include "codec/gradient_step/gradient_step.hpp"
 #include "codec/gradient_step/square_step_encode.hpp"
 
@@ -88,7 +89,7 @@ Result<Numbers> find_numbers(const Moves& moves, const FoundGradient& found, Scr
   if (found.bits != kBitsOfBf16) {
     BITSNAP_ASSIGN(const ByteSpan wide, scratch.take(elements * sizeof(float)));
     numbers.exact = find_part(moves, found, 0, elements, reinterpret_cast<std::uint8_t*>(wide.data()));
-    numbers.kind = GradientNumbers::f32;
+    numbers.kind = found.bits == 0 ? GradientNumbers::sums : GradientNumbers::f32;
     numbers.bytes = wide;
     return numbers;
   }
@@ -164,36 +165,25 @@ class GradientStepEncoder final : public Encoder {
     return found.constants.keep <= kHardlyChanged;
   }
 
-  static std::size_t max_numbers_size(std::size_t elements) noexcept {
-    std::size_t most = 0;
-    for (const DType dtype : {DType::bf16, DType::f32}) {
-      most = std::max({most, float_split_encoder().max_encoded_size(dtype, elements),
-                       factored_split_encoder().max_encoded_size(dtype, elements)});
-    }
-    return most;
-  }
-
   static Result<PayloadSize> encode_as(const FoundGradient& found, const Moves& moves, const RowPlace& rows,
                                        ByteSpan out, Scratch& scratch) {
     const Scratch::Frame frame(scratch);
     const std::size_t elements = moves.size();
     BITSNAP_ASSIGN(const Numbers numbers, find_numbers(moves, found, scratch));
-    const EncodeContext of_numbers{{.dtype = dtype_of(numbers.kind), .elements = elements}, rows};
-    BITSNAP_ASSIGN(const Encoder* const coder, choose_coder(numbers.bytes, of_numbers, scratch));
-    const ByteSpan coded = out.subspan(kGradientHeaderBytes);
-    BITSNAP_ASSIGN(const PayloadSize size, coder->encode(numbers.bytes, of_numbers, coded, scratch));
-    if (!size) return std::nullopt;
+    BITSNAP_ASSIGN(const auto coded,
+                   encode_numbers(numbers.kind, numbers.bytes, rows, out.subspan(kGradientHeaderBytes), scratch));
+    if (!coded) return std::nullopt;
     std::byte* at = out.data();
     const bool has_exceptions = numbers.exact < elements;
     *at++ = static_cast<std::byte>(static_cast<std::uint8_t>(found.form) | (has_exceptions ? kGradientExceptions : 0));
     *at++ = static_cast<std::byte>(numbers.kind);
-    *at++ = static_cast<std::byte>(coder->decoder().id());
+    *at++ = static_cast<std::byte>(coded->coder);
     for (const float constant : {found.constants.keep, found.constants.gain, found.constants.scale}) {
       store_le(at, std::bit_cast<std::uint32_t>(constant));
       at += sizeof(std::uint32_t);
     }
-    store_le(at, static_cast<std::uint32_t>(*size));
-    std::size_t written = kGradientHeaderBytes + *size;
+    store_le(at, static_cast<std::uint32_t>(coded->size));
+    std::size_t written = kGradientHeaderBytes + coded->size;
     if (has_exceptions) {
       BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(moves.elements.size()));
       add_gradient(found.form, found.constants, moves.base, numbers.kind, numbers.bytes, expected);
@@ -206,16 +196,6 @@ class GradientStepEncoder final : public Encoder {
     }
     if (written >= moves.elements.size()) return std::nullopt;
     return written;
-  }
-
-  // factored_split is smaller if the gradients of rows or columns differ in size.
-  static Result<const Encoder*> choose_coder(ConstByteSpan numbers, const EncodeContext& context, Scratch& scratch) {
-    const Encoder* best = &float_split_encoder();
-    if (context.elements <= kSmallGradientChunk) return best;
-    BITSNAP_ASSIGN(const auto split, best->analyze(numbers, context, context.elements, scratch));
-    BITSNAP_ASSIGN(const auto factored, factored_split_encoder().analyze(numbers, context, context.elements, scratch));
-    if (factored && (!split || factored->payload_bytes < split->payload_bytes)) best = &factored_split_encoder();
-    return best;
   }
 };
 

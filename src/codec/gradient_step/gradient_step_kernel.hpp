@@ -48,6 +48,14 @@ struct GradientStepKernels {
   void (*add_f32)(GradientForm form, const std::uint8_t* base, const std::uint8_t* numbers, std::size_t elements,
                   const GradientConstants& constants, std::uint8_t* out) noexcept;
 
+  // The contexts of the lower halves of numbers: how far the exponents of the upper halves are below the top, 0 to 31.
+  void (*half_contexts)(const std::uint8_t* upper, std::size_t count, std::uint8_t top,
+                        std::uint8_t* contexts) noexcept;
+
+  // Puts numbers together from their halves. The bits of the lower halves are in reverse order.
+  void (*join_halves)(const std::uint8_t* upper, const std::uint16_t* lower, std::size_t count,
+                      std::uint8_t* numbers) noexcept;
+
   // Computes second moments. If the result is a NaN, it is the base.
   void (*add_squares)(const SquareInputs& inputs, std::size_t elements, const SquareConstants& constants,
                       std::uint8_t* out) noexcept;

@@ -37,6 +37,23 @@ void add_f32(GradientForm form, const std::uint8_t* base, const std::uint8_t* nu
   by_form(form, [=, &constants]<GradientForm kForm>() { add_f32_as<kForm>(base, numbers, elements, constants, out); });
 }
 
+void half_contexts(const std::uint8_t* upper, std::size_t count, std::uint8_t top,
+                   std::uint8_t* __restrict contexts) noexcept {
+  constexpr std::int32_t kMost = 31;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int32_t below = top - (load_at<std::uint16_t>(upper, i) >> 7 & 0xff);
+    const std::int32_t least = below < 0 ? 0 : below;
+    contexts[i] = static_cast<std::uint8_t>(least < kMost ? least : kMost);
+  }
+}
+
+void join_halves(const std::uint8_t* upper, const std::uint16_t* lower, std::size_t count,
+                 std::uint8_t* __restrict numbers) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    store_at(numbers, i, std::uint32_t{load_at<std::uint16_t>(upper, i)} << 16 | reversed_16(lower[i]));
+  }
+}
+
 void add_squares(const SquareInputs& inputs, std::size_t elements, const SquareConstants& constants,
                  std::uint8_t* __restrict out) noexcept {
   const auto [keep, gain, rate, scale, bits] = constants;
@@ -53,7 +70,7 @@ void add_squares(const SquareInputs& inputs, std::size_t elements, const SquareC
 
 }  // namespace
 
-constinit const GradientStepKernels GradientStepKernels::BITSNAP_KERNEL_LEVEL = {codec::add_bf16, codec::add_f32,
-                                                                                 codec::add_squares};
+constinit const GradientStepKernels GradientStepKernels::BITSNAP_KERNEL_LEVEL = {
+    codec::add_bf16, codec::add_f32, codec::half_contexts, codec::join_halves, codec::add_squares};
 
 }  // namespace bitsnap::codec

@@ -71,7 +71,37 @@ TEST_F(GradientStep, StoresElevenBitsForAGradientInFp16) {
 
 TEST_F(GradientStep, StoresFewerBitsForSumsOfGradients) {
   const MadeGradient sums{.constants = {0.9F, 0.1F, 1.1F}, .bits = 8, .varied = 5};
-  EXPECT_LT(stored_bits(made_gradient_chunk(kChunkElements, sums, 13)), 17);
+  EXPECT_LT(stored_bits(made_gradient_chunk(kChunkElements, sums, 13)), 15.8);
+}
+
+// Every `nth` row of 64 elements comes from another chunk.
+TestChunk with_rows_of(TestChunk chunk, const TestChunk& other, std::size_t nth) {
+  constexpr std::size_t kRowBytes = 64 * sizeof(float);
+  for (std::size_t row = 0; row + kRowBytes <= chunk.data.size(); row += nth * kRowBytes) {
+    std::memcpy(chunk.data.data() + row, other.data.data() + row, kRowBytes);
+    std::memcpy(chunk.base.data() + row, other.base.data() + row, kRowBytes);
+  }
+  return chunk;
+}
+
+// If the base cancels most of the gradient, few numbers give the element, and all of their bits are needed.
+TEST_F(GradientStep, FindsNumbersWhereTheBaseCancelsTheGradient) {
+  const MadeGradient sums{.constants = {0.9F, 0.1F, 1.1F}, .varied = 5};
+  const MadeGradient long_sums{.constants = {0.9F, 0.1F, 1.1F}, .bits = 24, .base_size = 0.1F};
+  const TestChunk chunk = with_rows_of(made_gradient_chunk(kChunkElements, sums, 14),
+                                       made_gradient_chunk(kChunkElements, long_sums, 15), 8);
+  const auto payload = encode_test_chunk(encoder_, chunk, scratch_);
+  ASSERT_TRUE(payload);
+  EXPECT_EQ(std::to_integer<unsigned>((*payload)[0]), 0U);  // without exceptions
+}
+
+// Most numbers are multiples of three halves of the unit here, which could be taken for the unit.
+TEST_F(GradientStep, FindsTheUnitOfSumsWhoseNumbersAreMostlyMultiples) {
+  const MadeGradient multiples{.constants = {0.9F, 0.1F, 1.65F}, .varied = 5};
+  const MadeGradient units{.constants = {0.9F, 0.1F, 1.1F}, .bits = 9};
+  const TestChunk chunk = with_rows_of(made_gradient_chunk(kChunkElements, multiples, 16),
+                                       made_gradient_chunk(kChunkElements, units, 17), 3);
+  EXPECT_EQ(constants_of(chunk).scale, 1.1F);
 }
 
 TEST_F(GradientStep, FindsMomentumAndUpdatesOfParameters) {
@@ -267,7 +297,7 @@ TEST_F(GradientPayload, DecodesTheExampleOfItsSpec) {
 TEST_F(GradientPayload, RefusesOtherFormsKindsAndCodecs) {
   expect_refused(changed(0, "05"), chunk_, "form is 5");
   expect_refused(changed(0, "85"), chunk_, "form is 5");
-  expect_refused(changed(1, "02"), chunk_, "kind of numbers is 2");
+  expect_refused(changed(1, "03"), chunk_, "kind of numbers is 3");
   expect_refused(changed(2, "07"), chunk_, "codec of the numbers is 7");
 }
 
@@ -277,6 +307,18 @@ TEST_F(GradientPayload, RefusesSizesBeyondThePayload) {
   expect_refused(changed(15, "06"), chunk_, "", ErrorKind::truncated);
   expect_refused(example_ + "00", chunk_, "expected 26 bytes, found 27");
   expect_refused(changed(0, "80"), chunk_, "ordinal_delta", ErrorKind::truncated);
+}
+
+TEST_F(GradientPayload, RefusesSumsWithoutAllTheirHalves) {
+  expect_refused(changed(1, "02"), chunk_, "upper halves", ErrorKind::truncated);
+  const TestChunk sums = made_gradient_chunk(3000, {.constants = {0.9F, 0.1F, 1.1F}, .varied = 5}, 17);
+  const auto payload = encode_test_chunk(encoder_, sums, scratch_);
+  ASSERT_TRUE(payload);
+  ASSERT_EQ(std::to_integer<unsigned>((*payload)[1]), 2U);
+  for (std::size_t size = 0; size < payload->size(); size += 1 + size / 16) {
+    const ConstByteSpan part(payload->data(), size);
+    EXPECT_FALSE(decode_test_chunk(encoder_.decoder(), part, sums, scratch_)) << size;
+  }
 }
 
 }  // namespace

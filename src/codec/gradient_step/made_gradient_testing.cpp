@@ -40,7 +40,7 @@ MadeStep make_step(std::size_t elements, const MadeGradient& made, float beta, s
   MadeStep step;
   float size = 0;
   for (std::size_t i = 0; i < elements; ++i) {
-    if (i % 64 == 0) size = std::ldexp(1.0F, -static_cast<int>(random.below(5)) - 12);
+    if (i % 64 == 0) size = std::ldexp(1.0F, -static_cast<int>(random.below(made.octaves)) - 12);
     const float base = static_cast<float>(random.normal()) * size * made.base_size;
     const unsigned bits = made.bits + (made.varied > 0 ? static_cast<unsigned>(random.below(made.varied + 1)) : 0);
     const bool is_zero = static_cast<float>(random.below(1000)) < 1000 * made.zeros;

@@ -18,12 +18,13 @@ struct MadeGradient {
   unsigned varied = 0;     // up to so many bits more
   float zeros = 0;         // the share of elements without a gradient
   float base_size = 0.4F;  // of the gradients' size
+  unsigned octaves = 5;    // of the sizes of rows
 };
 
 // std::fma and the operations of the form, one by one.
 [[nodiscard]] float made_element(GradientForm form, const GradientConstants& constants, float base, float number);
 
-// A chunk after the step, with its base. Magnitudes differ by rows of 64 elements.
+// A chunk after the step, with its base. Sizes differ by rows of 64 elements.
 [[nodiscard]] TestChunk made_gradient_chunk(std::size_t elements, const MadeGradient& made, std::uint64_t seed);
 
 // The second moment of the same step, with the first moments of made_gradient_chunk() beside it.
