@@ -71,6 +71,23 @@ float mantissa_of(float number) noexcept {
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(number) & 0x007fffff) | 0x3f800000);
 }
 
+// All places of a sample in an order in which neighbours are far apart. Rows that have no gradient, or one of many
+// bits, lie together, and a few places have to stand for all.
+class Places {
+ public:
+  explicit Places(std::size_t size) noexcept : size_(size) {}
+
+  std::size_t next() noexcept {
+    constexpr std::size_t kStride = 2531;  // a prime number, near 4,096 divided by the golden ratio
+    at_ = (at_ + kStride) % size_;
+    return at_;
+  }
+
+ private:
+  std::size_t size_;
+  std::size_t at_ = 0;
+};
+
 // The elements whose bases are small, and their differences from what the guess keeps of the bases.
 struct Searched {
   std::array<std::size_t, kSearched> places;
@@ -83,8 +100,9 @@ Searched elements_from_everywhere(const SampledMoves& sample, double keep) noexc
   constexpr float kMostShare = 32;
   const auto kept = static_cast<float>(keep);
   Searched found;
-  const std::size_t stride = std::max<std::size_t>(1, sample.size() / (2 * kSearched));
-  for (std::size_t i = 0; i < sample.size() && found.size < kSearched; i += stride) {
+  Places places(sample.size());
+  for (std::size_t n = 0; n < std::min(sample.size(), 2 * kSearched) && found.size < kSearched; ++n) {
+    const std::size_t i = places.next();
     const float difference = sample.elements[i] - kept * sample.base[i];
     if (!(std::abs(sample.base[i]) <= kMostShare * std::abs(difference)) || !std::isnormal(difference)) continue;
     found.places[found.size] = i;
@@ -106,7 +124,9 @@ Searched elements_with_small_bases(const SampledMoves& sample, double keep) noex
   std::ranges::nth_element(shares, shares.begin() + kAsked / 2);
   const float most = shares[kAsked / 2] / kSmallBase;
   Searched found;
-  for (std::size_t i = 0; i < sample.size() && found.size < kSearched; ++i) {
+  Places places(sample.size());
+  for (std::size_t n = 0; n < sample.size() && found.size < kSearched; ++n) {
+    const std::size_t i = places.next();
     const float difference = sample.elements[i] - kept * sample.base[i];
     if (!(std::abs(sample.base[i]) <= most * std::abs(difference)) || !std::isnormal(difference)) continue;
     found.places[found.size] = i;
@@ -147,6 +167,7 @@ template <typename PlaceOf>
 bool refine(const SampledMoves& sample, std::size_t count, const PlaceOf& place_of, double within, bool solves_keep,
             Line& line) noexcept {
   constexpr double kNearUnit = 0.125;
+  constexpr double kMostShare = 16;
   std::size_t near = 0;
   std::size_t unmoved = 0;
   const double units = std::ldexp(1.0, 1 - static_cast<int>(line.bits));
@@ -169,7 +190,8 @@ bool refine(const SampledMoves& sample, std::size_t count, const PlaceOf& place_
     const double off = std::abs(exact - number);
     near += off < kNearUnit * unit ? 1 : 0;
     if (!(off < within * unit) || y == 0) continue;
-    const double weight = 1 / std::max(std::abs(y), std::abs(x));
+    // Rows with much larger gradients than others must not decide alone: theirs may be the sums that have more bits.
+    const double weight = 1 / std::max({std::abs(y), std::abs(x), kMostShare * std::abs(number * line.factor)});
     const double wx = x * weight;
     const double wq = number * line.factor * weight;
     const double wy = y * weight;
@@ -334,11 +356,9 @@ Result<SampledMoves> take_tried(const SampledMoves& sample, const Line& line, Sc
   BITSNAP_ASSIGN(const std::span<float> elements, scratch.take_array<float>(std::min(kRefined, sample.size())));
   BITSNAP_ASSIGN(const std::span<float> base, scratch.take_array<float>(elements.size()));
   std::size_t taken = 0;
-  // Rows of elements without a gradient lie together, so the elements are taken from everywhere.
-  constexpr std::size_t kStride = 67;
-  std::size_t i = 0;
+  Places places(sample.size());
   for (std::size_t n = 0; n < sample.size() && taken < elements.size(); ++n) {
-    i = (i + kStride) % sample.size();
+    const std::size_t i = places.next();
     const auto y = static_cast<double>(sample.elements[i]);
     if (is_without_gradient(y - line.keep * static_cast<double>(sample.base[i]), y)) continue;
     elements[taken] = sample.elements[i];
@@ -362,26 +382,31 @@ std::size_t bits_with(const SampledMoves& tried, const FoundGradient& found, std
 }
 
 // Numbers of many bits may be multiples of three or five of the common number, which was found for most of them only.
+// Each round finds one such factor.
 void shorten_numbers(const SampledMoves& tried, FoundGradient& found, std::span<float> numbers) noexcept {
   constexpr double kMultiples[] = {3, 5, 1.0 / 3, 1.0 / 5};
   constexpr int kFarthest = 2;
-  const float first = found.constants.scale;
   constexpr std::size_t kFew = 256;
+  constexpr int kMostRounds = 3;
   const SampledMoves few =
       tried.size() > kFew ? SampledMoves{tried.elements.first(kFew), tried.base.first(kFew)} : tried;
   numbers = numbers.first(few.size());
   std::size_t least = bits_with(few, found, numbers);
-  least -= least / kPerMultipleGain;
-  for (const double multiple : kMultiples) {
-    const auto nearest = static_cast<float>(to_mantissa(static_cast<double>(first) * multiple));
-    for (int steps = -kFarthest; steps <= kFarthest; ++steps) {
-      FoundGradient other = found;
-      other.constants.scale = stepped(nearest, steps);
-      const std::size_t bits = bits_with(few, other, numbers);
-      if (bits >= least) continue;
-      least = bits;
-      found.constants = other.constants;
+  for (int round = 0; round < kMostRounds; ++round) {
+    const float first = found.constants.scale;
+    std::size_t enough = least - least / kPerMultipleGain;
+    for (const double multiple : kMultiples) {
+      const auto nearest = static_cast<float>(to_mantissa(static_cast<double>(first) * multiple));
+      for (int steps = -kFarthest; steps <= kFarthest; ++steps) {
+        FoundGradient other = found;
+        other.constants.scale = stepped(nearest, steps);
+        const std::size_t bits = bits_with(few, other, numbers);
+        if (bits >= enough) continue;
+        least = enough = bits;
+        found.constants = other.constants;
+      }
     }
+    if (found.constants.scale == first) return;
   }
 }
 
