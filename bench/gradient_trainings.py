@@ -13,7 +13,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from bench.corpus_runs import PROJECT
 
 sys.path.insert(0, str(PROJECT / "examples" / "train_gpt"))
-from data import Corpus, Sampler, read_text
-from model import Gpt, ModelConfig
-from trainer import make_deterministic
+from data import Corpus as Corpus, Sampler as Sampler, read_text as read_text
+from model import Gpt as Gpt, ModelConfig as ModelConfig
+from trainer import make_deterministic as make_deterministic
 
 STEPS = (30, 31)
 
@@ -57,6 +57,8 @@ KINDS = {
 class Training:
     """Owns model, masters and optimizers."""
 
+    model_config = ModelConfig(layers=6, heads=4, width=256)
+
     def __init__(self, kind: Kind) -> None:
         make_deterministic(threads=1)
         torch.manual_seed(1)
@@ -64,7 +66,7 @@ class Training:
         corpus = Corpus(read_text(1_000_000), 2048)
         self.sampler = Sampler(corpus, 128, 8 // kind.micro_batches, 1)
         compute = "bfloat16" if kind.half_weights else "float32"
-        self.model = Gpt(ModelConfig(layers=6, heads=4, width=256, compute=compute))
+        self.model = Gpt(replace(self.model_config, compute=compute))
         self.model.train()
         self.weights = dict(self.model.named_parameters())
         self.masters = self.weights

@@ -18,8 +18,8 @@
 namespace bitsnap::engine {
 namespace {
 
-// `max_depth` of snapshots for memory only.
-constexpr std::uint32_t kMemoryChain = 8;
+// The least `max_depth` of snapshots for memory only.
+constexpr std::uint32_t kLeastMemoryChain = 8;
 
 // Whether the state may still be kept in memory after it could not be coded for the store.
 bool is_fault_of_store(const Error& error) { return error.kind() == ErrorKind::io || error.kind() == ErrorKind::busy; }
@@ -131,11 +131,11 @@ Result<AgentRank::Encoded> AgentRank::encode_for_store(const QueuedSave& queued,
 
 Result<AgentRank::Encoded> AgentRank::encode_for_memory(const QueuedSave& queued, ProgressEvent& event) {
   SaveOptions options{.settings = store_.memory_settings()};
-  options.settings.max_depth = kMemoryChain;
   bool has_budget = false;
   {
     const std::lock_guard lock(mutex_);
     has_budget = budget_.bytes != 0;
+    options.settings.max_depth = memory_chain();
   }
   const std::unique_lock gate(job_.encode_gate);
   const os::Stopwatch stopwatch;
@@ -156,7 +156,7 @@ Result<AgentRank::Encoded> AgentRank::encode_for_memory(const QueuedSave& queued
     room.finish(blob);
     return written;
   };
-  Result<save::WriteSummary> written = write(memory_base(event));
+  Result<save::WriteSummary> written = write(memory_base(*options.settings.max_depth, event));
   // Without the base in memory there may be enough room, or the base was pruned.
   if (!written && event.base) {
     event.base.reset();
@@ -172,9 +172,14 @@ Result<AgentRank::Encoded> AgentRank::encode_for_memory(const QueuedSave& queued
   return Encoded{std::move(snapshot), std::move(blob), tensor_bytes(state)};
 }
 
-std::shared_ptr<const Base> AgentRank::memory_base(ProgressEvent& event) {
+// A chain stays in memory until none of its steps is wanted, so it may only be long where many steps are.
+std::uint32_t AgentRank::memory_chain() const {
+  return std::clamp(budget_.snapshots, kLeastMemoryChain, kLongestChain);
+}
+
+std::shared_ptr<const Base> AgentRank::memory_base(std::uint32_t longest_chain, ProgressEvent& event) {
   const auto newest = cache_->newest();
-  if (!newest || !newest->is_whole || newest->links >= kMemoryChain) return nullptr;
+  if (!newest || !newest->is_whole || newest->links >= longest_chain) return nullptr;
   auto opened = cache_->open(newest->id);
   if (!opened) {
     totals_.set_last_error(opened.error());

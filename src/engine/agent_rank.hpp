@@ -140,7 +140,9 @@ class AgentRank {
   // Keeps the state of a save to the store that the store did not take. Returns whether the slot is held or freed.
   [[nodiscard]] bool keep_in_memory_only(const QueuedSave& queued);
   // The newest snapshot in memory, as a base; nullptr if there is none or the next save may not use it.
-  [[nodiscard]] std::shared_ptr<const Base> memory_base(ProgressEvent& event);
+  [[nodiscard]] std::shared_ptr<const Base> memory_base(std::uint32_t longest_chain, ProgressEvent& event);
+  // The longest chain of snapshots for memory only. The mutex must be locked.
+  [[nodiscard]] std::uint32_t memory_chain() const;
   // Keeps a snapshot in memory, and holds or frees its slot. Reports the stage `memory`.
   [[nodiscard]] Result<void> keep(const QueuedSave& queued, const Encoded& encoded, ProgressEvent& event);
   // What of the state the cache has: its files. Returns whether a restore needs nothing else.

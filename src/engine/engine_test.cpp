@@ -118,6 +118,36 @@ TEST_F(EngineTest, StepsForMemoryAreCodedAgainstTheStepBefore) {
   EXPECT_EQ(saved(*engine, 4, trained_.state()).base, 0u);
 }
 
+TEST_F(EngineTest, AJournalOfManyStepsHasOneKeyframe) {
+  for (const std::uint32_t wanted_steps : {2U, 20U}) {
+    EngineOptions wanted = options();
+    wanted.path += std::to_string(wanted_steps);
+    wanted.job += std::to_string(wanted_steps);
+    wanted.memory_snapshots = wanted_steps;
+    wanted.budget_bytes = std::uint64_t{1} << 30;
+    const AgentThread agent(wanted.job);
+    const auto engine = attach(wanted);
+    std::vector<std::uint64_t> keyframes;
+    std::vector<Training> states;
+    for (std::uint64_t step = 0; step < 20; ++step) {
+      trained_.step();
+      states.push_back(trained_);
+      if (!saved(*engine, step, trained_.state(), false).base) keyframes.push_back(step);
+    }
+    if (wanted_steps == 2) {
+      EXPECT_THAT(keyframes, testing::ElementsAre(0, 9, 18));
+      continue;
+    }
+    EXPECT_THAT(keyframes, testing::ElementsAre(0));
+    for (const std::uint64_t step : {1U, 10U, 18U}) {
+      const auto restored = engine->restore(step);
+      ASSERT_TRUE(restored.has_value()) << restored.error().message();
+      EXPECT_TRUE(restored->from_memory);
+      EXPECT_EQ(states[step].difference(*restored->snapshot), "");
+    }
+  }
+}
+
 TEST_F(EngineTest, StepsForMemoryAreCodedWithTheSettingsThatTheStoreRemembers) {
   std::array<std::uint64_t, 2> stored{};
   for (const bool is_fast : {false, true}) {
