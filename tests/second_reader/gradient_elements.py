@@ -75,7 +75,8 @@ def read_sums(payload: bytes, elements: int, read_halves: Callable[[bytes], byte
     values = read_values(payload[end:], contexts)
     assert len(values) == elements
     lower = np.packbits(np.unpackbits(values.astype(">u2").view(np.uint8)).reshape(-1, 16)[:, ::-1], axis=1)
-    return (upper << 16 | lower.view(">u2")[:, 0]).astype("<u4").tobytes()
+    words: npt.NDArray[np.uint32] = (upper << 16 | lower.view(">u2")[:, 0]).astype("<u4")
+    return words.tobytes()
 
 
 def elements_after_step(header: GradientHeader, numbers: bytes, base: bytes) -> bytes:
