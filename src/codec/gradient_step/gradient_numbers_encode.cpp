@@ -19,7 +19,7 @@ namespace {
 constexpr SpreadRuns kSampledSums{.count = 64, .elements = 128};
 
 // factored_split is several times slower than float_split, so it has to save one part in this many.
-constexpr std::uint64_t kPerFactoredGain = 64;
+constexpr std::uint64_t kPerFactoredGain = 32;
 
 // Of fewer numbers, factored_split would hardly pay for its scales.
 constexpr std::size_t kFewNumbers = 2 * kSampledSums.total();
