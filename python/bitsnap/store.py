@@ -8,38 +8,34 @@ from pathlib import Path
 from typing import Any, NoReturn, SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import LARGEST, LARGEST_COUNT, milliseconds_of, number_of, positive_of, text_of
-from bitsnap._arguments.options import Masters, PathLike, Progress, Role, absolute_path, native_path
-from bitsnap._bitsnap import (
-    Checkpoint,
-    CommitOutcome,
-    RepairReport,
-    RunUsage,
-    SaveSummary,
-    Settings,
-    StoreDamage,
-    StoreVerification,
+from bitsnap._arguments.checks import (
+    LARGEST,
+    LARGEST_COUNT,
+    labels_of,
+    milliseconds_of,
+    number_of,
+    positive_of,
+    text_of,
 )
+from bitsnap._arguments.options import Masters, PathLike, Progress, Role, absolute_path, native_path
+from bitsnap._bitsnap import Checkpoint, CommitOutcome, RunUsage, SaveSummary, Settings
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.packing import PackedState, Packer, metadata_of
 from bitsnap._states.pickled_values import may_pickle
-from bitsnap._store.files import Files, StoreFiles, files_of
-from bitsnap._store.folders import StoreFolders
-from bitsnap._store.labels import StoreLabels, labels_of
-from bitsnap._store.pruning import StorePruning
-from bitsnap._store.tensors import StoreTensors
+from bitsnap._store.contents import StoreFolders, StoreTensors
+from bitsnap._store.management import Files, StoreManagement, files_of
 from bitsnap._tensors.reading import Device
 from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules
-from bitsnap.snapshot import Snapshot, describe_damage
+from bitsnap.snapshot import Snapshot
 from bitsnap.state import Keys, load
 
 # Attempts to open the newest checkpoint, while it keeps changing.
 _OPEN_NEWEST = 16
 
 
-class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
+class Store(StoreManagement, StoreFolders, StoreTensors):
     """The checkpoints of one run in a directory, by step. A checkpoint exists completely or not at all.
 
     A checkpoint is coded against an earlier one and stores only the changes; the files that it needs stay as long as
@@ -406,59 +402,6 @@ class Store(StoreFiles, StoreFolders, StoreLabels, StorePruning, StoreTensors):
             files=files_of(files),
             labels=labels_of(labels, "labels"),
             replace=bool(replace),
-        )
-
-    def damages(
-        self, *, steps: Iterable[SupportsIndex] = (), decode: bool = True, progress: Progress | None = None
-    ) -> list[StoreDamage]:
-        """Reads every byte as verify() does, and returns all damage by step."""
-        return self._verified(steps, decode, progress).damages
-
-    def verify(
-        self, *, steps: Iterable[SupportsIndex] = (), decode: bool = True, progress: Progress | None = None
-    ) -> StoreVerification:
-        """Reads every byte of the checkpoints and checks it against its hashes.
-
-        Args:
-            steps: these checkpoints; all of them if empty.
-            decode: decode every chunk, too. False finds all damage to the stored bytes, and is faster.
-            progress: called with (done bytes, total bytes); returning False cancels.
-
-        Raises:
-            CorruptError, TruncatedError, ...: the class of the first damage. The message lists all damage.
-        """
-        found = self._verified(steps, decode, progress)
-        if found.damages:
-            raise type(found.damages[0].error)(describe_damage(str(self.path), [str(each) for each in found.damages]))
-        return found
-
-    def _verified(self, steps: Iterable[SupportsIndex], decode: bool, progress: Progress | None) -> StoreVerification:
-        numbers = [number_of(step, "steps") for step in steps]
-        return self._native.verify(decode=bool(decode), steps=numbers, threads=self._threads, progress=progress)
-
-    @staticmethod
-    def repair(
-        path: PathLike, *, dry_run: bool = False, threads: int = 0, progress: Progress | None = None
-    ) -> RepairReport:
-        """Makes complete checkpoints readable again, and keeps those as damaged of which a tensor can be read.
-
-        Moves all others to the directory `damaged`. Works also on a store that cannot be opened.
-
-        Args:
-            path: the directory.
-            dry_run: report what would be done, and change nothing.
-            threads: 0 for all that the process may use.
-            progress: called with (done bytes, total bytes); returning False cancels.
-
-        Raises:
-            NotFoundError: there is no store.
-            BusyError: another handle writes to it.
-        """
-        return _bitsnap.Store.repair(
-            native_path(absolute_path(path, "path")),
-            dry_run=bool(dry_run),
-            threads=number_of(threads, "threads", LARGEST_COUNT),
-            progress=progress,
         )
 
     def _packed(

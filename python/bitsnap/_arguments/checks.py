@@ -81,3 +81,21 @@ def text_of(value: Any, name: str) -> str:
 def check_callable(value: Any, name: str) -> None:
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be a function or None, got {value!r}")
+
+
+def label_of(value: Any, name: str) -> str:
+    text = text_of(value, name)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise invalid(name, f"must not have surrogates, which UTF-8 cannot hold, got {text!r}")
+    return text
+
+
+def labels_of(value: Any, name: str) -> list[str]:
+    """A list of labels; a str is one."""
+    if isinstance(value, str):
+        return [label_of(value, name)]
+    try:
+        labels = list(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a str or a list of them, got {value!r}") from None
+    return [label_of(label, name) for label in labels]

@@ -40,8 +40,7 @@ from bitsnap._runs import removals as removals
 from bitsnap._runs.framework_files import digests_of, is_complete
 from bitsnap._runs.opening import open_run
 from bitsnap._runs.options import Options
-from bitsnap._store.files import Files
-from bitsnap._store.labels import is_label
+from bitsnap._store.management import Files, is_label
 from bitsnap.agents import agent_status
 from bitsnap.errors import (
     BitsnapError,
