@@ -17,6 +17,7 @@ ROOMS = [
     "_base",
     "errors",
     "_arguments",
+    "_references",
     "settings",
     "agents",
     "_tensors",

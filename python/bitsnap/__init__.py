@@ -46,18 +46,19 @@ from bitsnap._bitsnap import (
     set_max_cost as set_max_cost,
 )
 from bitsnap._engine.committed import wait_committed as wait_committed
-from bitsnap._engine.job_options import (
-    AgentOptions as AgentOptions,
-    JobOptions as JobOptions,
-    MemoryOptions as MemoryOptions,
-)
 from bitsnap._engine.restoring import Restored as Restored
 from bitsnap._engine.saves import Save as Save
 from bitsnap._states.adam import Adam as Adam
 from bitsnap._states.registry import register_value as register_value
 from bitsnap._tensors.boxes import Box as Box
 from bitsnap._tensors.lazy import LazyTensor as LazyTensor
-from bitsnap.agents import agent_status as agent_status, stop_agent as stop_agent
+from bitsnap.agents import (
+    AgentOptions as AgentOptions,
+    JobOptions as JobOptions,
+    MemoryOptions as MemoryOptions,
+    agent_status as agent_status,
+    stop_agent as stop_agent,
+)
 from bitsnap.checkpointer import Checkpointer as Checkpointer
 from bitsnap.errors import (
     BackgroundSaveWarning as BackgroundSaveWarning,

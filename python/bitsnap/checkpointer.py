@@ -13,11 +13,21 @@ from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex, cast
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import LARGEST_COUNT, check_callable, milliseconds_of, number_of, positive_of, text_of
-from bitsnap._arguments.options import Masters, PathLike, Role, absolute_path, native_path
+from bitsnap._arguments import (
+    LARGEST_COUNT,
+    Masters,
+    PathLike,
+    Role,
+    absolute_path,
+    check_callable,
+    milliseconds_of,
+    native_path,
+    number_of,
+    positive_of,
+    text_of,
+)
 from bitsnap._bitsnap import SaveState, Settings
 from bitsnap._engine.flush import Flush
-from bitsnap._engine.job_options import AgentOptions, JobOptions, MemoryOptions
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.restoring import Restored, Restoring
 from bitsnap._engine.savable_steps import SavableSteps
@@ -28,7 +38,7 @@ from bitsnap._states.pickled_values import may_pickle
 from bitsnap._states.registry import registration_of
 from bitsnap._tensors.device_copies import note_computed, take_warning
 from bitsnap._tensors.reading import Device
-from bitsnap.agents import agent_status, explain_holder
+from bitsnap.agents import AgentOptions, JobOptions, MemoryOptions, agent_status, explain_holder
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, MemoryWarning
 from bitsnap.settings import may_lose, settings_of
 from bitsnap.state import Keys

@@ -7,9 +7,16 @@ what was found.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 
-from bitsnap._base.text import printable
+
+def printable(text: str, kept: str = "") -> str:
+    """The text with escapes for control characters except `kept`, and for characters that reorder or hide text."""
+    return "".join(
+        c if c in kept or unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"} else ascii(c)[1:-1]
+        for c in text
+    )
 
 
 class BitsnapError(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.options import Bases, Masters, PathLike, Progress, Role
+from bitsnap._arguments import Bases, Masters, PathLike, Progress, Role
 from bitsnap._bitsnap import SaveSummary, Settings
 from bitsnap._states.adam import Adams
 from bitsnap._states.packing import pack_tensors

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import LARGEST_COUNT, number_of
-from bitsnap._arguments.options import Bases, PathLike, Progress, native_path, native_target
+from bitsnap._arguments import LARGEST_COUNT, Bases, PathLike, Progress, native_path, native_target, number_of
 from bitsnap._bitsnap import FileTensor, FolderEntry, SaveSummary, Settings
 from bitsnap._states.adam import Adam, AdamOfState
 from bitsnap._states.partial import warn_of_damage

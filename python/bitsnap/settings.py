@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import SupportsFloat, SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import count_of, float_of
+from bitsnap._arguments import count_of, float_of
 from bitsnap._bitsnap import Settings
 
 _LOSSY_POLICIES = ("bounded", "bitsnap")

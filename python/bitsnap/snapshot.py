@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.options import Bases, PathLike, Progress, native_bases, native_path, native_target, same_file
-from bitsnap._arguments.references import reference_at
+from bitsnap._arguments import Bases, PathLike, Progress, native_bases, native_path, native_target, same_file
 from bitsnap._bitsnap import BaseReference, LossReport, SaveSummary, Settings
+from bitsnap._references import reference_at
 from bitsnap._states.adam import Adam, AdamOfState
 from bitsnap._states.packing import PackedState
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError

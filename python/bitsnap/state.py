@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import invalid
-from bitsnap._arguments.options import Bases, Masters, PathLike, Progress, Role
-from bitsnap._base.collection import without_collection
+from bitsnap._arguments import Bases, Masters, PathLike, Progress, Role, invalid
+from bitsnap._base import without_collection
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
 from bitsnap._states.adam import Adams
 from bitsnap._states.packing import pack

@@ -8,16 +8,21 @@ from pathlib import Path
 from typing import Any, NoReturn, SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import (
+from bitsnap._arguments import (
     LARGEST,
     LARGEST_COUNT,
+    Masters,
+    PathLike,
+    Progress,
+    Role,
+    absolute_path,
     labels_of,
     milliseconds_of,
+    native_path,
     number_of,
     positive_of,
     text_of,
 )
-from bitsnap._arguments.options import Masters, PathLike, Progress, Role, absolute_path, native_path
 from bitsnap._bitsnap import Checkpoint, CommitOutcome, RunUsage, SaveSummary, Settings
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.packing import PackedState, Packer, metadata_of

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import milliseconds_of, number_of, text_of
-from bitsnap._arguments.options import PathLike, absolute_path, native_path
+from bitsnap._arguments import PathLike, absolute_path, milliseconds_of, native_path, number_of, text_of
 from bitsnap.agents import agent_status
 from bitsnap.errors import KINDS, BitsnapError, BusyError, InternalError, InvalidArgumentError, NotFoundError
 from bitsnap.store import Store

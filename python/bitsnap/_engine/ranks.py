@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from bitsnap import errors
-from bitsnap._arguments.checks import LARGEST_COUNT, number_of, positive_of
+from bitsnap._arguments import LARGEST_COUNT, number_of, positive_of
 from bitsnap._engine.meetings import Meetings
 from bitsnap._tensors import dtypes
 from bitsnap.errors import BitsnapError, InvalidArgumentError

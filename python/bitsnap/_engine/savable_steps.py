@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from bitsnap._arguments.checks import invalid
-from bitsnap._arguments.options import native_path
+from bitsnap._arguments import invalid, native_path
 from bitsnap._bitsnap import default_job
 from bitsnap.errors import BitsnapError
 from bitsnap.store import Store

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import milliseconds_of
+from bitsnap._arguments import milliseconds_of
 from bitsnap._bitsnap import SaveState
 from bitsnap._engine.copies_beside import Copies
 from bitsnap._engine.savable_steps import SavableSteps

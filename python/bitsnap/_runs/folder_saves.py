@@ -20,23 +20,15 @@ from typing import Any
 
 import torch
 
-from bitsnap._arguments.options import PathLike, native_path
-from bitsnap._arguments.plain_names import plain_name
-from bitsnap._arguments.references import FOLDER_REFERENCE, FOLDER_REFERENCES, absolute, reference_in, reference_of
+from bitsnap._arguments import PathLike, native_path
 from bitsnap._bitsnap import is_store
+from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, absolute, plain_name, reference_in, reference_of
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import PathSaves
 from bitsnap._tensors.reading import Device
-from bitsnap.errors import (
-    BackgroundSaveWarning,
-    BitsnapError,
-    CorruptError,
-    ExistsError,
-    NotFoundError,
-    RestoreWarning,
-)
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, CorruptError, ExistsError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load as load_state
 from bitsnap.store import Store

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from bitsnap._arguments.references import reference_in
+from bitsnap._references import reference_in
 from bitsnap.errors import InvalidArgumentError
 
 # What Transformers and Accelerate write without bitsnap: optimizers and schedulers, and models.

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from bitsnap._base.text import parse_json
+from bitsnap._base import parse_json
 from bitsnap._bitsnap import GlobalTensor
 from bitsnap._tensors.dtypes import torch_dtype
 from bitsnap.errors import CorruptError, NotFoundError

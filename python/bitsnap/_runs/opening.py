@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bitsnap._arguments.options import native_path
-from bitsnap._arguments.references import Reference
+from bitsnap._arguments import native_path
 from bitsnap._bitsnap import is_store
+from bitsnap._references import Reference
 from bitsnap.errors import NotFoundError
 from bitsnap.store import Store
 

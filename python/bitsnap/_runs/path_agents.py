@@ -14,15 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bitsnap._arguments.durable_files import unlink
-from bitsnap._arguments.options import PathLike, native_path
-from bitsnap._arguments.references import Saved, absolute, refer
+from bitsnap._arguments import PathLike, native_path
 from bitsnap._bitsnap import is_store
-from bitsnap._engine.job_options import JobOptions
 from bitsnap._engine.saves import Save
+from bitsnap._references import Saved, absolute, refer, unlink
 from bitsnap._runs import path_checkpoints as paths, removals as removals
 from bitsnap._runs.options import Options
-from bitsnap.agents import stop_agent
+from bitsnap.agents import JobOptions, stop_agent
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import BitsnapError, BusyError, NotFoundError
 from bitsnap.store import Store

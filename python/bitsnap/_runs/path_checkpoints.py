@@ -15,9 +15,11 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bitsnap._arguments.durable_files import unlink
-from bitsnap._arguments.options import PathLike, native_path
-from bitsnap._arguments.references import (
+from bitsnap._arguments import PathLike, native_path
+from bitsnap._base import parse_json
+from bitsnap._bitsnap import is_store
+from bitsnap._engine.committed import wait_for_staged
+from bitsnap._references import (
     FOLDER_REFERENCE,
     FOLDER_REFERENCES,
     Reference,
@@ -31,11 +33,9 @@ from bitsnap._arguments.references import (
     refer,
     reference_in,
     reference_of,
+    unlink,
     warn_of_unknown,
 )
-from bitsnap._base.text import parse_json
-from bitsnap._bitsnap import is_store
-from bitsnap._engine.committed import wait_for_staged
 from bitsnap._runs import removals as removals
 from bitsnap._runs.framework_files import digests_of, is_complete
 from bitsnap._runs.opening import open_run

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from bitsnap._arguments.options import Role
-from bitsnap._arguments.references import FOLDER_REFERENCES, Saved
+from bitsnap._arguments import Role
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
+from bitsnap._references import FOLDER_REFERENCES, Saved
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import tidy

@@ -12,10 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from bitsnap._arguments.durable_files import unlink, write_durably
-from bitsnap._arguments.plain_names import plain_path
-from bitsnap._arguments.references import Saved, is_valid, reference_of
-from bitsnap._base.text import parse_json
+from bitsnap._base import parse_json
+from bitsnap._references import Saved, is_valid, plain_path, reference_of, unlink, write_durably
 from bitsnap.errors import CorruptError, NotFoundError, UnsupportedError
 
 _FILE = "removals.json"

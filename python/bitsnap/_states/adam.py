@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, Protocol, SupportsFloat, SupportsIndex, Type
 
 import numpy as np
 
-from bitsnap._arguments.checks import LARGEST, count_of, float_of, invalid
-from bitsnap._arguments.options import PathLike
+from bitsnap._arguments import LARGEST, PathLike, count_of, float_of, invalid
 from bitsnap._bitsnap import AdamNumbers, Settings
 from bitsnap._states.tree import Entries, KeyPath, is_container
 from bitsnap._states.typed_values import items_of

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bitsnap._arguments.options import Masters, Role
-from bitsnap._base.collection import without_collection
+from bitsnap._arguments import Masters, Role
+from bitsnap._base import without_collection
 from bitsnap._bitsnap import Settings, TensorTable, ValueTree
 from bitsnap._states.adam import AdamOfState, Adams, AdamSources
 from bitsnap._states.registry import changes

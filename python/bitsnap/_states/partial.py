@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.options import Progress
+from bitsnap._arguments import Progress
 from bitsnap._states.pickled_values import PickledValue
 from bitsnap._states.registry import PackedValue
 from bitsnap._states.tree import KeyPath, Reference, is_container, keystr, references

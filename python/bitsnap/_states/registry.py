@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bitsnap._arguments.checks import invalid, text_of
+from bitsnap._arguments import invalid, text_of
 from bitsnap._tensors import dtypes
 from bitsnap.errors import InvalidArgumentError
 

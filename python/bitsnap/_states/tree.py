@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bitsnap._arguments.checks import number_of
-from bitsnap._arguments.options import Masters
-from bitsnap._base.key_paths import KeyPath as KeyPath, join, keystr as keystr
+from bitsnap._arguments import Masters, number_of
+from bitsnap._base import KeyPath as KeyPath, join, keystr as keystr
 from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
 from bitsnap._states.pickled_values import PICKLED, PickledValue, pickled, type_name, unpickled
 from bitsnap._states.registry import REGISTERED, PackedValue, Registration, packed, registration_of, unpacked

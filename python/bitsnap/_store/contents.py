@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import LARGEST_COUNT, check_callable, labels_of, number_of
-from bitsnap._arguments.options import PathLike, Progress
+from bitsnap._arguments import LARGEST_COUNT, PathLike, Progress, check_callable, labels_of, number_of
 from bitsnap._bitsnap import Checkpoint, GlobalTensor, Settings
 from bitsnap._states.adam import AdamOfState, AdamSources
 from bitsnap._tensors.arrays import (

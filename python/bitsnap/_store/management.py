@@ -7,8 +7,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, SupportsIndex, TypeAlias
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import LARGEST_COUNT, label_of, labels_of, number_of, positive_of, text_of
-from bitsnap._arguments.options import PathLike, Progress, absolute_path, native_path
+from bitsnap._arguments import (
+    LARGEST_COUNT,
+    PathLike,
+    Progress,
+    absolute_path,
+    label_of,
+    labels_of,
+    native_path,
+    number_of,
+    positive_of,
+    text_of,
+)
 from bitsnap._bitsnap import PruneReport, RepairReport, RollbackReport, StoreDamage, StoreVerification
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.snapshot import describe_damage

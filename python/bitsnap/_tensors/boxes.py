@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
-from bitsnap._arguments.checks import number_of
+from bitsnap._arguments import number_of
 from bitsnap._tensors.arrays import AnyTensor
 from bitsnap._tensors.lazy import LazyTensor
 from bitsnap.errors import InvalidArgumentError

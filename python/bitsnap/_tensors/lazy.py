@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsnap._arguments.checks import LARGEST, check_callable, invalid, number_of
+from bitsnap._arguments import LARGEST, check_callable, invalid, number_of
 from bitsnap._tensors import dtypes
 from bitsnap._tensors.arrays import AnyTensor, Source, is_tensor, named_source_of
 from bitsnap.errors import InvalidArgumentError

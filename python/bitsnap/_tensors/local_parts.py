@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from bitsnap._base.key_paths import KeyPath
+from bitsnap._base import KeyPath
 
 
 def local_part(value: Any, path: KeyPath) -> Any:

@@ -12,7 +12,7 @@ import torch
 from torch import distributed
 from torch.distributed.tensor import DTensor
 
-from bitsnap._base.key_paths import KeyPath, keystr
+from bitsnap._base import KeyPath, keystr
 from bitsnap._tensors.boxes import Box
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 

@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from bitsnap import _bitsnap
-from bitsnap._arguments.checks import check_callable
-from bitsnap._arguments.options import Progress
+from bitsnap._arguments import Progress, check_callable
 from bitsnap._bitsnap import TensorInfo, TensorInfos
 from bitsnap._tensors import dtypes
 from bitsnap._tensors.arrays import Memory, new_tensor

@@ -28,13 +28,7 @@ import torch
 from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
-from torch.distributed.checkpoint.planner import (
-    LoadItemType,
-    LoadPlan,
-    LoadPlanner,
-    SavePlan,
-    SavePlanner,
-)
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from torch.distributed.checkpoint.storage import (
@@ -44,16 +38,23 @@ from torch.distributed.checkpoint.storage import (
 )
 from torch.futures import Future
 
-from bitsnap._arguments.checks import LARGEST_COUNT, number_of, positive_of
-from bitsnap._arguments.durable_files import writing
-from bitsnap._arguments.naming import checkpoint_id_of
-from bitsnap._arguments.options import PathLike, is_url, local_path, native_path
+from bitsnap._arguments import (
+    LARGEST_COUNT,
+    PathLike,
+    checkpoint_id_of,
+    is_url,
+    local_path,
+    native_path,
+    number_of,
+    positive_of,
+)
 from bitsnap._bitsnap import Settings, is_store
-from bitsnap._engine.job_options import AgentOptions, MemoryOptions
 from bitsnap._engine.meetings import word_of_start
+from bitsnap._references import writing
 from bitsnap._runs.options import Options
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.pickled_values import may_pickle
+from bitsnap.agents import AgentOptions, MemoryOptions
 from bitsnap.dcp._agent import (
     AgentRuns,
     AgentSaves as AgentSaves,
@@ -65,12 +66,7 @@ from bitsnap.dcp._checkpoint import KEY, OpenStep
 from bitsnap.dcp._flat_adam import adam_of_shard
 from bitsnap.dcp._shards import Roles, check_given_names, paths_of, results_of, shard_of
 from bitsnap.dcp._staging import StagedCopies
-from bitsnap.errors import (
-    BusyError,
-    ExistsError,
-    InvalidArgumentError,
-    NotFoundError,
-)
+from bitsnap.errors import BusyError, ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.store import Store
 
 # Of the saves of this process without a coordinator, whichever writer makes them: the same on all ranks.

@@ -26,9 +26,7 @@ from torch.distributed.checkpoint.storage import StorageWriter as TorchStorageWr
 from torch.futures import Future
 from torch.utils import _pytree as pytree
 
-from bitsnap._arguments.checks import number_of
-from bitsnap._arguments.naming import checkpoint_id_of
-from bitsnap._arguments.options import PathLike, is_url
+from bitsnap._arguments import PathLike, checkpoint_id_of, is_url, number_of
 from bitsnap._engine.saves import Save
 from bitsnap._runs.options import Options
 from bitsnap._states.packing import StateWithAdam

@@ -10,8 +10,7 @@ from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import LoadPlanner, ReadItem
 
-from bitsnap._arguments.naming import checkpoint_id_of
-from bitsnap._arguments.options import PathLike
+from bitsnap._arguments import PathLike, checkpoint_id_of
 from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._tensors.dtypes import torch_dtype
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError

@@ -9,7 +9,7 @@ import torch
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
-from bitsnap._arguments.options import Role
+from bitsnap._arguments import Role
 from bitsnap._states.adam import AdamSources
 from bitsnap._tensors.boxes import named_part
 from bitsnap.dcp._checkpoint import KEY

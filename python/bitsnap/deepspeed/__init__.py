@@ -27,11 +27,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from bitsnap._arguments.durable_files import write_durably
-from bitsnap._arguments.naming import checkpoint_id_of
-from bitsnap._arguments.options import PathLike, Role, local_path
-from bitsnap._arguments.references import FOLDER_REFERENCE, reference_in
+from bitsnap._arguments import PathLike, Role, checkpoint_id_of, local_path
 from bitsnap._engine.saves import Save
+from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
 from bitsnap._runs.options import Options as Options
 from bitsnap._runs.rank_saves import Pending, RankSaves, RankShard
 from bitsnap._runs.replacing import Replacing

@@ -8,10 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bitsnap._arguments.durable_files import write_durably
-from bitsnap._arguments.plain_names import plain_path
-from bitsnap._arguments.references import FOLDER_REFERENCE, FOLDER_REFERENCES, reference_in
-from bitsnap._base.text import parse_json
+from bitsnap._base import parse_json
+from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, plain_path, reference_in, write_durably
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap.errors import CorruptError, NotFoundError
 from bitsnap.state import load

@@ -24,9 +24,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from bitsnap._arguments.durable_files import writing
-from bitsnap._arguments.options import PathLike, is_url
-from bitsnap._arguments.references import absolute, may_be_reference
+from bitsnap._arguments import PathLike, is_url
+from bitsnap._references import absolute, may_be_reference, writing
 from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_agents import PathSaves
 from bitsnap._runs.path_checkpoints import remove, save, snapshot_of

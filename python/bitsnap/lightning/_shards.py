@@ -15,9 +15,8 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from bitsnap._arguments.durable_files import unlink
-from bitsnap._arguments.options import PathLike
-from bitsnap._arguments.references import may_be_reference
+from bitsnap._arguments import PathLike
+from bitsnap._references import may_be_reference, unlink
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.options import Options
 from bitsnap._runs.rank_saves import RankSaves

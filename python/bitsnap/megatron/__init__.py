@@ -28,12 +28,12 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
-from bitsnap._arguments.options import PathLike, local_path
+from bitsnap._arguments import PathLike, local_path
 from bitsnap._bitsnap import Settings
-from bitsnap._engine.job_options import AgentOptions
 from bitsnap._runs.options import Options as Options
 from bitsnap._runs.rank_saves import RankSaves, RankShard
 from bitsnap._runs.replacing import Replacing
+from bitsnap.agents import AgentOptions
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._convert import convert_all

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from bitsnap._arguments.durable_files import write_durably
-from bitsnap._arguments.naming import checkpoint_id_of
-from bitsnap._arguments.options import Role
+from bitsnap._arguments import Role, checkpoint_id_of
+from bitsnap._references import write_durably
 from bitsnap._runs.options import Options
 from bitsnap._runs.rank_saves import RankSaves
 from bitsnap._tensors.boxes import named_part

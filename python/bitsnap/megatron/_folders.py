@@ -9,9 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from bitsnap._arguments.naming import checkpoint_id_of
-from bitsnap._arguments.options import PathLike
-from bitsnap._arguments.references import FOLDER_REFERENCE, StepOfRun, absolute, reference_in
+from bitsnap._arguments import PathLike, checkpoint_id_of
+from bitsnap._references import FOLDER_REFERENCE, StepOfRun, absolute, reference_in
 from bitsnap._runs import path_checkpoints as paths
 
 # The key of a commit's metadata, and of the state of each shard, that has what is no tensor.

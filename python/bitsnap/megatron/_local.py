@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from bitsnap._arguments.checks import LARGEST_COUNT
-from bitsnap._arguments.options import PathLike, local_path
-from bitsnap._engine.job_options import AgentOptions, MemoryOptions
+from bitsnap._arguments import LARGEST_COUNT, PathLike, local_path
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
 from bitsnap._states.registry import register_value
+from bitsnap.agents import AgentOptions, MemoryOptions
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import NotFoundError, UnsupportedError
 from bitsnap.megatron import _versions as versions

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from bitsnap._arguments.options import PathLike
+from bitsnap._arguments import PathLike
 from bitsnap._engine.committed import wait_committed
 from bitsnap._runs.options import Options
 from bitsnap._runs.rank_saves import RankSaves, RankShard

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bitsnap._arguments.options import PathLike, Role
+from bitsnap._arguments import PathLike, Role
 from bitsnap._bitsnap import GlobalTensor
 from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._runs.options import Options

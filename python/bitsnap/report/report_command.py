@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bitsnap import errors
-from bitsnap._arguments.options import PathLike, local_path
-from bitsnap._base.text import printable
+from bitsnap._arguments import PathLike, local_path
+from bitsnap.errors import printable
 from bitsnap.report.report_data import CommandFailed, gather
 from bitsnap.report.report_page import check_packages, check_target, render, write_whole
 

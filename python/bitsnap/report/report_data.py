@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bitsnap._arguments.command import find_program
+from bitsnap.agents import find_program
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError
 
 _T = TypeVar("_T")

@@ -12,17 +12,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from bitsnap._base.text import printable
+from bitsnap.errors import printable
 from bitsnap.report.report_data import RunData
-from bitsnap.report.report_text import (
-    ROLE_ORDER,
-    plot_text,
-    ratio_text,
-    role_text,
-    share_label,
-    size_text,
-    size_unit,
-)
+from bitsnap.report.report_text import ROLE_ORDER, plot_text, ratio_text, role_text, share_label, size_text, size_unit
 
 Trace = dict[str, Any]
 # Larger ratios are drawn at this height; the hover text has the number. A weight with a master reaches 350,000.

@@ -19,19 +19,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bitsnap._base.text import printable
-from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
+from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError, printable
 from bitsnap.report import report_changes, report_figures, report_loss
 from bitsnap.report.report_data import RunData
 from bitsnap.report.report_figures import Figure
-from bitsnap.report.report_text import (
-    count_text,
-    error_text,
-    ratio_text,
-    role_text,
-    share_text,
-    size_text,
-)
+from bitsnap.report.report_text import count_text, error_text, ratio_text, role_text, share_text, size_text
 
 _FILES = resources.files("bitsnap.report")
 # Heading, anchor, figures.

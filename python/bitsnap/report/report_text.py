@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import math
 
-from bitsnap._base.text import printable
+from bitsnap.errors import printable
 
 ROLE_NAMES = {
     "weight": "weights",

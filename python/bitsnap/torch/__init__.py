@@ -24,9 +24,8 @@ from typing import Any, SupportsIndex, TypeVar, cast
 import torch
 
 from bitsnap import checkpointer as _engine
-from bitsnap._arguments.checks import number_of
-from bitsnap._arguments.options import PathLike
-from bitsnap._base.key_paths import KeyPath
+from bitsnap._arguments import PathLike, number_of
+from bitsnap._base import KeyPath
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
 from bitsnap._engine.saves import Save

@@ -12,7 +12,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from bitsnap._base.key_paths import keystr
+from bitsnap._base import keystr
 from bitsnap.errors import InvalidArgumentError, RestoreWarning
 from bitsnap.torch._overlay import tensors_in
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from bitsnap._base.key_paths import KeyPath, keystr
+from bitsnap._base import KeyPath, keystr
 from bitsnap._states.registry import packed, registration_of
 from bitsnap._states.tree import MAX_DEPTH, is_container
 from bitsnap._states.typed_values import is_mapping, items_of, like

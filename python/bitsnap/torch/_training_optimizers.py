@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer, optimizer as _torch_optimizer
 
-from bitsnap._base.key_paths import keystr
+from bitsnap._base import keystr
 from bitsnap._states.optimizer_states import named, restore_optimizer
 from bitsnap._states.tree import is_container
 from bitsnap._states.typed_values import items_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from bitsnap._base.key_paths import KeyPath, component
+from bitsnap._base import KeyPath, component
 from bitsnap._bitsnap import TensorInfo
 from bitsnap._states.registry import PackedValue
 from bitsnap._states.tree import is_container, references

@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import bitsnap
-from bitsnap._arguments.naming import checkpoint_id_of
-from bitsnap._arguments.options import is_url, local_path
+from bitsnap._arguments import checkpoint_id_of, is_url, local_path
 from python.processes import run_script
 
 URL = "s3://bucket/run/step-1"

@@ -36,7 +36,7 @@ PLACES = {
     "python/bitsnap/_runs/folder_saves.py": "plain_name",  # the small files of Transformers and Accelerate
     "python/bitsnap/megatron/_torch_dist.py": "plain_path",  # the files of Megatron's own format
 }
-CHECKS = {"src/os/plain_name.cpp", "python/bitsnap/_arguments/plain_names.py"}
+CHECKS = {"src/os/plain_name.cpp", "python/bitsnap/_references.py"}
 # These follow ".." in a link or a path of the user, within a list of entries or to name a file.
 OTHERS = {
     "interop/convert/training_state.cpp",

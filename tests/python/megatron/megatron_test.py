@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import bitsnap.megatron
-from bitsnap._arguments.references import StepOfRun
+from bitsnap._references import StepOfRun
 from bitsnap._runs.options import Options
 from bitsnap._runs.rank_saves import RankSaves
 from bitsnap.megatron import _versions as versions

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 import bitsnap
-from bitsnap._base.text import printable
-from bitsnap.errors import InvalidArgumentError, NotFoundError
+from bitsnap.errors import InvalidArgumentError, NotFoundError, printable
 from bitsnap.report import report_changes, report_page
 from bitsnap.report.report_command import main, write_report
 from bitsnap.report.report_data import CommandFailed, RunData, read_timings, spread

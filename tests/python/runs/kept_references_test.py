@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap._arguments import durable_files as durable
-from bitsnap._arguments.durable_files import write_durably
-from bitsnap._arguments.plain_names import plain_name, plain_path
+from bitsnap import _references as durable
+from bitsnap._references import plain_name, plain_path, write_durably
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.options import Options
 from bitsnap._runs.rank_saves import RankSaves

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap._arguments.references import FOLDER_REFERENCE, Saved, refer, reference_of
+from bitsnap._references import FOLDER_REFERENCE, Saved, refer, reference_of
 from bitsnap._runs.folder_saves import FolderSaves, is_ours
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import PathSaves

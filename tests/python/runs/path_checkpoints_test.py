@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap._arguments import references as references
-from bitsnap._arguments.references import FOLDER_REFERENCE, refer
+from bitsnap import _references as references
+from bitsnap._references import FOLDER_REFERENCE, refer
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.folder_saves import is_ours
 from bitsnap._runs.framework_files import STUB

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import bitsnap
-from bitsnap._arguments.options import native_path
-from bitsnap._arguments.references import FOLDER_REFERENCE, FOLDER_REFERENCES, Saved, reference_of
+from bitsnap._arguments import native_path
 from bitsnap._bitsnap import is_store
+from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, Saved, reference_of
 from bitsnap._runs.framework_files import _undecided
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import PathSaves

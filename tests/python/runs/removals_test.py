@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import bitsnap
-from bitsnap._arguments.references import Saved, refer, reference_of
+from bitsnap._references import Saved, refer, reference_of
 from bitsnap._runs import path_checkpoints as paths, removals as removals
 from python.runs.path_checkpoints_test import saved, steps, value_at
 

@@ -18,7 +18,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import bitsnap
-from bitsnap._arguments.options import Role
+from bitsnap._arguments import Role
 from bitsnap._states import packing
 from bitsnap._states.packing import Packer, pack
 from bitsnap._states.state_plan import StatePlan, StructureChangedError

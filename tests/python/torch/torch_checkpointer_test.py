@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import bitsnap
 import bitsnap.torch
-from bitsnap._arguments.command import find_program
+from bitsnap.agents import find_program
 from python.engine.checkpointer_jobs import Jobs
 from python.same_bits import assert_same
 

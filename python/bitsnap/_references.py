@@ -1,7 +1,7 @@
-"""References: small JSON files that stand for a checkpoint of a run, where a framework names checkpoints by paths.
+"""References: small files of a framework's folder that lead to checkpoints of a run.
 
-A reference names the run by a relative path and by its id, so that both may move together, but not the wrong run be
-read. Only one process may write to a reference.
+Also how small files are written, so that they exist completely or not at all after a crash, and how the names of files
+that a checkpoint gives are checked before they become a part of a path.
 """
 
 from __future__ import annotations
@@ -11,17 +11,117 @@ import errno
 import json
 import os
 import re
+import secrets
 import stat
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from bitsnap._arguments.durable_files import is_temporary, unlink, write_durably
-from bitsnap._arguments.options import PathLike, local_path, native_path
-from bitsnap._base.text import parse_json
+from bitsnap._arguments import PathLike, local_path, native_path
+from bitsnap._base import parse_json
 from bitsnap._bitsnap import is_store
 from bitsnap.errors import CorruptError, NotFoundError, RetentionWarning, UnsupportedError
+
+# A name of its own, not one made of the file's, which may be as long as a name can be.
+_TEMPORARY = re.compile(r"\.bitsnap-[0-9a-f]{16}\.tmp")
+# No small file takes this long to write, in seconds.
+_STALE_SECONDS = 3600.0
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Makes or replaces a file. After a crash, it has the old content or the new one."""
+    with writing(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file that gets its name, and replaces what has it, when the block ends without an error.
+
+    Raises:
+        NotFoundError: the folder does not exist.
+    """
+    try:
+        _remove_stale(path.parent)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError(f"{path.parent}: there is no such directory, in which {path.name!r} is to be") from None
+    temporary = path.parent / f".bitsnap-{secrets.token_hex(8)}.tmp"
+    # Neither through a link, nor into a file or pipe that another process has put there.
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def unlink(path: Path) -> None:
+    """Deletes a file, if it exists, also if the machine crashes then."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of this name is left of a write_durably() that did not end."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def _remove_stale(folder: Path) -> None:
+    """Removes what killed processes have left."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if is_temporary(entry.name)]
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - (folder / name).lstat().st_mtime > _STALE_SECONDS:
+                (folder / name).unlink()
+
+
+_LONGEST_NAME = 255  # bytes, of Linux's file systems
+
+
+def plain_name(name: object, path: PathLike) -> str:
+    """The name, which is that of a file in a folder and leads nowhere else.
+
+    Args:
+        name: what the checkpoint says.
+        path: of the checkpoint, for the error.
+
+    Raises:
+        CorruptError: it is no such name.
+    """
+    if not isinstance(name, str) or name in ("", ".", "..") or {"/", "\0"} & set(name) or _is_no_file_name(name):
+        raise CorruptError(f"{os.fspath(path)}: expected the name of a file in the checkpoint's folder, found {name!r}")
+    return name
+
+
+def _is_no_file_name(name: str) -> bool:
+    try:
+        return len(os.fsencode(name)) > _LONGEST_NAME
+    except UnicodeEncodeError:  # a name that no file can have
+        return True
+
+
+def plain_path(name: object, path: PathLike) -> str:
+    """A relative path of such names with `/` between them. Raises as plain_name() does."""
+    parts = name.split("/") if isinstance(name, str) else [name]
+    return "/".join(plain_name(part, path) for part in parts)
+
 
 # The reference in the folder of a checkpoint, if the checkpoint is a folder.
 FOLDER_REFERENCE = "bitsnap-reference.json"

@@ -1,1 +1,0 @@
-"""What users pass: checks of arguments, paths, names, and the small files that are written there."""
