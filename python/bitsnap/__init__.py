@@ -50,8 +50,7 @@ from bitsnap._engine.restoring import Restored as Restored
 from bitsnap._engine.saves import Save as Save
 from bitsnap._states.adam import Adam as Adam
 from bitsnap._states.registry import register_value as register_value
-from bitsnap._tensors.boxes import Box as Box
-from bitsnap._tensors.lazy import LazyTensor as LazyTensor
+from bitsnap._tensors.boxes import Box as Box, LazyTensor as LazyTensor
 from bitsnap.agents import (
     AgentOptions as AgentOptions,
     JobOptions as JobOptions,

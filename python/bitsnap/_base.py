@@ -1,13 +1,19 @@
-"""What needs nothing else of this package: JSON from files, the places in a state, and Python's garbage collector."""
+"""What needs nothing else of this package: JSON from files, torch if it is there, the places in a
+state, and Python's garbage collector.
+"""
 
 from __future__ import annotations
 
+import functools
 import gc
+import importlib
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, TypeAlias
 
 
@@ -17,6 +23,40 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it nests too deeply") from None
+
+
+_loaded_torch: ModuleType | None = None
+
+
+def loaded_torch() -> ModuleType | None:
+    """torch if the program has imported it, which is a condition for any object to be a tensor.
+
+    None while another thread is still importing it: it is incomplete, and no tensor exists yet.
+    """
+    global _loaded_torch
+    if _loaded_torch is None:
+        torch = sys.modules.get("torch")
+        _loaded_torch = None if getattr(getattr(torch, "__spec__", None), "_initializing", False) else torch
+    return _loaded_torch
+
+
+@functools.cache
+def optional_module(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def import_torch() -> Any:
+    torch = optional_module("torch")
+    if torch is None:
+        raise ImportError("bitsnap: framework 'pt' needs the package torch; framework 'np' gives numpy arrays")
+    return torch
+
+
+def has_torch() -> bool:
+    return optional_module("torch") is not None
 
 
 # The keys that lead from the state to a value.

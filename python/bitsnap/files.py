@@ -11,12 +11,9 @@ from bitsnap._bitsnap import SaveSummary, Settings
 from bitsnap._states.adam import Adams
 from bitsnap._states.packing import pack_tensors
 from bitsnap._states.partial import damaged_tensors, warn_of_damage
-from bitsnap._tensors import dtypes
-from bitsnap._tensors.arrays import AnyTensor
-from bitsnap._tensors.boxes import Box
-from bitsnap._tensors.lazy import LazyTensor
-from bitsnap._tensors.reading import Device, Loader, box_around, device_of
-from bitsnap._tensors.slicing import read_part
+from bitsnap._tensors.arrays import AnyTensor, framework_name
+from bitsnap._tensors.boxes import Box, LazyTensor
+from bitsnap._tensors.reading import Device, Loader, box_around, device_of, read_part
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.settings import settings_of
 from bitsnap.snapshot import Snapshot, find_tensor, names_of, native_snapshot, write_packed
@@ -180,7 +177,7 @@ class safe_open:  # noqa: N801  named as safetensors names it
         bases: Bases = (),
         threads: int = 0,
     ) -> None:
-        self._framework = dtypes.framework_name(framework)
+        self._framework = framework_name(framework)
         self._device = device_of(device, self._framework)
         self._threads = threads
         self._snapshot: _bitsnap.Snapshot | None = native_snapshot(path, bases)

@@ -16,11 +16,12 @@ import numpy as np
 
 from bitsnap import _bitsnap
 from bitsnap._arguments import LARGEST_COUNT, Bases, PathLike, Progress, native_path, native_target, number_of
+from bitsnap._base import loaded_torch
 from bitsnap._bitsnap import FileTensor, FolderEntry, SaveSummary, Settings
 from bitsnap._states.adam import Adam, AdamOfState
 from bitsnap._states.partial import warn_of_damage
-from bitsnap._tensors import dtypes
-from bitsnap._tensors.file_tensors import read_tensor
+from bitsnap._tensors.arrays import Framework, framework_name
+from bitsnap._tensors.reading import read_tensor
 from bitsnap.errors import ExistsError, NotFoundError, PlainBytesWarning
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, alike, native_base, native_snapshot
@@ -87,7 +88,7 @@ class FolderFile(Mapping[str, Any]):
         where = f"{self._folder._where(self.path)}: "
         if tensor is None:
             raise NotFoundError(f"{where}there is no tensor {name!r}{alike(name, list(self))}")
-        framework = self._folder._framework or ("np" if dtypes.loaded_torch() is None else "pt")
+        framework = self._folder._framework or ("np" if loaded_torch() is None else "pt")
         snapshot = self._folder.snapshot._native
         return read_tensor(snapshot, tensor, f"{where}tensor {name!r}", framework, self._folder._threads)
 
@@ -195,7 +196,7 @@ class Folder(Mapping[str, FolderFile]):
     """
 
     def __init__(self, snapshot: Snapshot, *, framework: str | None = None, threads: int = 0) -> None:
-        self._framework: dtypes.Framework | None = None if framework is None else dtypes.framework_name(framework)
+        self._framework: Framework | None = None if framework is None else framework_name(framework)
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
         self._snapshot = snapshot
         self._native = _bitsnap.Folder.open(snapshot._native)

@@ -11,7 +11,7 @@ import numpy as np
 
 from bitsnap import _bitsnap
 from bitsnap._arguments import Bases, Masters, PathLike, Progress, Role, invalid
-from bitsnap._base import without_collection
+from bitsnap._base import has_torch, without_collection
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
 from bitsnap._states.adam import Adams
 from bitsnap._states.packing import pack
@@ -30,12 +30,9 @@ from bitsnap._states.tree import (
     references,
 )
 from bitsnap._states.typed_values import StoredValue, decode, items_of
-from bitsnap._tensors import dtypes
-from bitsnap._tensors.arrays import copy_into, gpu_of, is_tensor, note_filled, target_of
-from bitsnap._tensors.boxes import Box, tensor_of
-from bitsnap._tensors.local_parts import local_part
-from bitsnap._tensors.overlaps import Filled, check_apart
-from bitsnap._tensors.reading import Device, Job, Loader, box_around, canonical, device_of
+from bitsnap._tensors.arrays import Framework, copy_into, gpu_of, is_tensor, note_filled, target_of
+from bitsnap._tensors.boxes import Box, local_part, tensor_of
+from bitsnap._tensors.reading import Device, Filled, Job, Loader, box_around, canonical, check_apart, device_of
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of
 from bitsnap.snapshot import Snapshot, names_of, native_snapshot, write_packed
@@ -186,7 +183,7 @@ def _load_tree(
     progress: Progress | None,
 ) -> Any:
     """The state of the tree, with the tensors in `filled` at their places."""
-    tensors: dtypes.Framework = "pt" if dtypes.has_torch() else "np"
+    tensors: Framework = "pt" if has_torch() else "np"
     device = device_of(map_location, tensors)
 
     def want(reference: Reference) -> tuple[int, str]:
@@ -343,7 +340,7 @@ def _match(
                 )
             if other is not path:
                 continue
-        framework: dtypes.Framework = "pt" if is_tensor(target.value) else "np"
+        framework: Framework = "pt" if is_tensor(target.value) else "np"
         deliver = functools.partial(copy_into, target, where=where)
         jobs.append(Job(index, infos[index], target.place, framework, deliver, gpu_of(target.value)))
         all_filled.append(Filled(index, target, where))

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from bitsnap import errors
 from bitsnap._arguments import LARGEST_COUNT, number_of, positive_of
+from bitsnap._base import import_torch, loaded_torch
 from bitsnap._engine.meetings import Meetings
-from bitsnap._tensors import dtypes
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Ranks:
         the lengths first."""
         if self._group is None:
             return word
-        torch = dtypes.import_torch()
+        torch = import_torch()
         words = torch.empty(self.world_size, len(word), dtype=torch.uint8)
         own = torch.frombuffer(bytearray(word), dtype=torch.uint8)
         self._group.all_gather(list(words), own, group=self._members)
@@ -186,7 +186,7 @@ def _error_of(name: str, message: str) -> Exception:
 
 
 def _distributed() -> Any:
-    torch = dtypes.loaded_torch()
+    torch = loaded_torch()
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None
     return torch.distributed

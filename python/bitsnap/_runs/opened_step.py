@@ -14,7 +14,7 @@ import torch
 
 from bitsnap._base import parse_json
 from bitsnap._bitsnap import GlobalTensor
-from bitsnap._tensors.dtypes import torch_dtype
+from bitsnap._tensors.arrays import torch_dtype
 from bitsnap.errors import CorruptError, NotFoundError
 from bitsnap.state import load
 from bitsnap.store import Store

@@ -21,8 +21,7 @@ from bitsnap._bitsnap import AdamNumbers, Settings
 from bitsnap._states.tree import Entries, KeyPath, is_container
 from bitsnap._states.typed_values import items_of
 from bitsnap._tensors.arrays import NotStorableTensorError, is_tensor, source_of
-from bitsnap._tensors.boxes import tensor_of
-from bitsnap._tensors.local_parts import local_part
+from bitsnap._tensors.boxes import local_part, tensor_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 from bitsnap.settings import may_lose
 

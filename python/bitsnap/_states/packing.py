@@ -17,9 +17,7 @@ from bitsnap._states.registry import changes
 from bitsnap._states.state_plan import StatePlan, StructureChangedError
 from bitsnap._states.tree import Entries, Entry, check_text, flatten
 from bitsnap._tensors.arrays import AnyTensor, Data, is_tensor, named_source_of
-from bitsnap._tensors.boxes import Box, tensor_of
-from bitsnap._tensors.lazy import LazyTensor
-from bitsnap._tensors.local_parts import local_part
+from bitsnap._tensors.boxes import Box, LazyTensor, local_part, tensor_of
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.settings import may_lose
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bitsnap._tensors import dtypes
+from bitsnap._base import import_torch, loaded_torch
 from bitsnap.errors import InvalidArgumentError
 
 # The name of a pickled value in the typed tree. docs/spec/typed_tree.md.
@@ -44,7 +44,7 @@ def type_name(kind: type) -> str:
 
 def pickled(value: Any, where: Callable[[], str]) -> bytes:
     """Raises InvalidArgumentError if pickle cannot store the value either."""
-    kind = pickle.Pickler if dtypes.loaded_torch() is None else _torch_pickler()
+    kind = pickle.Pickler if loaded_torch() is None else _torch_pickler()
     file = io.BytesIO()
     try:
         kind(file, _PROTOCOL).dump(value)
@@ -62,7 +62,7 @@ def _torch_pickler() -> type[pickle.Pickler]:
 
     torch pickles their storages in a way that it cannot read.
     """
-    torch = dtypes.import_torch()
+    torch = import_torch()
 
     class Pickler(pickle.Pickler):
         def __init__(self, file: io.BytesIO, protocol: int) -> None:

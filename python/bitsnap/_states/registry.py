@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bitsnap._arguments import invalid, text_of
-from bitsnap._tensors import dtypes
+from bitsnap._base import loaded_torch
 from bitsnap.errors import InvalidArgumentError
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ def register_value(
 def _check_type(kind: Any) -> None:
     if not isinstance(kind, type):
         raise TypeError(f"type must be a class or None, got {kind!r}")
-    torch = dtypes.loaded_torch()
+    torch = loaded_torch()
     of_torch = () if torch is None else (torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, torch.device)
     if kind in _BUILT_IN or kind in of_torch or issubclass(kind, np.generic):
         raise invalid("type", f"{_name_of(kind)} is a type that bitsnap stores without a registration")

@@ -19,9 +19,7 @@ from bitsnap._states.registry import REGISTERED, Registration, packed
 from bitsnap._states.tree import Content, Entries, Entry, encoded_value, flatten, is_container
 from bitsnap._states.typed_values import is_mapping, items_of, metadata_of
 from bitsnap._tensors.arrays import Data, NotStorableTensorError, Source, source_maker, source_of
-from bitsnap._tensors.boxes import Box, tensor_of
-from bitsnap._tensors.lazy import LazyTensor
-from bitsnap._tensors.local_parts import local_part
+from bitsnap._tensors.boxes import Box, LazyTensor, local_part, tensor_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 
 # Are their own encoding.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from bitsnap._arguments import Masters, number_of
-from bitsnap._base import KeyPath as KeyPath, join, keystr as keystr
+from bitsnap._base import KeyPath as KeyPath, join, keystr as keystr, loaded_torch
 from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
 from bitsnap._states.pickled_values import PICKLED, PickledValue, pickled, type_name, unpickled
 from bitsnap._states.registry import REGISTERED, PackedValue, Registration, packed, registration_of, unpacked
@@ -33,11 +33,8 @@ from bitsnap._states.typed_values import (
     like,
     metadata_of,
 )
-from bitsnap._tensors import dtypes
 from bitsnap._tensors.arrays import Data, NotStorableTensorError, Source, is_tensor, source_of, usual_sources
-from bitsnap._tensors.boxes import Box
-from bitsnap._tensors.lazy import LazyTensor
-from bitsnap._tensors.local_parts import local_part
+from bitsnap._tensors.boxes import Box, LazyTensor, local_part
 from bitsnap.errors import InvalidArgumentError
 
 # In a loaded tree, what stands for a tensor, or for a value that is stored as one.
@@ -336,7 +333,7 @@ class _Flattener:
         encoded = self._typed(value, path)
         if encoded is not None:
             return encoded
-        torch = dtypes.loaded_torch()
+        torch = loaded_torch()
         if torch is not None and isinstance(value, torch.torch_version.TorchVersion):
             return str(value)
         raise self._refusal(value, path, _advice(value))

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bitsnap import _bitsnap
+from bitsnap._base import has_torch, import_torch, loaded_torch
 from bitsnap._bitsnap import TensorRef, TypedValue
 from bitsnap._states.pickled_values import PICKLED, PickledValue
 from bitsnap._states.registry import REGISTERED, PackedValue, packed_value
-from bitsnap._tensors import dtypes
 from bitsnap.errors import BitsnapError, CorruptError, InvalidArgumentError, UnsupportedError
 
 _FACTORIES = {
@@ -296,7 +296,7 @@ def _enum_member(content: tuple[str, str, str]) -> enum.Enum:
 
 @functools.cache
 def _torch_leaves() -> dict[type, _Leaf]:
-    torch = dtypes.import_torch()
+    torch = import_torch()
     kinds = {str(dtype).removeprefix("torch."): dtype for dtype in vars(torch).values() if type(dtype) is torch.dtype}
 
     def dtype_of(name: str) -> Any:
@@ -325,7 +325,7 @@ def encode_leaf(value: Any) -> TypedValue | None:
     if isinstance(value, enum.Enum):
         return TypedValue("enum", _enum_parts(value))
     leaf = _LEAVES.get(type(value))
-    if leaf is None and dtypes.loaded_torch() is not None:
+    if leaf is None and loaded_torch() is not None:
         leaf = _torch_leaves().get(type(value))
     return None if leaf is None else TypedValue(leaf.name, leaf.encode(value))
 
@@ -340,7 +340,7 @@ def decode(name: str, content: Any) -> Any:
         InvalidArgumentError: the module of an enum class has not been imported, or has no such class or member.
         CorruptError: no value of the type is made of such content.
     """
-    if name in _TORCH_NAMES and not dtypes.has_torch():
+    if name in _TORCH_NAMES and not has_torch():
         return content
     try:
         if name in _CONTAINERS:
@@ -377,5 +377,5 @@ def decode(name: str, content: Any) -> Any:
 
 @functools.cache
 def _leaves_by_name() -> dict[str, _Leaf]:
-    kinds = _LEAVES | (_torch_leaves() if dtypes.has_torch() else {})
+    kinds = _LEAVES | (_torch_leaves() if has_torch() else {})
     return {leaf.name: leaf for leaf in kinds.values()}

@@ -24,8 +24,7 @@ from bitsnap._tensors.arrays import (
     note_filled,
 )
 from bitsnap._tensors.device_copies import PinnedBatches
-from bitsnap._tensors.overlaps import Filled, check_apart
-from bitsnap._tensors.reading import staged_batches
+from bitsnap._tensors.reading import Filled, check_apart, staged_batches
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.folder import Folder, open_source
 from bitsnap.snapshot import Snapshot, alike

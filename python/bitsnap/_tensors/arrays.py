@@ -1,22 +1,22 @@
-"""Tensors and arrays as memory that the library reads from and decodes into.
+"""Tensors of torch and arrays of numpy: their dtypes, and their memory, which the library reads and decodes into.
 
-A :class:`Source` is one tensor to store, a :class:`Place` is memory for one decoded tensor. A tensor on the CPU is
-passed by its address and strides, so it is never copied as a whole. A tensor on another device is copied to the CPU by
-a thread of the library when it is needed, and the copy is freed after its last byte has been read.
+Dtypes have the names of safetensors. A :class:`Source` is one tensor to store. A tensor on the CPU is passed by its
+address and strides, so it is never copied as a whole. A tensor on another device is copied to the CPU by a thread of
+the library when it is needed, and the copy is freed after its last byte has been read. Nothing here imports torch or
+ml_dtypes before an object or a file needs them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from bitsnap import _bitsnap
+from bitsnap._base import import_torch, loaded_torch, optional_module
 from bitsnap._bitsnap import TensorInfo
-from bitsnap._tensors import dtypes
 from bitsnap._tensors.device_copies import DeviceTensor, is_on_gpu
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 
@@ -27,6 +27,120 @@ if TYPE_CHECKING:
     AnyTensor: TypeAlias = Tensor | np.ndarray[Any, Any]
 else:
     AnyTensor = Any
+
+Framework = Literal["pt", "np"]
+
+
+class _Names(NamedTuple):
+    torch: str | None
+    numpy: str | None
+    ml_dtypes: str | None
+
+
+# "C32" and "C128" have no name in safetensors; "F4" holds two elements in a byte and is known to torch alone.
+_TABLE: dict[str, _Names] = {
+    "BOOL": _Names("bool", "bool", None),
+    "U8": _Names("uint8", "uint8", None),
+    "I8": _Names("int8", "int8", None),
+    "U16": _Names("uint16", "uint16", None),
+    "I16": _Names("int16", "int16", None),
+    "U32": _Names("uint32", "uint32", None),
+    "I32": _Names("int32", "int32", None),
+    "U64": _Names("uint64", "uint64", None),
+    "I64": _Names("int64", "int64", None),
+    "F4": _Names("float4_e2m1fn_x2", None, None),
+    "F8_E4M3": _Names("float8_e4m3fn", None, "float8_e4m3fn"),
+    "F8_E5M2": _Names("float8_e5m2", None, "float8_e5m2"),
+    "F8_E4M3FNUZ": _Names("float8_e4m3fnuz", None, "float8_e4m3fnuz"),
+    "F8_E5M2FNUZ": _Names("float8_e5m2fnuz", None, "float8_e5m2fnuz"),
+    "F8_E8M0": _Names("float8_e8m0fnu", None, "float8_e8m0fnu"),
+    "F16": _Names("float16", "float16", None),
+    "BF16": _Names("bfloat16", None, "bfloat16"),
+    "F32": _Names("float32", "float32", None),
+    "F64": _Names("float64", "float64", None),
+    "C32": _Names("complex32", None, None),
+    "C64": _Names("complex64", "complex64", None),
+    "C128": _Names("complex128", "complex128", None),
+}
+_PACKED = "F4"
+
+_NUMPY_NAMES = {
+    names.numpy or names.ml_dtypes: name for name, names in _TABLE.items() if names.numpy or names.ml_dtypes
+}
+
+
+@functools.cache
+def torch_names() -> dict[pt.dtype, str]:
+    """The names in files of all dtypes that can be stored."""
+    torch = import_torch()
+    return {
+        getattr(torch, names.torch): name
+        for name, names in _TABLE.items()
+        if names.torch is not None and hasattr(torch, names.torch)
+    }
+
+
+def name_of_torch(dtype: pt.dtype) -> str | None:
+    """The name in files, or None for a dtype that cannot be stored."""
+    return torch_names().get(dtype)
+
+
+def name_of_numpy(dtype: np.dtype[Any]) -> str | None:
+    """The name in files, whatever the byte order, or None for a dtype that cannot be stored."""
+    if dtype.hasobject or dtype.fields is not None or dtype.subdtype is not None:
+        return None
+    return _NUMPY_NAMES.get(dtype.name)
+
+
+def torch_dtype(name: str, where: str) -> pt.dtype:
+    """The dtype of torch; `where` names the tensor in the error."""
+    torch = import_torch()
+    names = _TABLE.get(name)
+    if names is None or names.torch is None or not hasattr(torch, names.torch):
+        raise UnsupportedError(f"{where}: torch {torch.__version__} has no dtype for '{name}'")
+    dtype: pt.dtype = getattr(torch, names.torch)
+    return dtype
+
+
+def numpy_dtype(name: str, where: str) -> np.dtype[Any]:
+    """The dtype of numpy, or of ml_dtypes; `where` names the tensor in the error."""
+    names = _TABLE.get(name)
+    if names is None or (names.numpy is None and names.ml_dtypes is None):
+        raise UnsupportedError(f"{where}: numpy has no dtype for '{name}'")
+    if names.numpy is not None:
+        return np.dtype(names.numpy)
+    ml_dtypes = optional_module("ml_dtypes")
+    if ml_dtypes is None:
+        raise ImportError(f"{where}: a numpy array of dtype '{name}' needs the package ml_dtypes")
+    if not hasattr(ml_dtypes, str(names.ml_dtypes)):
+        raise UnsupportedError(f"{where}: ml_dtypes {ml_dtypes.__version__} has no dtype for '{name}'")
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, str(names.ml_dtypes)))
+    return dtype
+
+
+def stored_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape as files have it: torch counts the bytes of packed dtypes, files count the elements."""
+    if name == _PACKED and shape:
+        return (*shape[:-1], shape[-1] * 2)
+    return shape
+
+
+def tensor_shape(name: str, shape: tuple[int, ...], where: str) -> tuple[int, ...]:
+    """The shape as torch has it; the inverse of stored_shape."""
+    if name != _PACKED or not shape:
+        return shape
+    if shape[-1] % 2 != 0:
+        raise UnsupportedError(f"{where}: torch cannot hold dtype 'F4' with an odd last dimension, shape {list(shape)}")
+    return (*shape[:-1], shape[-1] // 2)
+
+
+def framework_name(framework: str) -> Framework:
+    if framework in ("pt", "torch", "pytorch"):
+        return "pt"
+    if framework in ("np", "numpy"):
+        return "np"
+    raise InvalidArgumentError(f"unknown framework {framework!r}, expected 'pt' or 'np'")
+
 
 # Address, shape, strides in bytes, bytes of an element.
 Strided: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], int]
@@ -59,7 +173,7 @@ class Memory(NamedTuple):
 
 
 def is_tensor(value: object) -> bool:
-    torch = dtypes.loaded_torch()
+    torch = loaded_torch()
     return torch is not None and isinstance(value, torch.Tensor)
 
 
@@ -80,7 +194,7 @@ def _in_transform() -> NotStorableTensorError:
 
 def _check_tensor(tensor: Tensor) -> str:
     """The name of the dtype. Raises NotStorableTensorError for a tensor that has no plain memory."""
-    torch = dtypes.import_torch()
+    torch = import_torch()
     kind = type(tensor)
     if torch.nn.parameter.is_lazy(tensor):
         raise _refuse("an uninitialized parameter", "run the module once first")
@@ -94,7 +208,7 @@ def _check_tensor(tensor: Tensor) -> str:
         raise _refuse(f"a quantized tensor ({tensor.dtype})", "store int_repr(), scales and zero points")
     if tensor.layout != torch.strided:
         raise _refuse(f"a tensor of layout {tensor.layout}", "store its indices and values, or to_dense()")
-    name = dtypes.name_of_torch(tensor.dtype)
+    name = name_of_torch(tensor.dtype)
     if name is None:
         raise _refuse(f"a tensor of dtype {tensor.dtype}", "view it as a dtype that has whole bytes")
     return name
@@ -102,7 +216,7 @@ def _check_tensor(tensor: Tensor) -> str:
 
 def _bits(tensor: Tensor) -> Tensor:
     """The same memory as integers, which torch copies bit for bit for every dtype."""
-    torch = dtypes.import_torch()
+    torch = import_torch()
     dtype = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(tensor.element_size())
     plain: Tensor = tensor.detach()
     if dtype is not None:
@@ -120,8 +234,8 @@ class _UsualTensors(NamedTuple):
 
 @functools.cache
 def _usual_tensors() -> _UsualTensors:
-    torch = dtypes.import_torch()
-    return _UsualTensors(frozenset((torch.Tensor, torch.nn.Parameter)), torch.strided, dtypes.torch_names())
+    torch = import_torch()
+    return _UsualTensors(frozenset((torch.Tensor, torch.nn.Parameter)), torch.strided, torch_names())
 
 
 def _tensor_source(tensor: Tensor) -> Source:
@@ -144,7 +258,7 @@ def _tensor_source(tensor: Tensor) -> Source:
     except NotImplementedError:  # the wrappers of vmap, grad and jvp
         raise _in_transform() from None
     if size_bytes == 0:
-        return Source(name, dtypes.stored_shape(name, shape), 0, 0, None, tensor)
+        return Source(name, stored_shape(name, shape), 0, 0, None, tensor)
     is_contiguous, is_conj, is_neg = tensor.is_contiguous(), tensor.is_conj(), tensor.is_neg()
     extent = size_bytes
     if not is_contiguous:
@@ -154,7 +268,7 @@ def _tensor_source(tensor: Tensor) -> Source:
     address = tensor.data_ptr()
     if address == 0:  # the wrappers of functionalize
         raise _in_transform()
-    stored = shape if item != 1 else dtypes.stored_shape(name, shape)  # of packed dtypes, which are of single bytes
+    stored = shape if item != 1 else stored_shape(name, shape)  # of packed dtypes, which are of single bytes
     is_plain = tensor.is_cpu and not is_on_gpu(tensor) and not is_conj and not is_neg
     if is_plain and is_contiguous:
         return tuple.__new__(Source, (name, stored, size_bytes, address, (address, name, shape), owner))
@@ -166,7 +280,7 @@ def _tensor_source(tensor: Tensor) -> Source:
 
 def usual_sources() -> Mapping[type, Callable[[Any], Source]]:
     """What describes values of the types that nearly all tensors have, as source_of() does."""
-    return {} if dtypes.loaded_torch() is None else dict.fromkeys(_usual_tensors().types, _tensor_source)
+    return {} if loaded_torch() is None else dict.fromkeys(_usual_tensors().types, _tensor_source)
 
 
 def _copied(tensor: Tensor) -> Data:
@@ -190,7 +304,7 @@ def _plain(tensor: Tensor) -> Tensor:
 # --- numpy
 
 
-def _array_address(array: np.ndarray[Any, Any]) -> int:
+def array_address(array: np.ndarray[Any, Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
@@ -198,7 +312,7 @@ def _check_array(array: np.ndarray[Any, Any]) -> str:
     kind = type(array)
     if kind is not np.ndarray and kind is not np.memmap:
         raise _refuse(f"a {kind.__module__}.{kind.__qualname__}", "pass the plain arrays it is made of")
-    name = dtypes.name_of_numpy(array.dtype)
+    name = name_of_numpy(array.dtype)
     if name is None:
         raise _refuse(f"an array of dtype {array.dtype}", "convert it to numbers or bytes first")
     return name
@@ -211,9 +325,9 @@ def _array_source(array: np.ndarray[Any, Any]) -> Source:
 
     def make() -> tuple[object, int]:
         plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        return plain, _array_address(plain)
+        return plain, array_address(plain)
 
-    address = _array_address(array)
+    address = array_address(array)
     identity: Hashable = ("numpy", address, array.dtype.str, name, array.shape, array.strides)
     data: Data = make
     if array.dtype == array.dtype.newbyteorder("<"):
@@ -248,40 +362,6 @@ def named_source_of(value: Any, where: str) -> Source:
         return source_of(value)
     except NotStorableTensorError as error:
         raise InvalidArgumentError(f"{where} {error}") from None
-
-
-def new_tensor(
-    info: TensorInfo,
-    shape: tuple[int, ...],
-    size_bytes: int,
-    framework: dtypes.Framework,
-    empty: Callable[[tuple[int, ...], Any], Tensor] | None = None,
-) -> tuple[Any, Memory]:
-    """An uninitialized tensor on the CPU with the dtype that the file has, for the tensor or a part of it.
-
-    `empty` makes one of torch of this shape and dtype; None stands for torch.empty().
-    """
-    where = f"tensor '{info.name}'"
-    if framework == "pt":
-        torch = dtypes.import_torch()
-        torch_shape = dtypes.tensor_shape(info.dtype, shape, where)
-        dtype = dtypes.torch_dtype(info.dtype, where)
-        tensor = torch.empty(torch_shape, dtype=dtype, device="cpu") if empty is None else empty(torch_shape, dtype)
-        if type(tensor) is not torch.Tensor or (size_bytes > 0 and tensor.data_ptr() == 0):
-            raise UnsupportedError(
-                f"{where} cannot be loaded: torch makes tensors without memory here (a fake or meta mode)"
-            )
-        return tensor, Memory(tensor.data_ptr(), size_bytes, tensor)
-    array = np.empty(shape, dtypes.numpy_dtype(info.dtype, where))
-    return array, Memory(_array_address(array), size_bytes, array)
-
-
-def bytes_at(place: Memory) -> np.ndarray[Any, Any]:
-    """The memory as an array of bytes."""
-    if place.size_bytes == 0:
-        return np.empty(0, np.uint8)
-    memory = memoryview((ctypes.c_ubyte * place.size_bytes).from_address(place.address))
-    return np.frombuffer(memory, np.uint8)
 
 
 class Target(NamedTuple):
@@ -331,13 +411,13 @@ def copy_into(place: Target, staged: Any, where: str) -> None:
     target = place.value
     try:
         if place.strided is not None:
-            address = staged.data_ptr() if is_tensor(staged) else _array_address(staged)
+            address = staged.data_ptr() if is_tensor(staged) else array_address(staged)
             _bitsnap.scatter(address, staged.nbytes, place.strided)
             return
         if isinstance(target, np.ndarray):
             np.copyto(target, staged, casting="equiv")
             return
-        torch = dtypes.import_torch()
+        torch = import_torch()
         with torch.no_grad():
             if target.is_conj() or target.is_neg():
                 target.copy_(staged)
@@ -355,4 +435,4 @@ def gpu_of(target: Any) -> pt.device | None:
 def note_filled(target: Any) -> None:
     """Tells autograd that the memory of a tensor has changed."""
     if is_tensor(target) and not target.is_inference():
-        dtypes.import_torch().autograd.graph.increment_version(target)
+        import_torch().autograd.graph.increment_version(target)

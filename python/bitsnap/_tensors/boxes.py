@@ -1,15 +1,26 @@
-"""Boxes: parts of sharded tensors, as a rank holds them."""
+"""What stands for tensors in a state: boxes, which are parts of sharded tensors, and tensors that are made when they
+are written. Also the part of a DTensor that this process holds. Nothing here imports torch where it is not used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
-from bitsnap._arguments import number_of
-from bitsnap._tensors.arrays import AnyTensor
-from bitsnap._tensors.lazy import LazyTensor
-from bitsnap.errors import InvalidArgumentError
+import numpy as np
+
+from bitsnap._arguments import LARGEST, check_callable, invalid, number_of
+from bitsnap._base import KeyPath, import_torch, keystr, loaded_torch
+from bitsnap._tensors.arrays import AnyTensor, Source, is_tensor, named_source_of, stored_shape
+from bitsnap.errors import InvalidArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed.tensor import DTensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,3 +92,208 @@ def named_part(
 def tensor_of(value: Any) -> Any:
     """The tensor in a box, or the value itself."""
     return value.tensor if isinstance(value, Box) else value
+
+
+@dataclass(frozen=True, eq=False)
+class LazyTensor:
+    """A tensor that a save makes when it writes it, and frees when it has written it, as a value of a state.
+
+    So a state that is larger than the memory can be saved. load() gives a plain tensor.
+
+    Example:
+        state = {name: bitsnap.LazyTensor(shape, torch.bfloat16, lambda name=name: read(name)) for name, shape in ...}
+        bitsnap.save("a.bsnap", state, threads=1)
+
+    Args:
+        shape: the shape of the tensor.
+        dtype: its dtype, of torch or numpy.
+        make: returns the tensor, a torch tensor or numpy array of this dtype and shape on any device. A save calls it
+            once, or a few times if the tensor is the master of a weight; each time it must return the same values,
+            which is not checked. It does not call it for a tensor without elements.
+            Threads of the save call it, several at a time, for different tensors, in no fixed order: with threads=1 one
+            after another. If it raises an error, the save raises that, and nothing is written.
+
+    Raises:
+        InvalidArgumentError: no file can hold tensors of this dtype or size.
+        TypeError: an argument has the wrong type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    make: Callable[[], AnyTensor]
+
+    def __post_init__(self) -> None:
+        check_callable(self.make, "make")
+        shape: Any = self.shape
+        if isinstance(shape, str | bytes) or not isinstance(shape, Sequence):
+            raise TypeError(f"shape must be a tuple of integers, got {shape!r}")
+        object.__setattr__(self, "shape", tuple(number_of(extent, "shape") for extent in shape))
+        empty, item = self._source_of_nothing()  # checks the dtype
+        if item * math.prod(self.shape) > LARGEST:
+            raise invalid("shape", f"{list(self.shape)} of {empty.dtype} is too large")
+
+    @property
+    def is_of_torch(self) -> bool:
+        """Whether the dtype is one of torch."""
+        torch = loaded_torch()
+        return torch is not None and isinstance(self.dtype, torch.dtype)
+
+    def source(self, where: str) -> Source:
+        """What a save reads. `where` names the tensor in errors."""
+        empty, item = self._source_of_nothing()
+        shape = stored_shape(empty.dtype, self.shape)
+        size_bytes = item * math.prod(self.shape)
+
+        def make() -> tuple[object, int]:
+            made = self.make()
+            if not is_tensor(made) and not isinstance(made, np.ndarray):
+                raise InvalidArgumentError(f"{where}: make() returned {type(made).__qualname__}, not a tensor or array")
+            source = named_source_of(made, where)
+            if (source.dtype, source.shape) != (empty.dtype, shape):
+                raise InvalidArgumentError(
+                    f"{where} is to be {empty.dtype} {list(shape)}, but make() returned {source.dtype} "
+                    f"{list(source.shape)}"
+                )
+            if isinstance(source.data, tuple):  # strided
+                plain = np.ascontiguousarray(made) if isinstance(made, np.ndarray) else made.detach().contiguous()
+                source = named_source_of(plain, where)
+            if isinstance(source.data, int):
+                return source.owner, source.data
+            assert callable(source.data)
+            return source.data()
+
+        return Source(empty.dtype, shape, size_bytes, make if size_bytes > 0 else 0, None, self)
+
+    def _source_of_nothing(self) -> tuple[Source, int]:
+        """An empty tensor of this dtype, and the bytes of an element."""
+        if self.is_of_torch:
+            empty: Any = import_torch().empty(0, dtype=self.dtype)
+            return named_source_of(empty, "LazyTensor"), int(empty.element_size())
+        array: np.ndarray[Any, Any] = np.empty(0, self.dtype)
+        return named_source_of(array, "LazyTensor"), array.itemsize
+
+
+# Every process saves its own replicas of smaller tensors: less than what tells which of them to leave out.
+_SMALL_BYTES = 65_536
+
+
+class Part(NamedTuple):
+    """What this process holds of a tensor."""
+
+    tensor: torch.Tensor  # its memory
+    global_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    replicated_in: tuple[Any, ...] = ()  # the process groups whose members hold the same
+    is_first_replica: bool = True
+
+    @property
+    def is_saved(self) -> bool:
+        return self.is_first_replica or self.tensor.nbytes <= _SMALL_BYTES
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is saved once for several processes."""
+        return bool(self.replicated_in) and self.tensor.nbytes > _SMALL_BYTES
+
+    @property
+    def value_or_nothing(self) -> torch.Tensor | Box:
+        """As a value of a state whose structure all processes save: an empty Box if another process saves it."""
+        if not self.is_shared:
+            return self.value
+        # In a Box also if it is whole, which tells it from a tensor that each process has of its own.
+        if self.is_saved:
+            return Box(self.tensor, self.global_shape, self.offset)
+        origin = (0,) * len(self.global_shape)
+        return Box(self.tensor.new_empty(origin), self.global_shape, origin)
+
+    @property
+    def value(self) -> torch.Tensor | Box:
+        """As a value of a state."""
+        if self.tensor.shape == self.global_shape:
+            return self.tensor
+        return Box(self.tensor, self.global_shape, self.offset)
+
+
+def part_of(tensor: torch.Tensor, place: KeyPath, replicas: Any = None, *, shares_replicas: bool = True) -> Part:
+    """The part of a tensor in this process.
+
+    Args:
+        tensor: a DTensor, or a tensor of this process.
+        place: its place in the state, for errors.
+        replicas: the group whose processes hold the same, for tensors that are no DTensors.
+        shares_replicas: whether one process saves the replicas of all.
+    """
+    from torch import distributed
+    from torch.distributed.tensor import DTensor
+
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if isinstance(tensor, DTensor):
+        return _part_of_dtensor(tensor, place, shares_replicas)
+    shape = tensor.shape
+    if replicas is None or not shares_replicas or distributed.get_world_size(replicas) == 1:
+        return Part(tensor, shape, (0,) * len(shape))
+    return Part(tensor, shape, (0,) * len(shape), (replicas,), distributed.get_rank(replicas) == 0)
+
+
+def _part_of_dtensor(tensor: DTensor, place: KeyPath, shares_replicas: bool) -> Part:
+    mesh, placements = tensor.device_mesh, tensor.placements
+    if any(placement.is_partial() for placement in placements):
+        raise InvalidArgumentError(
+            f"{keystr(place, 'state')} is a DTensor of partial sums ({placements}): redistribute it first"
+        )
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        raise UnsupportedError(f"{keystr(place, 'state')} is a DTensor on {mesh}, which this process is not in")
+    chunks = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]
+    local = tensor.to_local()
+    shape = tuple(tensor.shape)
+    splits = [(placement, mesh.size(d), coordinate[d]) for d, placement in enumerate(placements)]
+    is_box = all(_is_one_range(extent, len(shape), dim, _of_dimension(splits, dim)) for dim, extent in enumerate(shape))
+    if len(chunks) != 1 or tuple(chunks[0].sizes) != tuple(local.shape) or not is_box:
+        raise UnsupportedError(f"{keystr(place, 'state')} is a DTensor whose part is no box: {placements} on {mesh}")
+    # An empty part may begin behind the end.
+    offset = tuple(min(start, size) for start, size in zip(chunks[0].offsets, shape, strict=True))
+    if not shares_replicas:
+        return Part(local, shape, offset)
+    replicated = [d for d, placement in enumerate(placements) if placement.is_replicate() and mesh.size(d) > 1]
+    is_first = all(coordinate[d] == 0 for d in replicated)
+    return Part(local, shape, offset, tuple(mesh.get_group(d) for d in replicated), is_first)
+
+
+def _of_dimension(splits: list[tuple[Any, int, int]], dim: int) -> tuple[tuple[Any, int, int], ...]:
+    return tuple(split for split in splits if getattr(split[0], "dim", None) == dim)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_one_range(extent: int, dims: int, dim: int, splits: tuple[tuple[Any, int, int], ...]) -> bool:
+    """Whether a part lies in one piece in a dimension. A _StridedShard may give a process several pieces, of which
+    DTensor tells the beginning of the first one only.
+
+    Args:
+        extent: of the whole tensor, which has `dims` dimensions.
+        splits: the placements over this dimension, with the number of processes and the number of this one.
+    """
+    if not any(hasattr(placement, "split_factor") for placement, _, _ in splits):
+        return True
+    import torch
+
+    indices = torch.arange(extent).reshape([-1 if each == dim else 1 for each in range(dims)])
+    for placement, processes, number in splits:
+        indices = placement._split_tensor(indices, processes, with_padding=False)[0][number]
+    count = indices.numel()
+    return count == 0 or int(indices.max() - indices.min()) == count - 1
+
+
+def local_part(value: Any, path: KeyPath) -> Any:
+    """Of a DTensor at a path of a state, what this process holds: in a Box, or the tensor if that is all of it. Any
+    other value itself.
+
+    Raises:
+        InvalidArgumentError, UnsupportedError: the part of a DTensor is no box of its elements.
+    """
+    module = sys.modules.get("torch.distributed.tensor")
+    kind = getattr(module, "DTensor", None)
+    if kind is None or not isinstance(value, kind):
+        return value
+    return part_of(value, path, shares_replicas=False).value

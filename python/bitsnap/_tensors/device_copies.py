@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from bitsnap._tensors import dtypes
+from bitsnap._base import import_torch
 from bitsnap.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def is_on_gpu(tensor: Tensor) -> bool:
 
 
 def _cuda() -> Any:
-    return dtypes.import_torch().cuda
+    return import_torch().cuda
 
 
 class DeviceTensor:
@@ -173,7 +173,7 @@ def _copy_stream(device: Any) -> Any:
 
 def _bytes_at(address: int, size_bytes: int) -> Tensor:
     memory = (ctypes.c_ubyte * size_bytes).from_address(address)
-    made: Tensor = dtypes.import_torch().frombuffer(memory, dtype=dtypes.import_torch().uint8)
+    made: Tensor = import_torch().frombuffer(memory, dtype=import_torch().uint8)
     return made
 
 
@@ -198,7 +198,7 @@ class RegisteredMemory:
                 return
             reason = f"error {code}"
             with suppress(RuntimeError):  # CUDA reports the error to whoever asks next: that is this
-                dtypes.import_torch().zeros(1, device=device)
+                import_torch().zeros(1, device=device)
         finalizer.detach()
         _warnings.append(
             f"CUDA does not register {size_bytes} bytes of the memory that states are copied into (cudaHostRegister: "
@@ -248,7 +248,7 @@ class PinnedBatches:
         """A tensor of the batch on the CPU, for this GPU; None stands for another place."""
         size = math.prod(shape) * dtype.itemsize
         if gpu is None or size == 0 or self._memory is None:
-            made: Tensor = dtypes.import_torch().empty(shape, dtype=dtype, device="cpu")
+            made: Tensor = import_torch().empty(shape, dtype=dtype, device="cpu")
             return made
         self._devices.add(gpu)
         place = self._memory[self._used : self._used + size]
@@ -282,7 +282,7 @@ def _aligned(size_bytes: int) -> int:
 def pinned_bytes(size_bytes: int) -> Tensor:
     """Pinned memory, with which a device exchanges data without the processor; plain memory, which is slower, if there
     is none left."""
-    torch = dtypes.import_torch()
+    torch = import_torch()
     try:
         pinned: Tensor = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
     except RuntimeError:

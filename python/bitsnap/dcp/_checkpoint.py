@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.planner import LoadPlanner, ReadItem
 
 from bitsnap._arguments import PathLike, checkpoint_id_of
 from bitsnap._runs.opened_step import OpenedStep
-from bitsnap._tensors.dtypes import torch_dtype
+from bitsnap._tensors.arrays import torch_dtype
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 
 # The key of the commit's metadata, and of the state of each shard, that has what is no tensor.

@@ -17,8 +17,7 @@ from bitsnap._arguments import Role, checkpoint_id_of
 from bitsnap._references import write_durably
 from bitsnap._runs.options import Options
 from bitsnap._runs.rank_saves import RankSaves
-from bitsnap._tensors.boxes import named_part
-from bitsnap._tensors.lazy import LazyTensor
+from bitsnap._tensors.boxes import LazyTensor, named_part
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._folders import CONFIG, KEY, destination_of, is_ours, remove_stock

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from bitsnap._bitsnap import GlobalTensor
-from bitsnap._tensors.dtypes import torch_dtype
+from bitsnap._tensors.arrays import torch_dtype
 from bitsnap.errors import UnsupportedError
 
 _PACKAGE = "megatron.core.dist_checkpointing"

@@ -30,11 +30,12 @@ from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
 from bitsnap._engine.saves import Save
 from bitsnap._states.pickled_values import may_pickle
-from bitsnap._tensors.parts import Part, alone, checksums_of, digest_of, send_to_replicas
+from bitsnap._tensors.boxes import Part
 from bitsnap.errors import InvalidArgumentError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
 from bitsnap.store import Store
+from bitsnap.torch._replicas import alone, checksums_of, digest_of, send_to_replicas
 from bitsnap.torch._training import Training, nested
 from bitsnap.torch._training_tensors import EXTRA, AllShards, SavedShard, check_names, name_of, parameter_of
 

@@ -10,7 +10,7 @@ from bitsnap._bitsnap import TensorInfo
 from bitsnap._states.registry import PackedValue
 from bitsnap._states.tree import is_container, references
 from bitsnap._states.typed_values import decode, is_mapping, items_of
-from bitsnap._tensors.parts import Part
+from bitsnap._tensors.boxes import Part
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
