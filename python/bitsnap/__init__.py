@@ -49,7 +49,7 @@ from bitsnap._engine.committed import wait_committed as wait_committed
 from bitsnap._engine.restoring import Restored as Restored
 from bitsnap._engine.saves import Save as Save
 from bitsnap._states.adam import Adam as Adam
-from bitsnap._states.registry import register_value as register_value
+from bitsnap._states.program_values import register_value as register_value
 from bitsnap._tensors.boxes import Box as Box, LazyTensor as LazyTensor
 from bitsnap.agents import (
     AgentOptions as AgentOptions,
@@ -79,16 +79,13 @@ from bitsnap.errors import (
     TruncatedError as TruncatedError,
     UnsupportedError as UnsupportedError,
 )
-from bitsnap.files import (
-    TensorSlice as TensorSlice,
-    load_file as load_file,
-    safe_open as safe_open,
+from bitsnap.files import TensorSlice as TensorSlice, load_file as load_file, safe_open as safe_open
+from bitsnap.folder import Folder as Folder, FolderFile as FolderFile, open_folder as open_folder
+from bitsnap.saving import (
+    compress as compress,
+    decompress as decompress,
+    save as save,
     save_file as save_file,
-)
-from bitsnap.folder import (
-    Folder as Folder,
-    FolderFile as FolderFile,
-    open_folder as open_folder,
     save_folder as save_folder,
 )
 from bitsnap.settings import bounded as bounded
@@ -96,13 +93,11 @@ from bitsnap.snapshot import (
     Inspection as Inspection,
     Snapshot as Snapshot,
     TensorSummary as TensorSummary,
-    compress as compress,
-    decompress as decompress,
     inspect as inspect,
     snapshot_id as snapshot_id,
     verify as verify,
 )
-from bitsnap.state import load as load, save as save
+from bitsnap.state import load as load
 from bitsnap.store import Store as Store
 
 __version__: str = _bitsnap.version()

@@ -201,3 +201,10 @@ def checkpoint_id_of(path: PathLike) -> CheckpointId:
     if found is None:
         return CheckpointId(whole, None)
     return CheckpointId(whole.parent, int(found["step"]))
+
+
+def may_pickle(allow_pickle: bool) -> bool:
+    """Checks the argument, because a mistaken value must not allow a pickle."""
+    if not isinstance(allow_pickle, bool):
+        raise TypeError(f"allow_pickle must be True or False, got {allow_pickle!r}")
+    return allow_pickle

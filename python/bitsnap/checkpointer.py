@@ -20,6 +20,7 @@ from bitsnap._arguments import (
     Role,
     absolute_path,
     check_callable,
+    may_pickle,
     milliseconds_of,
     native_path,
     number_of,
@@ -32,10 +33,9 @@ from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.restoring import Restored, Restoring
 from bitsnap._engine.savable_steps import SavableSteps
 from bitsnap._engine.saves import OnProgress, Save, Saves
-from bitsnap._states.adam import Adams, adam_for_many
-from bitsnap._states.packing import PackedState, Packer, StateWithAdam
-from bitsnap._states.pickled_values import may_pickle
-from bitsnap._states.registry import registration_of
+from bitsnap._states.adam import Adams, StateWithAdam, adam_for_many
+from bitsnap._states.packing import PackedState, Packer
+from bitsnap._states.program_values import registration_of
 from bitsnap._tensors.device_copies import note_computed, take_warning
 from bitsnap._tensors.reading import Device
 from bitsnap.agents import AgentOptions, JobOptions, MemoryOptions, agent_status, explain_holder

@@ -1,83 +1,17 @@
-"""Flat dicts of tensors in files, with the names and arguments of safetensors."""
+"""Reading tensors of a snapshot by name, with the names and arguments of safetensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import Bases, Masters, PathLike, Progress, Role
-from bitsnap._bitsnap import SaveSummary, Settings
-from bitsnap._states.adam import Adams
-from bitsnap._states.packing import pack_tensors
-from bitsnap._states.partial import damaged_tensors, warn_of_damage
-from bitsnap._tensors.arrays import AnyTensor, framework_name
-from bitsnap._tensors.boxes import Box, LazyTensor
-from bitsnap._tensors.reading import Device, Loader, box_around, device_of, read_part
+from bitsnap._arguments import Bases, PathLike, Progress
+from bitsnap._tensors.arrays import framework_name
+from bitsnap._tensors.boxes import Box, box_around
+from bitsnap._tensors.reading import Device, Loader, device_of, read_part
 from bitsnap.errors import InvalidArgumentError
-from bitsnap.settings import settings_of
-from bitsnap.snapshot import Snapshot, find_tensor, names_of, native_snapshot, write_packed
-
-
-def save_file(
-    tensors: Mapping[str, AnyTensor | Box | LazyTensor],
-    path: PathLike,
-    metadata: Mapping[str, str] | None = None,
-    *,
-    base: PathLike | Snapshot | None = None,
-    bases: Bases = (),
-    settings: Settings | str | None = None,
-    adam: Adams | None = None,
-    roles: Mapping[str, Role] | None = None,
-    masters: Masters | None = None,
-    overwrite: bool = False,
-    threads: int = 0,
-    progress: Progress | None = None,
-) -> SaveSummary:
-    """Saves named tensors as one snapshot.
-
-    The file appears completely or not at all: it is written under a temporary name, synced, and renamed.
-
-    Args:
-        tensors: torch tensors and numpy arrays of any shape, strides and device, and of any dtype with whole bytes.
-            Tensors on other devices are copied to the CPU one after another, and tensors that are not contiguous are
-            copied when they are stored. Tensors that share memory (tied weights) are stored once. A Box holds a part of
-            a sharded tensor. The tensors must not change before the function returns.
-        path: the file to write.
-        metadata: strings to keep with the tensors.
-        base: an earlier snapshot to code against; reading the new file then needs the base. Tensors are compared by
-            name.
-        bases: files or directories that are searched for the bases of the base, besides its directory.
-        settings: how the state is coded, or the name of a policy, such as "bounded". Settings.base is not used here.
-        adam: Adam's betas, eps and step for first moments, if `settings` rounds them and the state does not have them;
-            or a dict or function of the names of tensors that gives them.
-        roles: the roles of tensors, by name, where the name does not tell: "weight", "master", "exp_avg", "exp_avg_sq"
-            or "other". A role guides the coding and selects loss rules.
-        masters: the float32 tensor that a bfloat16 or float16 tensor is the rounding of, by name, such as
-            ``{"model.w": "optimizer.w"}``; for a flat buffer, with the element at which the weight begins:
-            ``{"model.w": ("optimizer.flat", 1000)}``. bitsnap searches no other master for these weights. A wrong entry
-            costs space and changes no bits.
-        overwrite: replace the file if it exists.
-        threads: 0 for all that the process may use. The file is the same for any number.
-        progress: called with (done bytes, total bytes) at most every 50 ms and at the end, on any thread; returning
-            False cancels.
-
-    Returns:
-        id, raw_bytes, stored_bytes and chunks of the file.
-
-    Raises:
-        InvalidArgumentError: a tensor has no plain data (meta, sparse, quantized); the message names its key. Or an
-            argument is wrong: a master does not exist or does not have all elements of the weight. Or first moments
-            are rounded and a value of Adam is missing.
-        ExistsError: the file exists and `overwrite` is False.
-        IoError: the file could not be written. A file that was at `path` before is unchanged.
-        CancelledError: `progress` returned False.
-    """
-    chosen = settings_of(settings)
-    packed = pack_tensors(tensors, chosen, adam, roles=roles, masters=masters, metadata=metadata)
-    return write_packed(
-        path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress
-    )
+from bitsnap.snapshot import Snapshot, damaged_tensors, find_tensor, names_of, native_snapshot, warn_of_damage
 
 
 def load_file(

@@ -9,22 +9,31 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import LARGEST_COUNT, Bases, PathLike, Progress, native_path, native_target, number_of
+from bitsnap._arguments import (
+    LARGEST_COUNT,
+    Bases,
+    PathLike,
+    Progress,
+    labels_of,
+    native_path,
+    native_target,
+    number_of,
+)
 from bitsnap._base import loaded_torch
-from bitsnap._bitsnap import FileTensor, FolderEntry, SaveSummary, Settings
-from bitsnap._states.adam import Adam, AdamOfState
-from bitsnap._states.partial import warn_of_damage
+from bitsnap._bitsnap import Checkpoint, FileTensor, FolderEntry, Settings
+from bitsnap._states.adam import AdamOfState, AdamSources
 from bitsnap._tensors.arrays import Framework, framework_name
 from bitsnap._tensors.reading import read_tensor
 from bitsnap.errors import ExistsError, NotFoundError, PlainBytesWarning
-from bitsnap.settings import settings_of, warn_of_idle_rules
-from bitsnap.snapshot import Snapshot, alike, native_base, native_snapshot
+from bitsnap.settings import warn_of_idle_rules
+from bitsnap.snapshot import Snapshot, alike, native_snapshot, warn_of_damage
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -308,53 +317,6 @@ def open_folder(
     return Folder(snapshot, framework=framework, threads=threads)
 
 
-def save_folder(
-    source: PathLike,
-    path: PathLike,
-    *,
-    base: PathLike | Snapshot | None = None,
-    bases: Bases = (),
-    settings: Settings | str | None = None,
-    adam: Adam | None = None,
-    overwrite: bool = False,
-    threads: int = 0,
-    progress: Progress | None = None,
-) -> SaveSummary:
-    """Stores a folder, or a file, of any kind as one snapshot; open_folder() reads it and extracts it byte for byte.
-
-    The other arguments are those of compress(). Settings that allow loss change the tensors that their rules name.
-
-    Args:
-        source: the folder or file. It must not change before the function returns.
-        path: the file to write, outside of `source`.
-
-    Raises:
-        NotFoundError: there is no such folder or file.
-        InvalidArgumentError: the folder changed while it was being saved; `path` is as it was before. Or first moments
-            are rounded and `adam` does not have all values.
-        UnsupportedError: a file is a pipe, a socket or a device.
-        ExistsError: `path` exists and `overwrite` is False.
-
-    Warns:
-        PlainBytesWarning: files look like those of a known format, but bitsnap could not find their tensors.
-    """
-    chosen = settings_of(settings)
-    target = native_target(path, overwrite)
-    folder = open_source(source, None, chosen, stacklevel=2)
-    numbers = AdamOfState(chosen, adam)
-    known = numbers.for_all()
-    with numbers.explained(path):
-        return folder.save(
-            target,
-            settings=chosen,
-            adam=known,
-            base=native_base(base, bases, path, overwrite),
-            overwrite=overwrite,
-            threads=threads,
-            progress=progress,
-        )
-
-
 def open_source(path: PathLike, step: int | None, settings: Settings, stacklevel: int) -> _bitsnap.FolderState:
     """A folder to save. Warns of files that are stored as plain bytes, and of loss rules that match no tensor."""
     folder = _bitsnap.FolderState.open(native_path(path), step)
@@ -372,3 +334,135 @@ def open_source(path: PathLike, step: int | None, settings: Settings, stacklevel
     if settings.loss:
         warn_of_idle_rules(settings, folder.tensors, stacklevel=stacklevel + 1)
     return folder
+
+
+class StoreFolders(ABC):
+    """Part of Store, which has the attributes."""
+
+    _native: _bitsnap.Store
+    _settings: Settings
+    _adam: AdamSources
+    _threads: int
+
+    @abstractmethod
+    def snapshot(
+        self, step: SupportsIndex | None = None, shard: SupportsIndex | None = None, *, partial: bool = False
+    ) -> Snapshot: ...
+
+    def add_folder(
+        self,
+        step: SupportsIndex,
+        path: PathLike,
+        *,
+        labels: str | Iterable[str] = (),
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> Checkpoint:
+        """Saves a checkpoint folder or file of any framework as the checkpoint of a step.
+
+        The tensors of the files are coded against those of the previous folder. Numbers in names of files that are the
+        step, as in ``global_step1000``, may change from step to step. Before the checkpoint becomes part of the store,
+        it is read completely, and the folder is checked for changes. Symbolic links are stored as links.
+
+        Args:
+            step: above all others, as in save().
+            path: the folder or file. It must not change before the function returns.
+            labels: as in save().
+            threads: 0 for all that the process may use; None for the number of the store.
+            progress: called with (done bytes, total bytes), of which the second half is reading; returning False
+                cancels.
+
+        Returns:
+            the checkpoint, as save() does.
+
+        Raises:
+            NotFoundError: there is no such folder or file.
+            UnsupportedError: a file is a pipe, a socket or a device.
+            InvalidArgumentError: the folder changed while it was being saved, and the store is unchanged. Or an
+                argument or the store is wrong, as in save().
+            BusyError, IoError, CancelledError: as in save().
+
+        Warns:
+            PlainBytesWarning: files look like those of a known format, but bitsnap could not find their tensors.
+        """
+        number = number_of(step, "step")
+        given = labels_of(labels, "labels")
+        folder = open_source(path, number, self._settings, stacklevel=2)
+        numbers = AdamOfState(self._native.settings, self._adam)
+        known = numbers.for_all()
+        with numbers.explained(path):
+            return self._native.save_folder(
+                number, folder, adam=known, labels=given, threads=self._threads_of(threads), progress=progress
+            )
+
+    def open_folder(
+        self, step: SupportsIndex | None = None, *, framework: str | None = None, partial: bool = False
+    ) -> Folder:
+        """Opens a checkpoint of add_folder(), to read its files and tensors without writing them.
+
+        Args:
+            step: None for the newest.
+            framework: as in bitsnap.open_folder().
+            partial: as in snapshot().
+
+        Raises:
+            NotFoundError: there is no such checkpoint.
+            InvalidArgumentError: the checkpoint is of save(), and holds no folder.
+            CorruptError, TruncatedError: the checkpoint is damaged.
+        """
+        return Folder(self.snapshot(step, partial=partial), framework=framework, threads=self._threads)
+
+    def extract_folder(
+        self,
+        step: SupportsIndex | None,
+        path: PathLike,
+        *,
+        partial: bool = False,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Writes the folder, or the file, of a checkpoint of add_folder() to `path`, byte for byte.
+
+        Args:
+            step: None for the newest.
+            path, partial, progress: as in Folder.extract().
+            threads: 0 for all that the process may use; None for the number of the store.
+
+        Raises:
+            NotFoundError: there is no such checkpoint.
+            InvalidArgumentError: the checkpoint is of save(), and holds no folder.
+            ExistsError: `path` exists.
+            CorruptError, TruncatedError: the checkpoint is damaged.
+            IoError, CancelledError: as in Folder.extract().
+        """
+        folder = self.open_folder(step, partial=partial)
+        folder.extract(path, partial=partial, threads=self._threads_of(threads), progress=progress)
+
+    def extract_file(
+        self,
+        step: SupportsIndex | None,
+        file: str,
+        path: PathLike,
+        *,
+        overwrite: bool = False,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Writes one file of a checkpoint of add_folder(), without decoding the others.
+
+        Args:
+            step: None for the newest.
+            file: its path in the folder.
+            path, overwrite, progress: as in FolderFile.extract().
+            threads: 0 for all that the process may use; None for the number of the store.
+
+        Raises:
+            NotFoundError: there is no such checkpoint or file.
+            InvalidArgumentError: the checkpoint is of save(), and holds no folder.
+            ExistsError, CorruptError, TruncatedError, IoError: as in FolderFile.extract().
+        """
+        opened = self.open_folder(step)[file]
+        opened.extract(path, overwrite=overwrite, threads=self._threads_of(threads), progress=progress)
+
+    def _threads_of(self, threads: int | None) -> int:
+        return self._threads if threads is None else number_of(threads, "threads", LARGEST_COUNT)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import Bases, PathLike, Progress, native_bases, native_path, native_target, same_file
-from bitsnap._bitsnap import BaseReference, LossReport, SaveSummary, Settings
+from bitsnap._arguments import Bases, PathLike, Progress, native_bases, native_path
+from bitsnap._bitsnap import BaseReference, LossReport
 from bitsnap._references import reference_at
-from bitsnap._states.adam import Adam, AdamOfState
-from bitsnap._states.packing import PackedState
-from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError
-from bitsnap.settings import settings_of, warn_of_idle_rules
+from bitsnap.errors import BitsnapError, DamageWarning, InvalidArgumentError, NotFoundError
 
 # Messages list this many damaged places, and count the others.
 _LISTED_DAMAGE = 20
@@ -93,45 +92,6 @@ def native_snapshot(path: PathLike | Snapshot, bases: Bases = ()) -> _bitsnap.Sn
     if isinstance(path, Snapshot):
         return path._native
     return Snapshot(path, bases=bases)._native
-
-
-def native_base(
-    base: PathLike | Snapshot | None, bases: Bases, path: PathLike, overwrite: bool
-) -> _bitsnap.Snapshot | None:
-    """The base to code a file at `path` against. The library refuses to replace the bases of the base."""
-    if base is None:
-        return None
-    base_path = base.path if isinstance(base, Snapshot) else base
-    if overwrite and same_file(base_path, path):
-        raise InvalidArgumentError(
-            f"{os.fspath(path)!r} is its own base and would be replaced; save to another file, or without a base"
-        )
-    return native_snapshot(base, bases)
-
-
-def write_packed(
-    path: PathLike,
-    packed: PackedState,
-    settings: Settings,
-    *,
-    base: PathLike | Snapshot | None,
-    bases: Bases,
-    overwrite: bool,
-    threads: int,
-    progress: Progress | None,
-) -> SaveSummary:
-    """Writes one file. For save() and save_file(), whose caller is warned of rules that match nothing."""
-    warn_of_idle_rules(settings, packed.names(), stacklevel=3)
-    with packed.adam.explained(path):
-        return _bitsnap.save(
-            native_target(path, overwrite),
-            *packed.native,
-            settings=settings,
-            base=native_base(base, bases, path, overwrite),
-            overwrite=overwrite,
-            threads=threads,
-            progress=progress,
-        )
 
 
 def snapshot_id(path: PathLike) -> str:
@@ -315,63 +275,20 @@ def describe_damage(path: str, places: list[str]) -> str:
     return "\n".join(lines)
 
 
-def compress(
-    source: PathLike,
-    path: PathLike,
-    *,
-    base: PathLike | Snapshot | None = None,
-    bases: Bases = (),
-    settings: Settings | str | None = None,
-    adam: Adam | None = None,
-    overwrite: bool = False,
-    threads: int = 0,
-    progress: Progress | None = None,
-) -> SaveSummary:
-    """Stores a safetensors file as a snapshot, from which decompress() restores the file byte for byte.
-
-    The arguments are those of save_file(). The memory needed depends on the number of threads, not on the size of the
-    file. Settings that allow loss change the restored file; if they round first moments, `adam` must have all values,
-    as in ``adam=bitsnap.Adam(betas=(0.9, 0.95), eps=1e-8, step=1000)``.
-    """
-    chosen = settings_of(settings)
-    if overwrite and same_file(source, path):
-        raise InvalidArgumentError(f"{os.fspath(path)!r} is the source itself; compress to another file")
-    numbers = AdamOfState(chosen, adam)
-    known = numbers.for_all()
-    with numbers.explained(path):
-        return _bitsnap.compress(
-            native_path(source),
-            native_target(path, overwrite),
-            settings=chosen,
-            adam=known,
-            base=native_base(base, bases, path, overwrite),
-            overwrite=overwrite,
-            threads=threads,
-            progress=progress,
-        )
+def damaged_tensors(
+    native: _bitsnap.Snapshot, threads: int = 0, progress: Progress | None = None
+) -> dict[int, BitsnapError]:
+    """The tensors that cannot be read, by number. Decodes every tensor."""
+    return {each.tensor: each.error for each in native.damaged_tensors(threads, progress)}
 
 
-def decompress(
-    source: PathLike | Snapshot,
-    path: PathLike,
-    *,
-    bases: Bases = (),
-    overwrite: bool = False,
-    threads: int = 0,
-    progress: Progress | None = None,
-) -> int:
-    """Writes a snapshot as a safetensors file, atomically; returns the size of that file in bytes.
-
-    A snapshot of compress() gives the original file, byte for byte. Any other gets a new header, with its tree of
-    values as JSON under "bitsnap.tree" in the metadata.
-    """
-    return _bitsnap.decompress(
-        native_snapshot(source, bases),
-        native_target(path, overwrite),
-        overwrite=overwrite,
-        threads=threads,
-        progress=progress,
-    )
+def warn_of_damage(damaged: Mapping[str, BitsnapError], stacklevel: int) -> None:
+    """Warns once of all that is left out, with the errors by name or place."""
+    lines = [f"{len(damaged)} damaged, and left out:"]
+    lines += [f"{name}: {error}" for name, error in list(damaged.items())[:_LISTED_DAMAGE]]
+    if len(damaged) > _LISTED_DAMAGE:
+        lines.append(f"and {len(damaged) - _LISTED_DAMAGE} more")
+    warnings.warn(DamageWarning("\n  ".join(lines), dict(damaged)), stacklevel=stacklevel + 1)
 
 
 def names_of(native: _bitsnap.Snapshot) -> list[str]:

@@ -1,5 +1,4 @@
-"""Whole training states in files: any nesting of containers, tensors and values, without pickle unless the caller
-asks for it."""
+"""Loading states: any nesting of containers, tensors and values, without pickle unless the caller asks for it."""
 
 from __future__ import annotations
 
@@ -10,32 +9,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import Bases, Masters, PathLike, Progress, Role, invalid
-from bitsnap._base import has_torch, without_collection
-from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
-from bitsnap._states.adam import Adams
-from bitsnap._states.packing import pack
-from bitsnap._states.partial import damaged_tensors, without_damaged
-from bitsnap._states.pickled_values import PickledValue, check_consent, may_pickle
-from bitsnap._states.registry import check_registered, packed, registration_of
-from bitsnap._states.tree import (
-    KeyPath,
-    Question,
-    Reference,
-    keystr,
-    places,
-    program_values,
-    prune,
-    rebuild,
-    references,
+from bitsnap._arguments import Bases, PathLike, Progress, invalid, may_pickle
+from bitsnap._base import KeyPath, has_torch, keystr, without_collection
+from bitsnap._bitsnap import TensorInfo, TensorInfos, TensorRef
+from bitsnap._states.program_values import (
+    PackedValue,
+    PickledValue,
+    check_consent,
+    check_registered,
+    packed,
+    registration_of,
 )
-from bitsnap._states.typed_values import StoredValue, decode, items_of
+from bitsnap._states.tree import Question, Reference, places, program_values, prune, rebuild, references
+from bitsnap._states.typed_values import StoredValue, decode, is_container, is_mapping, items_of, like
 from bitsnap._tensors.arrays import Framework, copy_into, gpu_of, is_tensor, note_filled, target_of
-from bitsnap._tensors.boxes import Box, local_part, tensor_of
-from bitsnap._tensors.reading import Device, Filled, Job, Loader, box_around, canonical, check_apart, device_of
-from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
-from bitsnap.settings import settings_of
-from bitsnap.snapshot import Snapshot, names_of, native_snapshot, write_packed
+from bitsnap._tensors.boxes import Box, box_around, local_part, tensor_of
+from bitsnap._tensors.reading import Device, Filled, Job, Loader, canonical, check_apart, device_of
+from bitsnap.errors import BitsnapError, CorruptError, InvalidArgumentError, NotFoundError
+from bitsnap.snapshot import Snapshot, damaged_tensors, names_of, native_snapshot, warn_of_damage
 
 if TYPE_CHECKING:
     import torch
@@ -45,66 +36,6 @@ Keys: TypeAlias = str | Iterable[str | tuple[Any, ...]] | Callable[[str], bool]
 
 # Longer lists of keys are cut in messages.
 _LISTED_KEYS = 20
-
-
-def save(
-    path: PathLike,
-    state: Any,
-    *,
-    base: PathLike | Snapshot | None = None,
-    bases: Bases = (),
-    settings: Settings | str | None = None,
-    adam: Adams | None = None,
-    metadata: Mapping[str, str] | None = None,
-    roles: Mapping[str, Role] | None = None,
-    masters: Masters | None = None,
-    allow_pickle: bool = False,
-    overwrite: bool = False,
-    threads: int = 0,
-    progress: Progress | None = None,
-) -> SaveSummary:
-    """Saves a state, any nesting of dict, list and tuple around tensors and values, as one snapshot.
-
-    A state may hold torch tensors, numpy arrays and numpy scalars, int of any size, float, complex, bool, str, bytes
-    and None; OrderedDict, Counter, defaultdict with a builtin type as factory, argparse.Namespace, set and frozenset;
-    torch.Size, torch.dtype, torch.device, pathlib paths, date, time, datetime, timedelta, time zones with a fixed
-    offset, and members of enum classes; a Box, which holds a part of a sharded tensor, and a DTensor, of which the part
-    of this process is saved as a Box; and values of the types that register_value() was called for. Keys of dicts and
-    items of sets may be str, int, float, bool, bytes, None, tuples and frozensets of those, enum members, dtypes,
-    devices, paths and times. ``state_dict()`` of modules, optimizers and schedulers, ``torch.get_rng_state()``, numpy
-    generators' ``bit_generator.state`` and ``random.getstate()`` can be saved as they are. Every value comes back with
-    its type and, without loss, its bits; only torch's version string comes back as a str. The file does not store
-    devices of tensors, nor whether a tensor is a parameter or requires a gradient.
-
-    The name of a tensor is its place, as in ``optimizer.state.0.exp_avg``. Tensors of a base are found by name.
-
-    Args:
-        path: the file to write. It appears completely or not at all.
-        state: the state. Its tensors must not change before the function returns.
-        metadata: strings to keep with the state.
-        allow_pickle: pickle values that cannot be stored otherwise: the innermost ones, each with all that it holds.
-            Loading the state then needs the same consent, because unpickling runs code. False raises an error that
-            names them.
-        base, bases, settings, adam, roles, masters, overwrite, threads, progress: as in save_file().
-
-    Returns:
-        id, raw_bytes, stored_bytes and chunks of the file.
-
-    Raises:
-        InvalidArgumentError: a value of the state cannot be stored; the message names its place, as in
-            ``state['optimizer']['state'][0]``. Or first moments are rounded and a value of Adam is missing. Nothing was
-            written.
-        ExistsError: the file exists and `overwrite` is False.
-        IoError: the file could not be written. A file that was at `path` before is unchanged.
-        CancelledError: `progress` returned False.
-    """
-    chosen = settings_of(settings)
-    packed = pack(
-        state, chosen, adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle(allow_pickle)
-    )
-    return write_packed(
-        path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress
-    )
 
 
 @without_collection()
@@ -165,7 +96,7 @@ def load(
     tree = _tree_of(native, keys, may_unpickle)
     lost: set[KeyPath] = set()
     if partial:
-        tree, lost = without_damaged(tree, damaged_tensors(native, threads, progress), stacklevel=3)
+        tree, lost = _without_damaged(tree, damaged_tensors(native, threads, progress), stacklevel=3)
     filled: dict[KeyPath, Any] = {}
     loader = Loader(native)
     if into is not None:
@@ -383,3 +314,37 @@ def _describe(missing: list[KeyPath], unexpected: list[KeyPath]) -> str:
             more = f" and {len(paths) - _LISTED_KEYS} more" if len(paths) > _LISTED_KEYS else ""
             lines.append(f"  {what}: {shown}{more}")
     return "\n".join(lines)
+
+
+def _without_damaged(tree: Any, damaged: Mapping[int, BitsnapError], stacklevel: int) -> tuple[Any, set[KeyPath]]:
+    """The loaded tree without the damaged tensors, and the places that it lost. Warns of them.
+
+    A dict loses the entry, a list or tuple holds None instead, and a value of a program is left out as a whole.
+
+    Raises:
+        CorruptError, TruncatedError, ...: the first error, if nothing is left.
+    """
+    places = dict(references(tree))
+    found = {keystr(path, "state"): damaged[each.index] for path, each in places.items() if each.index in damaged}
+    if not found:
+        return tree, set()
+    left = _without(tree, damaged)
+    kept = set() if left is ... else {path for path, _ in references(left)}
+    if not kept:
+        raise next(iter(found.values()))
+    warn_of_damage(found, stacklevel + 1)
+    return left, places.keys() - kept
+
+
+def _without(tree: Any, damaged: Mapping[int, BitsnapError]) -> Any:
+    """Ellipsis if nothing is left of the value."""
+    if isinstance(tree, Reference):
+        return ... if tree.index in damaged else tree
+    if isinstance(tree, PackedValue | PickledValue):
+        return ... if any(each.index in damaged for _, each in references(tree)) else tree
+    if not is_container(tree):
+        return tree
+    items = [(key, _without(item, damaged)) for key, item in items_of(tree)]
+    if is_mapping(tree):
+        return like(tree, [(key, item) for key, item in items if item is not ...])
+    return like(tree, [(key, None if item is ... else item) for key, item in items])

@@ -17,6 +17,7 @@ from bitsnap._arguments import (
     Role,
     absolute_path,
     labels_of,
+    may_pickle,
     milliseconds_of,
     native_path,
     number_of,
@@ -25,13 +26,14 @@ from bitsnap._arguments import (
 )
 from bitsnap._bitsnap import Checkpoint, CommitOutcome, RunUsage, SaveSummary, Settings
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
-from bitsnap._states.packing import PackedState, Packer, metadata_of
-from bitsnap._states.pickled_values import may_pickle
-from bitsnap._store.contents import StoreFolders, StoreTensors
+from bitsnap._states.entries import native_metadata
+from bitsnap._states.packing import PackedState, Packer
 from bitsnap._store.management import Files, StoreManagement, files_of
+from bitsnap._store.tensors import StoreTensors
 from bitsnap._tensors.reading import Device
 from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
+from bitsnap.folder import StoreFolders
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import Keys, load
@@ -403,7 +405,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
             number_of(step, "step"),
             number_of(shards, "shards", LARGEST_COUNT),
             text_of(attempt, "attempt"),
-            metadata=metadata_of(metadata),
+            metadata=native_metadata(metadata),
             files=files_of(files),
             labels=labels_of(labels, "labels"),
             replace=bool(replace),

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bitsnap._arguments import LARGEST_COUNT, milliseconds_of, number_of
+from bitsnap._arguments import LARGEST_COUNT, may_pickle, milliseconds_of, number_of
 from bitsnap._bitsnap import Settings
-from bitsnap._states.pickled_values import may_pickle
 from bitsnap.agents import AgentOptions, MemoryOptions, check_agent
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.settings import settings_of

@@ -18,8 +18,7 @@ from bitsnap._references import FOLDER_REFERENCES, Saved
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_agents import tidy
-from bitsnap._states.adam import Adam, sources_of
-from bitsnap._states.packing import StateWithAdam
+from bitsnap._states.adam import Adam, StateWithAdam, sources_of
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import BusyError
 from bitsnap.store import Store

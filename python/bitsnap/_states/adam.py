@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, Protocol, SupportsFloat, SupportsIndex, Type
 import numpy as np
 
 from bitsnap._arguments import LARGEST, PathLike, count_of, float_of, invalid
+from bitsnap._base import KeyPath
 from bitsnap._bitsnap import AdamNumbers, Settings
-from bitsnap._states.tree import Entries, KeyPath, is_container
-from bitsnap._states.typed_values import items_of
+from bitsnap._states.entries import Entries
+from bitsnap._states.typed_values import is_container, items_of
 from bitsnap._tensors.arrays import NotStorableTensorError, is_tensor, source_of
 from bitsnap._tensors.boxes import local_part, tensor_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
@@ -97,6 +98,13 @@ class AdamSources:
     def assign(self, other: AdamSources) -> None:
         """Makes a store that has this object use another for its next state."""
         self.for_all, self.by_name, self.names, self.found = other.for_all, other.by_name, other.names, other.found
+
+
+class StateWithAdam(NamedTuple):
+    """A state for a Checkpointer, with what is known of Adam in this state."""
+
+    state: Any
+    adam: AdamSources
 
 
 def sources_of(adam: Adams | AdamSources | None) -> AdamSources:

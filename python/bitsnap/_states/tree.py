@@ -7,20 +7,32 @@ bitsnap/_states/typed_values.py knows the types that are neither containers nor 
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from bitsnap._arguments import Masters, number_of
-from bitsnap._base import KeyPath as KeyPath, join, keystr as keystr, loaded_torch
-from bitsnap._bitsnap import AdamNumbers, TensorRef, TypedValue
-from bitsnap._states.pickled_values import PICKLED, PickledValue, pickled, type_name, unpickled
-from bitsnap._states.registry import REGISTERED, PackedValue, Registration, packed, registration_of, unpacked
+from bitsnap._arguments import Masters
+from bitsnap._base import KeyPath, join, keystr, loaded_torch
+from bitsnap._bitsnap import TensorRef, TypedValue
+from bitsnap._states.entries import NOT_STORABLE, Content, Entries, check_text, not_storable
+from bitsnap._states.program_values import (
+    PICKLED,
+    REGISTERED,
+    PackedValue,
+    PickledValue,
+    Registration,
+    packed,
+    pickled,
+    registration_of,
+    type_name,
+    unpacked,
+    unpickled,
+)
 from bitsnap._states.typed_values import (
+    CONTAINERS,
     NotStorableError,
     StoredValue,
     encode_container,
@@ -33,8 +45,8 @@ from bitsnap._states.typed_values import (
     like,
     metadata_of,
 )
-from bitsnap._tensors.arrays import Data, NotStorableTensorError, Source, is_tensor, source_of, usual_sources
-from bitsnap._tensors.boxes import Box, LazyTensor, local_part
+from bitsnap._tensors.arrays import NativeBox, NotStorableTensorError, is_tensor, source_of, usual_sources
+from bitsnap._tensors.boxes import Box, LazyTensor, local_part, place_in_whole
 from bitsnap.errors import InvalidArgumentError
 
 # In a loaded tree, what stands for a tensor, or for a value that is stored as one.
@@ -45,132 +57,10 @@ Reference: TypeAlias = TensorRef | StoredValue
 MAX_VALUE_BYTES = 65_536
 # As deep as the format allows values to nest, one level left for the value itself.
 MAX_DEPTH = 127
-# The code of errors of values that no way of storing takes.
-_NOT_STORABLE = "not_storable"
 
 # Are their own encoding. Most lists hold nothing else.
 _NUMBERS = frozenset((type(None), bool, int, float, complex))
 _KEY_TYPES = frozenset((type(None), bool, int, float, bytes))
-_CONTAINERS: frozenset[type] = frozenset(
-    (list, tuple, deque, dict, OrderedDict, defaultdict, Counter, argparse.Namespace)
-)
-
-
-class Entry(NamedTuple):
-    """One tensor in the form of the extension, without its data."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    size_bytes: int
-    role: str | None
-    master: tuple[str, int] | None  # its name, and the element in it where this tensor begins
-    adam: AdamNumbers | None  # of a first moment
-    alias_of: int | None
-    box: NativeBox | None
-
-
-# The name of the whole tensor, or "" for the entry's own; the shape of the whole tensor; the offset.
-NativeBox: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
-
-
-class Content(NamedTuple):
-    """What a registered value of a state is stored as."""
-
-    path: KeyPath
-    value: Any
-    registration: Registration
-
-
-class Entries:
-    """The tensors of a state in their order. Tensors that are the same memory are stored once."""
-
-    def __init__(self, roles: Mapping[str, str] | None, masters: Masters | None) -> None:
-        self.items: list[Entry] = []
-        self.data: list[Data] = []  # of each
-        self.owners: list[object] = []  # keep the data alive
-        self.contents: list[Content] = []  # of its registered values, in the order of the state
-        if roles is not None and not isinstance(roles, Mapping):
-            raise TypeError(f"roles must be a dict of names to roles, got {roles!r}")
-        if masters is not None and not isinstance(masters, Mapping):
-            raise TypeError(f"masters must be a dict of names to names, got {masters!r}")
-        self._roles = dict(roles or {})
-        self._masters = {name: _master_of(master, f"masters[{name!r}]") for name, master in (masters or {}).items()}
-        self._used: set[str] = set()
-        self._by_identity: dict[Hashable, int] = {}
-        self._paths: list[KeyPath] = []
-        self._by_path: dict[KeyPath, int] = {}  # made when it is needed
-
-    def add(
-        self, name: str, source: Source, path: KeyPath = (), role: str | None = None, box: Box | None = None
-    ) -> int:
-        """Adds the tensor at a path of the state; returns its index. A name that is taken gets "#2", "#3" and so on.
-
-        `role` is that of a tensor for which the caller gave none; None lets the library find it. `box` is the box that
-        holds the tensor, if there is one.
-        """
-        unique, count = name, 1
-        while unique in self._used:
-            count += 1
-            unique = f"{name}#{count}"
-        self._used.add(unique)
-        index = len(self.items)
-        self._paths.append(path)
-        dtype, shape, size_bytes, data, identity, owner = source
-        alias = None
-        if identity is not None:
-            first = self._by_identity.setdefault(identity, index)
-            alias = None if first == index else first
-        role = self._roles.pop(unique, role) if self._roles else role
-        master = self._masters.pop(unique, None) if self._masters else None
-        place: NativeBox | None = None
-        if box is not None:
-            whole = name if box.name is None else box.name
-            place = ("" if whole == unique else whole, box.global_shape, box.offset)
-        self.items.append(tuple.__new__(Entry, (unique, dtype, shape, size_bytes, role, master, None, alias, place)))
-        self.data.append(data)
-        self.owners.append(owner)
-        return index
-
-    def index_of(self, identity: Hashable) -> int | None:
-        """The tensor of that memory, if there is one."""
-        return self._by_identity.get(identity)
-
-    def index_at(self, path: KeyPath) -> int | None:
-        """The tensor at a path of the state, or the one that it is an alias of; None if there is none."""
-        if len(self._by_path) < len(self._paths):
-            self._by_path = {path: index for index, path in enumerate(self._paths)}
-        index = self._by_path.get(path)
-        return index if index is None or self.items[index].alias_of is None else self.items[index].alias_of
-
-    def check_all_used(self) -> None:
-        """Raises InvalidArgumentError if a role or master was given for a tensor that is not there."""
-        if self._roles:
-            raise InvalidArgumentError(f"roles are given for tensors that are not there: {sorted(self._roles)}")
-        if self._masters:
-            raise InvalidArgumentError(f"masters are given for tensors that are not there: {sorted(self._masters)}")
-
-
-def _master_of(master: object, where: str) -> tuple[str, int]:
-    name, element = master if isinstance(master, tuple) and len(master) == 2 else (master, 0)
-    if not isinstance(name, str):
-        raise TypeError(f"{where} is the name of a tensor, or a tuple of it and an element, not {master!r}")
-    return check_text(name, where), number_of(element, f"the element of {where}")
-
-
-def check_text(text: str, where: str) -> str:
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise _not_storable(f"{where} is a string that is not valid Unicode: {error.reason}") from None
-    return text
-
-
-def _not_storable(message: str) -> InvalidArgumentError:
-    error = InvalidArgumentError(message)
-    error.code = _NOT_STORABLE
-    return error
 
 
 # What to store instead, by type; the first that fits counts.
@@ -222,7 +112,7 @@ class _Flattener:
             if 4 * len(value) > self._max_value_bytes and len(encoded := value.encode()) > self._max_value_bytes:
                 return self._stream(encoded, path, name, "str")
             return value
-        if kind in _CONTAINERS:
+        if kind in CONTAINERS:
             return self._container(value, path, name)
         if kind is set or kind is frozenset:
             return encode_set(kind, (self._key(item, path, "the item") for item in value))
@@ -297,7 +187,7 @@ class _Flattener:
         encoded = self._typed(key, path)
         if encoded is not None:
             return encoded
-        raise _not_storable(
+        raise not_storable(
             f"{keystr(path, 'state')} has {what} {key!r} of type {type_name(kind)}; keys and the items of sets are "
             "str, int, float, bool, bytes, None, tuples and frozensets of those, enum members, dtypes, devices, paths "
             "and times"
@@ -339,7 +229,7 @@ class _Flattener:
         raise self._refusal(value, path, _advice(value))
 
     def _tensor(
-        self, value: Any, path: KeyPath, name: str, kind: str, role: str | None = None, box: Box | None = None
+        self, value: Any, path: KeyPath, name: str, kind: str, role: str | None = None, box: NativeBox | None = None
     ) -> TensorRef:
         try:
             if isinstance(value, LazyTensor):
@@ -347,18 +237,17 @@ class _Flattener:
             else:
                 source = self._sources.get(type(value), source_of)(value)
         except NotStorableTensorError as error:
-            raise _not_storable(f"{keystr(path, 'state')} {error}") from None
+            raise not_storable(f"{keystr(path, 'state')} {error}") from None
         return TensorRef(self._entries.add(name or "tensor", source, path, role, box), kind)
 
     def _box(self, box: Box, path: KeyPath, name: str) -> TensorRef:
         if box.name is not None:
             check_text(box.name, f"the name of {keystr(path, 'state')}")
-        if isinstance(box.tensor, LazyTensor):
-            return self._tensor(box.tensor, path, name, "tensor" if box.tensor.is_of_torch else "array", box=box)
-        if is_tensor(box.tensor):
-            return self._tensor(box.tensor, path, name, "tensor", box=box)
-        if isinstance(box.tensor, np.ndarray):
-            return self._tensor(box.tensor, path, name, "array", box=box)
+        tensor, place = box.tensor, place_in_whole(box)
+        if isinstance(tensor, LazyTensor):
+            return self._tensor(tensor, path, name, "tensor" if tensor.is_of_torch else "array", box=place)
+        if is_tensor(tensor) or isinstance(tensor, np.ndarray):
+            return self._tensor(tensor, path, name, "tensor" if is_tensor(tensor) else "array", box=place)
         raise self._refusal(box.tensor, path, "a box holds a tensor or an array")
 
     def _stream(self, content: bytes, path: KeyPath, name: str, kind: str) -> Any:
@@ -367,7 +256,7 @@ class _Flattener:
     @staticmethod
     def _refusal(value: object, path: KeyPath, why: str) -> InvalidArgumentError:
         where = keystr(path, "state")
-        return _not_storable(f"{where} is of type {type_name(type(value))} and cannot be stored: {why}")
+        return not_storable(f"{where} is of type {type_name(type(value))} and cannot be stored: {why}")
 
 
 class _PicklingFlattener(_Flattener):
@@ -378,7 +267,7 @@ class _PicklingFlattener(_Flattener):
             return super().value(value, path, name)
         except InvalidArgumentError as error:
             # What lies in metadata stays plain: the dict that has them is pickled.
-            if error.code != _NOT_STORABLE or self._max_value_bytes == math.inf:
+            if error.code != NOT_STORABLE or self._max_value_bytes == math.inf:
                 raise
         content = pickled(value, lambda: keystr(path, "state"))
         return TypedValue(PICKLED, (type_name(type(value)), super().value(content, path, name)))
@@ -391,11 +280,6 @@ def flatten(
     entries = Entries(roles, masters)
     flattener = _PicklingFlattener(entries) if may_pickle else _Flattener(entries)
     return entries, flattener.value(state, (), "")
-
-
-def is_container(value: object) -> bool:
-    """Whether the items of a value of a state are values of the state themselves."""
-    return type(value) in _CONTAINERS
 
 
 def encoded_value(value: Any, may_pickle: bool) -> Any:
@@ -436,7 +320,7 @@ def rebuild(tree: Any, give: Callable[[Reference, KeyPath], Any], path: KeyPath 
         return unpacked(tree.tag, rebuild(tree.content, give, path), lambda: keystr(path, "state"))
     if isinstance(tree, PickledValue):
         return unpickled(tree.type_name, rebuild(tree.content, give, path), lambda: keystr(path, "state"))
-    if type(tree) not in _CONTAINERS:
+    if type(tree) not in CONTAINERS:
         return tree
     return like(tree, [(key, rebuild(item, give, (*path, key))) for key, item in items_of(tree)])
 

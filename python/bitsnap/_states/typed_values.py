@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 from bitsnap import _bitsnap
 from bitsnap._base import has_torch, import_torch, loaded_torch
 from bitsnap._bitsnap import TensorRef, TypedValue
-from bitsnap._states.pickled_values import PICKLED, PickledValue
-from bitsnap._states.registry import REGISTERED, PackedValue, packed_value
+from bitsnap._states.program_values import PICKLED, REGISTERED, PackedValue, PickledValue, packed_value
 from bitsnap.errors import BitsnapError, CorruptError, InvalidArgumentError, UnsupportedError
 
 _FACTORIES = {
@@ -66,6 +65,16 @@ def _pickled_value(content: Any) -> PickledValue:
 
 
 # --- containers
+
+
+CONTAINERS: frozenset[type] = frozenset(
+    (list, tuple, deque, dict, OrderedDict, defaultdict, Counter, argparse.Namespace)
+)
+
+
+def is_container(value: object) -> bool:
+    """Whether the items of a value of a state are values of the state themselves."""
+    return type(value) in CONTAINERS
 
 
 def is_mapping(value: object) -> bool:
@@ -196,7 +205,7 @@ def _set_as(kind: type[set[Any]] | type[frozenset[Any]], content: Any) -> Any:
     return result
 
 
-_CONTAINERS: dict[str, Callable[[Any], Any]] = {
+_MAKERS: dict[str, Callable[[Any], Any]] = {
     "collections.OrderedDict": _ordered_dict,
     "collections.defaultdict": _default_dict,
     "collections.Counter": _counter,
@@ -343,8 +352,8 @@ def decode(name: str, content: Any) -> Any:
     if name in _TORCH_NAMES and not has_torch():
         return content
     try:
-        if name in _CONTAINERS:
-            return _CONTAINERS[name](content)
+        if name in _MAKERS:
+            return _MAKERS[name](content)
         if name == "enum":
             return _enum_member(content)
         if name in _STORED_KINDS:

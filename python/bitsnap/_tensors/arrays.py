@@ -144,6 +144,8 @@ def framework_name(framework: str) -> Framework:
 
 # Address, shape, strides in bytes, bytes of an element.
 Strided: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], int]
+# The name of a whole tensor, or "" for that of the part; the shape of the whole tensor; the offset of the part.
+NativeBox: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]
 Data: TypeAlias = int | Strided | Callable[[], tuple[object, int]]
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from bitsnap._arguments import LARGEST, check_callable, invalid, number_of
 from bitsnap._base import KeyPath, import_torch, keystr, loaded_torch
-from bitsnap._tensors.arrays import AnyTensor, Source, is_tensor, named_source_of, stored_shape
+from bitsnap._bitsnap import TensorInfo
+from bitsnap._tensors.arrays import AnyTensor, NativeBox, Source, is_tensor, named_source_of, stored_shape
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -297,3 +298,15 @@ def local_part(value: Any, path: KeyPath) -> Any:
     if kind is None or not isinstance(value, kind):
         return value
     return part_of(value, path, shares_replicas=False).value
+
+
+def place_in_whole(value: Any) -> NativeBox | None:
+    """Of a box; None for any other value."""
+    return (value.name or "", value.global_shape, value.offset) if isinstance(value, Box) else None
+
+
+def box_around(tensor: Any, info: TensorInfo) -> Any:
+    """A loaded tensor as the value that was saved: in its box, if it is a part of a sharded tensor."""
+    if info.global_shape is None or info.offset is None:
+        return tensor
+    return Box(tensor, info.global_shape, info.offset, info.global_name or None)

@@ -28,7 +28,6 @@ from bitsnap._tensors.arrays import (
     tensor_shape,
     torch_dtype,
 )
-from bitsnap._tensors.boxes import Box
 from bitsnap._tensors.device_copies import PinnedBatches
 from bitsnap.errors import InvalidArgumentError, ResourceExhaustedError, UnsupportedError
 
@@ -222,13 +221,6 @@ def canonical(infos: TensorInfos, index: int) -> int:
         return index
     owner = infos[info.alias_of]
     return info.alias_of if (owner.dtype, owner.shape) == (info.dtype, info.shape) else index
-
-
-def box_around(tensor: Any, info: TensorInfo) -> Any:
-    """A loaded tensor as the value that was saved: in its box, if it is a part of a sharded tensor."""
-    if info.global_shape is None or info.offset is None:
-        return tensor
-    return Box(tensor, info.global_shape, info.offset, info.global_name or None)
 
 
 class Loader:

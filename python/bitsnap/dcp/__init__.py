@@ -44,6 +44,7 @@ from bitsnap._arguments import (
     checkpoint_id_of,
     is_url,
     local_path,
+    may_pickle,
     native_path,
     number_of,
     positive_of,
@@ -53,7 +54,6 @@ from bitsnap._engine.meetings import word_of_start
 from bitsnap._references import writing
 from bitsnap._runs.options import Options
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
-from bitsnap._states.pickled_values import may_pickle
 from bitsnap.agents import AgentOptions, MemoryOptions
 from bitsnap.dcp._agent import (
     AgentRuns,

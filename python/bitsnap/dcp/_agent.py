@@ -26,11 +26,10 @@ from torch.distributed.checkpoint.storage import StorageWriter as TorchStorageWr
 from torch.futures import Future
 from torch.utils import _pytree as pytree
 
-from bitsnap._arguments import PathLike, checkpoint_id_of, is_url, number_of
+from bitsnap._arguments import PathLike, checkpoint_id_of, is_url, may_pickle, number_of
 from bitsnap._engine.saves import Save
 from bitsnap._runs.options import Options
-from bitsnap._states.packing import StateWithAdam
-from bitsnap._states.pickled_values import may_pickle
+from bitsnap._states.adam import StateWithAdam
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.dcp._flat_adam import adam_of_shard
 from bitsnap.dcp._shards import Roles, check_given_names, results_of, shard_of

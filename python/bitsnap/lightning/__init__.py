@@ -30,7 +30,7 @@ from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_agents import PathSaves
 from bitsnap._runs.path_checkpoints import remove, save, snapshot_of
 from bitsnap._runs.replacing import Replacing
-from bitsnap._states.registry import register_value
+from bitsnap._states.program_values import register_value
 from bitsnap._tensors.reading import Device
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 from bitsnap.lightning._shards import ShardedCheckpoints, given_only

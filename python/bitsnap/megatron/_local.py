@@ -17,7 +17,7 @@ import torch
 from bitsnap._arguments import LARGEST_COUNT, PathLike, local_path
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
-from bitsnap._states.registry import register_value
+from bitsnap._states.program_values import register_value
 from bitsnap.agents import AgentOptions, MemoryOptions
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import NotFoundError, UnsupportedError

@@ -29,9 +29,9 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 
+from bitsnap._arguments import may_pickle
 from bitsnap._base import parse_json
 from bitsnap._references import plain_path, write_durably
-from bitsnap._states.pickled_values import may_pickle
 from bitsnap.errors import CorruptError, NotFoundError, TruncatedError, UnsupportedError
 from bitsnap.megatron._folders import CONFIG, STOCK_COMMON, STOCK_INDEX
 

@@ -24,12 +24,11 @@ from typing import Any, SupportsIndex, TypeVar, cast
 import torch
 
 from bitsnap import checkpointer as _engine
-from bitsnap._arguments import PathLike, number_of
+from bitsnap._arguments import PathLike, may_pickle, number_of
 from bitsnap._base import KeyPath
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
 from bitsnap._engine.saves import Save
-from bitsnap._states.pickled_values import may_pickle
 from bitsnap._tensors.boxes import Part
 from bitsnap.errors import InvalidArgumentError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot

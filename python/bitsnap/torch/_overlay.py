@@ -10,9 +10,9 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from bitsnap._base import KeyPath, keystr
-from bitsnap._states.registry import packed, registration_of
-from bitsnap._states.tree import MAX_DEPTH, is_container
-from bitsnap._states.typed_values import is_mapping, items_of, like
+from bitsnap._states.program_values import packed, registration_of
+from bitsnap._states.tree import MAX_DEPTH
+from bitsnap._states.typed_values import is_container, is_mapping, items_of, like
 from bitsnap.errors import InvalidArgumentError
 
 

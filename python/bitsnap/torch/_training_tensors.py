@@ -7,9 +7,9 @@ from typing import Any
 
 from bitsnap._base import KeyPath, component
 from bitsnap._bitsnap import TensorInfo
-from bitsnap._states.registry import PackedValue
-from bitsnap._states.tree import is_container, references
-from bitsnap._states.typed_values import decode, is_mapping, items_of
+from bitsnap._states.program_values import PackedValue
+from bitsnap._states.tree import references
+from bitsnap._states.typed_values import decode, is_container, is_mapping, items_of
 from bitsnap._tensors.boxes import Part
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.snapshot import Snapshot

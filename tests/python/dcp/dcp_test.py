@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 
 import bitsnap
-from bitsnap._states import registry
+from bitsnap._states import program_values
 from bitsnap.dcp import StorageReader, StorageWriter, to_torch_save
 from python.same_bits import assert_same
 
@@ -265,7 +265,7 @@ def test_what_cannot_be_stored_is_named(tmp_path: Path) -> None:
 
 def test_values_of_registered_types_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for table in ("_by_tag", "_by_type"):
-        monkeypatch.setattr(registry, table, {})
+        monkeypatch.setattr(program_values, table, {})
     bitsnap.register_value("test.bytearray", bytearray, bytes, bytearray)
     state = {"losses": bytearray(b"1.5"), "buffer": io.BytesIO(b"2.5"), "w": torch.ones(3)}
     save(state, tmp_path / "run/1")

@@ -21,8 +21,7 @@ import torch
 
 import bitsnap
 from bitsnap._states import packing
-from bitsnap._states.packing import Packer, pack
-from bitsnap._states.state_plan import StatePlan
+from bitsnap._states.packing import Packer, StatePlan, pack
 from bitsnap._states.tree import flatten
 from cli.command_line import UNSUPPORTED, run
 from python.engine.checkpointer_jobs import Jobs, saved

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import bitsnap
-from bitsnap._states import registry
+from bitsnap._states import program_values
 from cli.command_line import UNSUPPORTED, run, run_json
 
 
@@ -23,12 +23,12 @@ class Scale:
 
 @pytest.fixture(autouse=True)
 def clean_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_by_tag", {})
-    monkeypatch.setattr(registry, "_by_type", {})
-    registry._changes += 1
+    monkeypatch.setattr(program_values, "_by_tag", {})
+    monkeypatch.setattr(program_values, "_by_type", {})
+    program_values._changes += 1
     bitsnap.register_value("test.Scale", Scale, vars, lambda content: Scale(**content))
     yield
-    registry._changes += 1
+    program_values._changes += 1
 
 
 def inspected(path: object) -> dict[str, str]:

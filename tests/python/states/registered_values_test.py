@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import bitsnap
-from bitsnap._states import packing, registry
+from bitsnap._states import packing, program_values
 from bitsnap._states.packing import Packer
 from bitsnap._states.tree import flatten
 from python.engine.checkpointer_jobs import Jobs, saved
@@ -49,20 +49,20 @@ class Derived(Scale):
 @pytest.fixture(autouse=True)
 def clean_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Registrations end with the test."""
-    monkeypatch.setattr(registry, "_by_tag", {})
-    monkeypatch.setattr(registry, "_by_type", {})
-    registry._changes += 1
+    monkeypatch.setattr(program_values, "_by_tag", {})
+    monkeypatch.setattr(program_values, "_by_type", {})
+    program_values._changes += 1
     bitsnap.register_value("test.Scale", Scale, lambda value: dict(vars(value)), lambda content: Scale(**content))
     bitsnap.register_value("test.Address", Address, tuple, lambda content: Address(*content))
     yield
-    registry._changes += 1
+    program_values._changes += 1
 
 
 def forget(tag: str) -> None:
-    kind = registry._by_tag.pop(tag).kind
+    kind = program_values._by_tag.pop(tag).kind
     if kind is not None:
-        del registry._by_type[kind]
-    registry._changes += 1
+        del program_values._by_type[kind]
+    program_values._changes += 1
 
 
 def state_of(number: int) -> dict[str, Any]:

@@ -20,11 +20,10 @@ from hypothesis import given, settings, strategies as st
 import bitsnap
 from bitsnap._arguments import Role
 from bitsnap._states import packing
-from bitsnap._states.packing import Packer, pack
-from bitsnap._states.state_plan import StatePlan, StructureChangedError
+from bitsnap._states.packing import Packer, StatePlan, StructureChangedError, pack
 from bitsnap._states.tree import flatten
+from bitsnap.saving import write_packed
 from bitsnap.settings import settings_of
-from bitsnap.snapshot import write_packed
 from python.same_bits import assert_same
 
 EXACT = settings_of(None)

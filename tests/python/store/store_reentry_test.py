@@ -186,8 +186,8 @@ def test_a_signal_handler_may_save_at_any_point_of_the_python_code_of_a_save(tmp
         STORE_IMPORTS
         + """
 from bitsnap import _base
-from bitsnap._states import registry
-for lock in (_base._lock, registry._lock):
+from bitsnap._states import program_values
+for lock in (_base._lock, program_values._lock):
     with lock:
         bitsnap.save(path, {"a": np.arange(4)}, overwrite=True)
         bitsnap.register_value("test.Point", type("Point", (), {}), lambda value: 1, lambda content: content)
