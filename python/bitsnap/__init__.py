@@ -45,9 +45,9 @@ from bitsnap._bitsnap import (
     max_cost as max_cost,
     set_max_cost as set_max_cost,
 )
-from bitsnap._engine.committed import wait_committed as wait_committed
 from bitsnap._engine.restoring import Restored as Restored
 from bitsnap._engine.saves import Save as Save
+from bitsnap._engine.steps import wait_committed as wait_committed
 from bitsnap._states.adam import Adam as Adam
 from bitsnap._states.program_values import register_value as register_value
 from bitsnap._tensors.boxes import Box as Box, LazyTensor as LazyTensor

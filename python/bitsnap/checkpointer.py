@@ -28,11 +28,10 @@ from bitsnap._arguments import (
     text_of,
 )
 from bitsnap._bitsnap import SaveState, Settings
-from bitsnap._engine.flush import Flush
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.restoring import Restored, Restoring
-from bitsnap._engine.savable_steps import SavableSteps
-from bitsnap._engine.saves import OnProgress, Save, Saves
+from bitsnap._engine.saves import Flush, OnProgress, Save, Saves
+from bitsnap._engine.steps import SavableSteps
 from bitsnap._states.adam import Adams, StateWithAdam, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.program_values import registration_of

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from bitsnap import _bitsnap
 from bitsnap._engine.ranks import Ranks
+from bitsnap._engine.steps import opened_store
 from bitsnap.errors import (
     BitsnapError,
     BusyError,
@@ -25,7 +26,6 @@ from bitsnap.errors import (
 )
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
-from bitsnap.store import Store
 
 T = TypeVar("T")
 
@@ -76,9 +76,9 @@ class Restoring:
         self._deadline = 0.0
         self._is_agent_silent = False
 
-    def store(self) -> Store:
+    def store(self) -> _bitsnap.Store:
         """The store as it is now."""
-        return Store(self._path, read_only=True, create=False)
+        return opened_store(self._path)
 
     def step(self, step: int, options: Mapping[str, Any], fallback: bool) -> Restored:
         """One step, without falling back to another one."""
@@ -256,7 +256,8 @@ class Restoring:
 
     def _from_store(self, step: int) -> Snapshot:
         store = self.store()
-        return store.snapshot(step, 0 if store.checkpoint(step).shards == 1 else self._ranks.rank)
+        shard = 0 if store.info(step).shards == 1 else self._ranks.rank
+        return Snapshot._of(store.snapshot(step, shard, False))
 
 
 def _earlier_step(found: list[_Known], restorable: Mapping[int, str], wanted: int | None) -> _Earlier | None:

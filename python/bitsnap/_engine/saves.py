@@ -1,4 +1,5 @@
-"""The saves of a Checkpointer that are in progress: their handles, their errors, and the thread that reports progress.
+"""The saves of a Checkpointer that are in progress: their handles, their errors, the thread that reports progress, and
+SIGTERM, which waits for staged states.
 
 A :class:`Saves` is shared by a Checkpointer, its handles and that thread. It does not refer to the Checkpointer, which
 may be collected before. A handle whose save has ended does not ask the engine again.
@@ -7,19 +8,22 @@ may be collected before. A handle whose save has ended does not ask the engine a
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Literal, TypeAlias
 
 from bitsnap import _bitsnap
 from bitsnap._arguments import milliseconds_of
 from bitsnap._bitsnap import SaveState
 from bitsnap._engine.copies_beside import Copies
-from bitsnap._engine.savable_steps import SavableSteps
+from bitsnap._engine.steps import SavableSteps
 from bitsnap._states.adam import AdamOfState
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 
@@ -437,3 +441,35 @@ def _error_in(
     except kinds as error:
         return f"{name} failed for step {save.step}: {type(error).__name__}: {error}"
     return None
+
+
+# How long SIGTERM waits for staged states, in seconds.
+_FLUSH_SECONDS = 10.0
+
+
+class Flush:
+    """Waits on SIGTERM until the agent has compressed all staged states, then calls the previous handler."""
+
+    def __init__(self, saves: Saves) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise InvalidArgumentError("flush_on_sigterm requires that the main thread makes the checkpointer")
+        # A weak reference: the signal module keeps this handler until the process ends.
+        self._saves = weakref.ref(saves)
+        self._before = signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def uninstall(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) == self._handle and self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        # A forked child inherits the handler, but its parent owns the saves.
+        saves = self._saves()
+        if saves is not None and not saves.is_forked:
+            saves.wait_in_memory(_FLUSH_SECONDS)
+        if callable(self._before):
+            self._before(number, frame)
+        elif self._before != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

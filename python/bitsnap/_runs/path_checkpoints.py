@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from bitsnap._arguments import PathLike, native_path
 from bitsnap._base import parse_json
 from bitsnap._bitsnap import is_store
-from bitsnap._engine.committed import wait_for_staged
+from bitsnap._engine.steps import wait_for_staged
 from bitsnap._references import (
     FOLDER_REFERENCE,
     FOLDER_REFERENCES,

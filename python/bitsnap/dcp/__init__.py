@@ -50,7 +50,7 @@ from bitsnap._arguments import (
     positive_of,
 )
 from bitsnap._bitsnap import Settings, is_store
-from bitsnap._engine.meetings import word_of_start
+from bitsnap._engine.ranks import word_of_start
 from bitsnap._references import writing
 from bitsnap._runs.options import Options
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many

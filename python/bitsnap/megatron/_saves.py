@@ -10,7 +10,7 @@ from typing import Any
 import torch.distributed as dist
 
 from bitsnap._arguments import PathLike
-from bitsnap._engine.committed import wait_committed
+from bitsnap._engine.steps import wait_committed
 from bitsnap._runs.options import Options
 from bitsnap._runs.rank_saves import RankSaves, RankShard
 from bitsnap.megatron._folders import KEY, destination_of, remove_stock

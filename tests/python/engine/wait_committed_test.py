@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import bitsnap
-from bitsnap._engine.committed import _error_of
-from bitsnap._engine.savable_steps import SavableSteps
+from bitsnap._engine.steps import SavableSteps, _error_of
 from python.engine.checkpointer_jobs import Jobs, paused, saved
 from python.processes import finish_script, start_script
 from python.run_states import state_of
@@ -43,7 +42,7 @@ def test_it_is_a_plain_function_without_torch_in_any_process(jobs: Jobs) -> None
     script = """
 import sys
 import bitsnap
-from bitsnap._engine.committed import _error_of
+from bitsnap._engine.steps import _error_of
 bitsnap.wait_committed(sys.argv[1], 7, 60.0, job=sys.argv[2])
 print(bitsnap.Store(sys.argv[1], read_only=True).steps(), "torch" in sys.modules)
 """

@@ -1,17 +1,110 @@
-"""Waiting for a checkpoint of a store from any process: one that saves, its child, or one that knows only the path."""
+"""The steps of a store, for a training: which ones it can save, and when one is committed. Nothing here writes."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from pathlib import Path
 from typing import Any, SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import PathLike, absolute_path, milliseconds_of, native_path, number_of, text_of
+from bitsnap._arguments import PathLike, absolute_path, invalid, milliseconds_of, native_path, number_of, text_of
+from bitsnap._bitsnap import default_job
 from bitsnap.agents import agent_status
 from bitsnap.errors import KINDS, BitsnapError, BusyError, InternalError, InvalidArgumentError, NotFoundError
-from bitsnap.store import Store
+from bitsnap.settings import settings_of
+
+
+def opened_store(path: Path) -> _bitsnap.Store:
+    """The store at a path as it is now, for reading. Raises NotFoundError if there is none."""
+    return _bitsnap.Store.open(
+        native_path(path),
+        access="read",
+        create=False,
+        settings=settings_of(None),
+        keep_last=None,
+        keep_every=None,
+        keep_labelled=False,
+        prunes=False,
+        base_memory_bytes=0,
+        wait_ms=0,
+    )
+
+
+class SavableSteps:
+    """Refuses steps that cannot become checkpoints, before a training saves for hours without a checkpoint.
+
+    Not refused is the step that was restored or saved last, and after restore() has chosen a step by itself, those that
+    it had to skip: the training goes on, and the next steps can be saved.
+
+    Args:
+        path: the store.
+        job: the job whose agent commits the steps.
+    """
+
+    def __init__(self, path: Path, job: str) -> None:
+        self._path, self._job = path, job
+        self._restored: int | None = None
+        self._skips = False  # whether restore() has chosen the step by itself, so that newer ones are damaged
+        self._must_be_newest = False  # the step that the caller has chosen
+        self._first = 0  # the lowest step that may be saved, as far as is known without a look at the store
+        self._look()
+
+    def note_restored(self, step: int, *, by_caller: bool) -> None:
+        """`by_caller`: restore() was called with this step. Otherwise it has chosen the newest that can be restored."""
+        self._first = self._restored = step
+        self._skips, self._must_be_newest = not by_caller, by_caller
+
+    def note_persisted(self, step: int) -> None:
+        self._first = max(self._first, step)
+
+    def note_refused(self) -> None:
+        """A save has failed: another process may have saved newer steps since."""
+        self._has_to_look = True
+
+    def is_saved_again(self, step: int) -> bool:
+        """Whether this step was restored and is in the run: a training that had ended was started again."""
+        return step == self._restored and self._newest() == step
+
+    def check(self, step: int) -> None:
+        """Raises InvalidArgumentError if the run has this step or a later one, and nothing says that this is known.
+
+        After the caller has chosen a step to restore, also if the run has any later step: a training that goes on from
+        there and is killed would continue from that one.
+        """
+        if self._has_to_look:
+            self._look()
+        if step >= self._first and not self._must_be_newest:
+            return
+        newest = self._newest()
+        last = self._restored if self._must_be_newest and self._restored is not None else step - 1
+        if newest is None or newest <= last:  # the store was rolled back, or cannot be read now
+            self._first, self._must_be_newest = step, False
+            return
+        run = shlex.quote(str(self._path))
+        agent = run if self._job == default_job(native_path(self._path)) else f"--job {shlex.quote(self._job)}"
+        why = "steps only increase" if step <= newest else f"step {last} was restored"
+        raise invalid(
+            "step",
+            f"{step} cannot be saved: {self._path} has the checkpoint of step {newest}, and {why}. To "
+            "continue that training, call restore() before the first save, and train from the step after the restored "
+            f"one. To continue from an earlier step, run `bitsnap agent stop {agent}` and `bitsnap rollback {run} --to "
+            "STEP`. For another training, pass the path of another directory",
+        )
+
+    def _look(self) -> None:
+        self._has_to_look = False
+        newest = None if self._skips else self._newest()
+        if newest is not None:
+            self._first = max(self._first, newest + 1)
+
+    def _newest(self) -> int | None:
+        try:
+            return opened_store(self._path).newest()
+        except BitsnapError:  # which the save or the restore reports
+            return None
+
 
 # Pauses between two looks at the store and the agent, in seconds. They double.
 _FIRST_PAUSE = 0.01
@@ -96,13 +189,13 @@ class _Steps:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._store: Store | None = None
+        self._store: _bitsnap.Store | None = None
         self.newest: int | None = None
 
     def has(self, step: int) -> bool:
         try:
             if self._store is None:
-                self._store = Store(self._path, read_only=True, create=False)
+                self._store = opened_store(self._path)
             found = self._store.steps()
         except NotFoundError:
             self._store = self.newest = None
