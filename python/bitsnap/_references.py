@@ -389,3 +389,11 @@ def reference_at(path: PathLike) -> Reference | None:
 def is_valid(save: Saved) -> bool:
     """Whether what was read has the types of a save."""
     return type(save.step) is int and save.step >= 0 and type(save.word) is str
+
+
+def readable_reference(path: Path) -> Reference | None:
+    """None if there is no readable reference."""
+    try:
+        return reference_of(path) if may_be_reference(path) else None
+    except (NotFoundError, CorruptError, UnsupportedError):
+        return None

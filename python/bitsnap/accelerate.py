@@ -44,10 +44,8 @@ from bitsnap._runs.folder_saves import (
     staged,
     write_files,
 )
-from bitsnap._runs.options import Options as Options
-from bitsnap._runs.path_checkpoints import RUN
-from bitsnap._runs.replacing import give_class, give_class_back
-from bitsnap._states.optimizer_states import named, names_of, numbered, restore_optimizer
+from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
+from bitsnap._runs.path_checkpoints import RUN, Options as Options
 from bitsnap.errors import BitsnapError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["BitsnapAccelerator", "Options", "export", "load", "undo", "use"]

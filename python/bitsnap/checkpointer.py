@@ -40,7 +40,8 @@ from bitsnap._tensors.reading import Device
 from bitsnap.agents import AgentOptions, JobOptions, MemoryOptions, agent_status, explain_holder
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, MemoryWarning
 from bitsnap.settings import may_lose, settings_of
-from bitsnap.state import Keys
+from bitsnap.snapshot import Snapshot
+from bitsnap.state import Keys, load
 
 
 class Checkpointer:
@@ -352,18 +353,24 @@ class Checkpointer:
         self._saves.wait_for_copies()
         if keys is not None and not isinstance(keys, str) and not callable(keys):
             keys = list(keys)  # which several attempts may go through
-        options = {
-            "into": into,
-            "keys": keys,
-            "strict": strict,
-            "map_location": map_location,
-            "allow_pickle": allow_pickle,
-            "threads": self._threads,
-        }
+
+        def use(snapshot: Snapshot) -> Any:
+            return load(
+                snapshot,
+                into=into,
+                keys=keys,
+                strict=strict,
+                map_location=map_location,
+                allow_pickle=allow_pickle,
+                threads=self._threads,
+            )
+
+        # On a device, tensors take no memory of this machine.
+        in_place = into is not None or str(map_location or "cpu").partition(":")[0] != "cpu"
         restored = (
-            self._restoring.newest(options, bool(fallback))
+            self._restoring.newest(use, in_place, bool(fallback))
             if step is None
-            else self._restoring.step(number_of(step, "step"), options, bool(fallback))
+            else self._restoring.step(number_of(step, "step"), use, in_place, bool(fallback))
         )
         if restored is not None:
             self._saves.steps.note_restored(restored.step, by_caller=step is not None)

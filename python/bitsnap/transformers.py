@@ -50,9 +50,8 @@ from bitsnap._runs.folder_saves import (
     write_files,
 )
 from bitsnap._runs.framework_files import STUB
-from bitsnap._runs.options import Options as Options
-from bitsnap._runs.replacing import give_class, give_class_back
-from bitsnap._states.optimizer_states import named, names_of, numbered, restore_optimizer
+from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
+from bitsnap._runs.path_checkpoints import Options as Options
 from bitsnap.errors import InvalidArgumentError
 
 _OPTIMIZER_NAME = "optimizer.pt"

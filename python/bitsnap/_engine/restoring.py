@@ -25,7 +25,6 @@ from bitsnap.errors import (
     UnsupportedError,
 )
 from bitsnap.snapshot import Snapshot
-from bitsnap.state import load
 
 T = TypeVar("T")
 
@@ -66,7 +65,7 @@ class _Known(NamedTuple):
 class Restoring:
     """The steps that this rank can restore from the engine's memory and from the store.
 
-    `options` are arguments of load(). `has_one_agent`: all ranks are on this machine.
+    `use` makes the state of the snapshot of one. `has_one_agent`: all ranks are on this machine.
     """
 
     def __init__(self, native: _bitsnap.Engine, path: Path, ranks: Ranks, timeout_ms: int, has_one_agent: bool) -> None:
@@ -80,20 +79,20 @@ class Restoring:
         """The store as it is now."""
         return opened_store(self._path)
 
-    def step(self, step: int, options: Mapping[str, Any], fallback: bool) -> Restored:
+    def step(self, step: int, use: Callable[[Snapshot], Any], in_place: bool, fallback: bool) -> Restored:
         """One step, without falling back to another one."""
         self.begin()
         agreed = self.agreed(fallback, step)
-        return self._load(step, agreed.get(step, ""), options, fallback)
+        return self._load(step, agreed.get(step, ""), use, in_place, fallback)
 
-    def newest(self, options: Mapping[str, Any], fallback: bool) -> Restored | None:
+    def newest(self, use: Callable[[Snapshot], Any], in_place: bool, fallback: bool) -> Restored | None:
         """The newest step that can be restored."""
         self.begin()
         # Ranks that cannot communicate must not choose different steps.
         may_fall_back = fallback and (self._ranks.world_size == 1 or self._ranks.agree)
         first: BaseException | None = None
         for candidate, attempt in sorted(self.agreed(fallback).items(), reverse=True):
-            attempted = partial(self._load, candidate, attempt, options, fallback)
+            attempted = partial(self._load, candidate, attempt, use, in_place, fallback)
             restored, failure = self._ranks.together(attempted, is_damage)
             if failure is None:
                 return restored
@@ -223,11 +222,10 @@ class Restoring:
                 raise
             return []
 
-    def _load(self, step: int, attempt: str, options: Mapping[str, Any], fallback: bool) -> Restored:
-        # On a device, tensors take no memory of this machine.
-        place = str(options["map_location"] or "cpu").partition(":")[0]
-        in_place = options["into"] is not None or place != "cpu"
-        state, source = self.read(step, attempt, lambda snapshot: load(snapshot, **options), in_place, fallback)
+    def _load(
+        self, step: int, attempt: str, use: Callable[[Snapshot], Any], in_place: bool, fallback: bool
+    ) -> Restored:
+        state, source = self.read(step, attempt, use, in_place, fallback)
         return Restored(step, source, state)
 
     def read(

@@ -1,4 +1,5 @@
-"""Checkpoints that a framework names by paths, and rotates and deletes by path, in one run beside them.
+"""Checkpoints that a framework names by paths, and rotates and deletes by path, in one run beside them. Also
+Options, which all adapters of frameworks take.
 
 The path gets a reference; its checkpoint is a step of the run, coded against the one before. A save commits the step,
 writes the reference, and removes the steps to which no reference leads any more, in this order: whenever the process
@@ -12,12 +13,13 @@ import os
 import secrets
 import warnings
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bitsnap._arguments import PathLike, native_path
+from bitsnap._arguments import LARGEST_COUNT, PathLike, may_pickle, milliseconds_of, native_path, number_of
 from bitsnap._base import parse_json
-from bitsnap._bitsnap import is_store
+from bitsnap._bitsnap import Settings, is_store
 from bitsnap._engine.steps import wait_for_staged
 from bitsnap._references import (
     FOLDER_REFERENCE,
@@ -28,31 +30,76 @@ from bitsnap._references import (
     absolute,
     find_references,
     look_at,
-    may_be_reference,
     names_of,
+    readable_reference,
     refer,
     reference_in,
     reference_of,
     unlink,
     warn_of_unknown,
 )
-from bitsnap._runs import removals as removals
-from bitsnap._runs.framework_files import digests_of, is_complete
-from bitsnap._runs.opening import open_run
-from bitsnap._runs.options import Options
+from bitsnap._runs.framework_files import files_beside, finish_removals, lost_reference_of
 from bitsnap._store.management import Files, is_label
-from bitsnap.agents import agent_status
-from bitsnap.errors import (
-    BitsnapError,
-    CorruptError,
-    ExistsError,
-    InvalidArgumentError,
-    NotFoundError,
-    RestoreWarning,
-    UnsupportedError,
-)
+from bitsnap.agents import AgentOptions, MemoryOptions, agent_status, check_agent
+from bitsnap.checkpointer import Checkpointer
+from bitsnap.errors import BitsnapError, ExistsError, InvalidArgumentError, NotFoundError, RestoreWarning
+from bitsnap.settings import settings_of
 from bitsnap.snapshot import Snapshot
 from bitsnap.store import Store
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the checkpoints of a framework are saved.
+
+    Args:
+        settings: how they are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
+        allow_pickle: pickle values that cannot be stored otherwise, such as those of a class that is not registered
+            with bitsnap.register_value(), and unpickle them when they are loaded: for checkpoints that you trust.
+            False raises an error that names the value.
+        agent: a save copies the state once, to memory that is shared with an agent, which compresses and commits it
+            while the training goes on, also if the training has died. See bitsnap.AgentOptions. None: a save returns
+            when it is committed.
+        memory: how much memory the agent may use. See bitsnap.MemoryOptions.
+        timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
+        threads: of each rank, for compressing; 0 for all that the process may use.
+
+    Raises:
+        InvalidArgumentError, TypeError: an option has a wrong value.
+    """
+
+    settings: Settings | str | None = None
+    allow_pickle: bool = False
+    agent: AgentOptions | None = None
+    memory: MemoryOptions | None = None
+    timeout: float = 600.0
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        may_pickle(self.allow_pickle)  # checks it
+        check_agent(self.agent, self.memory)
+        settings_of(self.settings)
+        milliseconds_of(self.timeout, "timeout")
+        number_of(self.threads, "threads", LARGEST_COUNT)
+
+    def store(self, run: Path, **more: Any) -> Store:
+        """Opens a run."""
+        return Store(run, settings=self.settings, timeout=self.timeout, threads=self.threads, **more)
+
+    def checkpointer(self, run: Path, **more: Any) -> Checkpointer:
+        """Opens a run to save to it through an agent."""
+        return Checkpointer(
+            run,
+            settings=self.settings,
+            agent=self.agent,
+            memory=self.memory,
+            timeout=self.timeout,
+            threads=self.threads,
+            **more,
+        )
+
+
+_DEFAULTS = Options()
 
 # The key of a checkpoint's metadata that says to which path it was saved.
 KEY = "bitsnap.path"
@@ -61,8 +108,6 @@ RUN = "bitsnap"
 _FEW = 4
 # The longest wait for a save that an agent commits, in seconds.
 _LONGEST_WAIT = 600.0
-
-_DEFAULTS = Options()
 
 
 class NewSave(NamedTuple):
@@ -175,7 +220,7 @@ def begin(
     content = {"reference": name, "label": label, "save": saved.word, "step": step}
     # What earlier versions wrote there is replaced, too.
     current = reference_in(path.parent) if path.name == FOLDER_REFERENCE else path
-    found = None if current.is_symlink() else _read(current)
+    found = None if current.is_symlink() else readable_reference(current)
     if label and _is_taken(store, label):
         warnings.warn(f"{store.path}: the label {label!r} of another step stays there", stacklevel=3)
         label = ""
@@ -212,11 +257,6 @@ def refer_to(new: NewSave, run_id: str) -> None:
     refer(new.reference, new.run, run_id, (new.saved,), files_beside(new.reference))
 
 
-def files_beside(reference: Path) -> dict[str, str] | None:
-    """What refer() says of the framework's files beside the reference of a folder."""
-    return digests_of(reference.parent) if reference.name in FOLDER_REFERENCES else None
-
-
 def check_is_not_lost(reference: PathLike) -> None:
     """Checks that a path without a reference had none.
 
@@ -246,7 +286,7 @@ def remove(path: PathLike, *, timeout: float = 600.0) -> None:
     what it leads to. A path that does not exist is no error. `timeout` is that of Store.
     """
     path = absolute(path)
-    found = None if path.is_symlink() else _read(path)
+    found = None if path.is_symlink() else readable_reference(path)
     unlink(path)
     if found is None or not is_store(native_path(found.run)):
         return
@@ -261,7 +301,7 @@ def forget(store: Store, pending: Collection[Saved] = (), *, keep_newest: bool =
     Kept are those with labels that are no such path, those that were not saved to a path, and the newest one, against
     which the next one is coded. With `keep_newest=False`, the newest one stays only if all others go.
     """
-    removals.finish(store.path, lambda save: save.step in store and _is_of(store, save), is_last=True)
+    finish_removals(store.path, lambda save: save.step in store and _is_of(store, save), is_last=True)
     gone = forgotten(store, pending)
     if gone and gone[-1] == store.latest() and (keep_newest or len(gone) == len(store)):
         gone.pop()
@@ -296,20 +336,12 @@ def forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
         own = [look_at(path) for path in names_of(store.path.parent / origin.reference)]
         if any(each.unknown or step in _steps_of(store, each.references.values()) for each in own):
             continue
-        if lost := _lost(store.path.parent / origin.reference):
+        if lost := lost_reference_of(store.path.parent / origin.reference):
             warn_of_unknown(store.path, lost, step)
             continue
         if all(label == origin.label for label, labelled in labels.items() if labelled == step):
             gone.append(step)
     return gone
-
-
-def _lost(reference: Path) -> Path | None:
-    """The folder of a checkpoint that is still there, but without its reference, which somebody may bring back."""
-    folder = reference.parent
-    if reference.name in FOLDER_REFERENCES and is_complete(folder) and not os.path.lexists(reference_in(folder)):
-        return folder
-    return None
 
 
 def _may_lead_to(path: Path, home: Path, origins: Iterable[_Origin]) -> bool:
@@ -390,14 +422,6 @@ def _waited(run: Path, step: int) -> BitsnapError | None:
     return None
 
 
-def _read(path: Path) -> Reference | None:
-    """None if there is no readable reference."""
-    try:
-        return reference_of(path) if may_be_reference(path) else None
-    except (NotFoundError, CorruptError, UnsupportedError):
-        return None
-
-
 def _origin_of(store: Store, step: int) -> _Origin | None:
     """None if the checkpoint was saved by other means, or is damaged."""
     try:
@@ -431,3 +455,22 @@ def _steps_of(store: Store, references: Iterable[Reference]) -> set[int]:
 def _is_of(store: Store, save: Saved) -> bool:
     origin = _origin_of(store, save.step)
     return origin is not None and origin.word == save.word
+
+
+def open_run(path: Path, reference: Reference) -> Store:
+    """The run that a reference leads to, for reading.
+
+    Raises:
+        NotFoundError: there is no run where it says, or another one.
+    """
+    run, run_id = reference.run, reference.run_id
+    if not is_store(native_path(run)):
+        raise NotFoundError(
+            f"{path}: the run is not there: expected a store at {run}. Copy or move a checkpoint together with its run"
+        )
+    store = Store(run, read_only=True)
+    if store.run_id != run_id:
+        found = store.run_id
+        store.close()
+        raise NotFoundError(f"{path} refers to the run {run_id}, but {run} is the run {found}")
+    return store

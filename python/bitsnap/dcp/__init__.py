@@ -52,7 +52,7 @@ from bitsnap._arguments import (
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._engine.ranks import word_of_start
 from bitsnap._references import writing
-from bitsnap._runs.options import Options
+from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap.agents import AgentOptions, MemoryOptions
 from bitsnap.dcp._agent import (

@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from bitsnap._arguments import PathLike, checkpoint_id_of, is_url, may_pickle, number_of
 from bitsnap._engine.saves import Save
-from bitsnap._runs.options import Options
+from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import StateWithAdam
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.dcp._flat_adam import adam_of_shard

@@ -30,9 +30,9 @@ from torch.utils import _pytree as pytree
 from bitsnap._arguments import PathLike, Role, checkpoint_id_of, local_path, may_pickle
 from bitsnap._engine.saves import Save
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
-from bitsnap._runs.options import Options as Options
-from bitsnap._runs.rank_saves import Pending, RankSaves, RankShard
-from bitsnap._runs.replacing import Replacing
+from bitsnap._runs.framework_objects import Replacing
+from bitsnap._runs.path_checkpoints import Options as Options
+from bitsnap._runs.path_saves import Pending, RankSaves, RankShard
 from bitsnap._states.program_values import register_value
 from bitsnap.deepspeed._calls import wrap_calls
 from bitsnap.deepspeed._files import LATEST, files_of, is_ours, latest_of, state_of, write_files

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from deepspeed.runtime import engine as _engine
 
-from bitsnap._runs.replacing import Replacing
+from bitsnap._runs.framework_objects import Replacing
 
 
 def wrap_calls(engine: Any, ours: Any, replaced: Replacing) -> None:

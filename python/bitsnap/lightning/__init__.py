@@ -26,10 +26,9 @@ import torch
 
 from bitsnap._arguments import PathLike, is_url
 from bitsnap._references import absolute, may_be_reference, writing
-from bitsnap._runs.options import Options as Options
-from bitsnap._runs.path_agents import PathSaves
-from bitsnap._runs.path_checkpoints import remove, save, snapshot_of
-from bitsnap._runs.replacing import Replacing
+from bitsnap._runs.framework_objects import Replacing
+from bitsnap._runs.path_checkpoints import Options as Options, remove, save, snapshot_of
+from bitsnap._runs.path_saves import PathSaves
 from bitsnap._states.program_values import register_value
 from bitsnap._tensors.reading import Device
 from bitsnap.errors import InvalidArgumentError, UnsupportedError

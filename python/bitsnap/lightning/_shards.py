@@ -18,8 +18,8 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from bitsnap._arguments import PathLike
 from bitsnap._references import may_be_reference, unlink
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.options import Options
-from bitsnap._runs.rank_saves import RankSaves
+from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.path_saves import RankSaves
 from bitsnap.dcp import StorageReader, StorageWriter
 from bitsnap.dcp._checkpoint import OpenStep
 from bitsnap.errors import UnsupportedError

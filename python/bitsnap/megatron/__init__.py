@@ -30,9 +30,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from bitsnap._arguments import PathLike, local_path
 from bitsnap._bitsnap import Settings
-from bitsnap._runs.options import Options as Options
-from bitsnap._runs.rank_saves import RankSaves, RankShard
-from bitsnap._runs.replacing import Replacing
+from bitsnap._runs.framework_objects import Replacing
+from bitsnap._runs.path_checkpoints import Options as Options
+from bitsnap._runs.path_saves import RankSaves, RankShard
 from bitsnap.agents import AgentOptions
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron import _versions as versions

@@ -15,8 +15,8 @@ import torch
 
 from bitsnap._arguments import Role, checkpoint_id_of
 from bitsnap._references import write_durably
-from bitsnap._runs.options import Options
-from bitsnap._runs.rank_saves import RankSaves
+from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.path_saves import RankSaves
 from bitsnap._tensors.boxes import LazyTensor, named_part
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.megatron import _versions as versions

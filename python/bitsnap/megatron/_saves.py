@@ -11,8 +11,8 @@ import torch.distributed as dist
 
 from bitsnap._arguments import PathLike
 from bitsnap._engine.steps import wait_committed
-from bitsnap._runs.options import Options
-from bitsnap._runs.rank_saves import RankSaves, RankShard
+from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.path_saves import RankSaves, RankShard
 from bitsnap.megatron._folders import KEY, destination_of, remove_stock
 from bitsnap.megatron._pairs import Offer, shares_of
 from bitsnap.megatron._shards import RankPart, adam_values, staged

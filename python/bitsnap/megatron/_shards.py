@@ -15,8 +15,8 @@ import torch
 from bitsnap._arguments import PathLike, Role
 from bitsnap._bitsnap import GlobalTensor
 from bitsnap._runs.opened_step import OpenedStep
-from bitsnap._runs.options import Options
-from bitsnap._runs.rank_saves import AdamValues
+from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.path_saves import AdamValues
 from bitsnap._tensors.boxes import Box, named_part
 from bitsnap.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron._folders import KEY, step_of

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer, optimizer as _torch_optimizer
 
 from bitsnap._base import keystr
-from bitsnap._states.optimizer_states import named, restore_optimizer
+from bitsnap._runs.framework_objects import named, restore_optimizer
 from bitsnap._states.typed_values import is_container, items_of
 from bitsnap._tensors.arrays import name_of_torch, torch_dtype
 from bitsnap.errors import BitsnapError, InvalidArgumentError, UnsupportedError

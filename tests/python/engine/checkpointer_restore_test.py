@@ -158,7 +158,7 @@ def test_a_state_that_is_damaged_in_memory_is_read_from_the_store(jobs: Jobs, mo
 
     with jobs() as checkpointer:
         saved(checkpointer, 1, state_of(1)).result()
-        monkeypatch.setattr("bitsnap._engine.restoring.load", load_second)
+        monkeypatch.setattr("bitsnap.checkpointer.load", load_second)
         with pytest.warns(bitsnap.RestoreWarning, match="a bit has flipped"):
             restored = checkpointer.restore()
         assert restored is not None

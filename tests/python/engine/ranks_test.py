@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import bitsnap
 from bitsnap._engine.ranks import Ranks
-from bitsnap._runs.options import Options
+from bitsnap._runs.path_checkpoints import Options
 from bitsnap.errors import KINDS
 from python.rank_processes import Ranks as Processes, ranks as started
 
@@ -100,7 +100,7 @@ def test_results_of_all_ranks_and_of_the_first(processes: Processes) -> None:
 
 
 def save_with_megatron(folder: Path, rank: int) -> None:
-    from bitsnap._runs.rank_saves import RankSaves
+    from bitsnap._runs.path_saves import RankSaves
     from bitsnap.megatron._saves import FolderSave
 
     options = Options()

@@ -32,7 +32,7 @@ PLACES = {
     "src/store/checkpoint_files.cpp": "os::is_plain_name",  # the files of a checkpoint
     "src/os/atomic_file.cpp": "is_plain_name",  # what a caller names
     "python/bitsnap/deepspeed/_files.py": "plain_path",  # the state of a file, and `latest`
-    "python/bitsnap/_runs/removals.py": "plain_path",  # references that are to be removed
+    "python/bitsnap/_runs/framework_files.py": "plain_path",  # references that are to be removed
     "python/bitsnap/_runs/folder_saves.py": "plain_name",  # the small files of Transformers and Accelerate
     "python/bitsnap/megatron/_torch_dist.py": "plain_path",  # the files of Megatron's own format
 }

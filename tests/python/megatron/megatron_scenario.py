@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import bitsnap
 import bitsnap.megatron
-from bitsnap._runs import rank_saves
+from bitsnap._runs import path_saves
 from python.megatron.megatron_gpt import Training, delete, new_folder, run_ranks
 
 from megatron.core import dist_checkpointing  # isort: skip
@@ -347,7 +347,7 @@ def killed(path: Path, phase: str) -> None:
 
         return called
 
-    saves: Any = rank_saves
+    saves: Any = path_saves
     if phase == "writing":
         saves.RankShard.write = die if dist.get_rank() == 1 else saves.RankShard.write
     elif phase == "written":

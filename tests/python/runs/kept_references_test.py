@@ -15,8 +15,8 @@ import bitsnap
 from bitsnap import _references as durable
 from bitsnap._references import plain_name, plain_path, write_durably
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.options import Options
-from bitsnap._runs.rank_saves import RankSaves
+from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.path_saves import RankSaves
 from bitsnap.megatron._folders import destination_of
 
 Save = Callable[[Path, int], Path]

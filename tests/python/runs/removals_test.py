@@ -8,7 +8,8 @@ import pytest
 
 import bitsnap
 from bitsnap._references import Saved, refer, reference_of
-from bitsnap._runs import path_checkpoints as paths, removals as removals
+from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs.framework_files import finish_removals, postpone_removal
 from python.runs.path_checkpoints_test import saved, steps, value_at
 
 LOST = Saved(3, "lost")
@@ -39,10 +40,10 @@ def folder(tmp_path: Path) -> Path:
 def test_a_reference_goes_when_its_save_is_committed_and_stays_if_that_is_lost(folder: Path) -> None:
     before = (folder / "a").stat()
     run = folder / "bitsnap"
-    assert removals.postpone(run, folder / "a", save_at(folder / "c"))
-    assert removals.postpone(run, folder / "b", LOST)
+    assert postpone_removal(run, folder / "a", save_at(folder / "c"))
+    assert postpone_removal(run, folder / "b", LOST)
     assert (folder / "a").stat() == before
-    removals.finish(run, lambda save: False)
+    finish_removals(run, lambda save: False)
     assert names(folder) == ["a", "b", "c"]
     end(folder)
     assert names(folder) == ["b", "c"]
@@ -55,25 +56,25 @@ def test_a_reference_goes_when_its_save_is_committed_and_stays_if_that_is_lost(f
 def test_what_waits_for_a_save_that_was_lost_goes_with_the_one_after_it(folder: Path) -> None:
     run, last = folder / "bitsnap", save_at(folder / "c")
     refer(folder / "b", run, reference_of(folder / "b").run_id, (LOST,))
-    assert removals.postpone(run, folder / "a", LOST)
-    removals.finish(run, lambda save: save != LOST)
+    assert postpone_removal(run, folder / "a", LOST)
+    finish_removals(run, lambda save: save != LOST)
     assert names(folder) == ["a", "b", "c"]
-    assert removals.postpone(run, folder / "b", last)
-    removals.finish(run, lambda save: save == last)
+    assert postpone_removal(run, folder / "b", last)
+    finish_removals(run, lambda save: save == last)
     assert names(folder) == ["c"]
 
 
 def test_copies_links_and_what_has_the_path_now_stay(folder: Path) -> None:
     run = folder / "bitsnap"
     (folder / "link").symlink_to(folder / "a")
-    assert not removals.postpone(run, folder / "link", LOST)
+    assert not postpone_removal(run, folder / "link", LOST)
     for name in "ab":
-        assert removals.postpone(run, folder / name, save_at(folder / "c"))
+        assert postpone_removal(run, folder / name, save_at(folder / "c"))
     (folder / "copy").write_bytes((folder / "a").read_bytes())
     saved(folder / "other", 4)  # which ends them
     assert names(folder) == ["c", "copy", "link", "other"]
     assert value_at(folder / "copy") == 1
-    assert removals.postpone(run, folder / "c", save_at(folder / "other"))
+    assert postpone_removal(run, folder / "c", save_at(folder / "other"))
     (folder / "c").write_text("of the user")
     end(folder)
     assert (folder / "c").read_text() == "of the user"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import bitsnap
-from bitsnap._states.optimizer_states import named, names_of, restore_optimizer
+from bitsnap._runs.framework_objects import named, names_of, restore_optimizer
 from python.same_bits import assert_same
 
 SHAPES: dict[str, Any] = {

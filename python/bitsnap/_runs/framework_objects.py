@@ -1,7 +1,5 @@
-"""The states of torch's optimizers, by the names of the parameters, as the models have them.
-
-``Optimizer.state_dict()`` numbers the parameters. By their names, bitsnap knows which moments belong to which
-parameter.
+"""Objects of frameworks: what adapters put in their place and give back, and the states of optimizers by the names of
+parameters.
 """
 
 from __future__ import annotations
@@ -12,6 +10,49 @@ from typing import Any
 import torch
 
 from bitsnap.errors import InvalidArgumentError
+
+_MISSING = object()
+
+
+class Replacing:
+    """Attributes that were replaced, to be given back in the other order."""
+
+    def __init__(self) -> None:
+        self._stock: list[tuple[Any, str, Any]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._stock)
+
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """What the object or its class had is given back by undo()."""
+        self._stock.append((owner, name, vars(owner).get(name, _MISSING)))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        while self._stock:
+            owner, name, stock = self._stock.pop()
+            if stock is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, stock)
+
+
+def give_class(host: Any, base: type) -> None:
+    """Makes an object one of a class that is derived from `base`, an adapter's, and from its own class."""
+    if not isinstance(host, base):
+        kind = type(host)
+        host.__class__ = type(kind.__name__, (base, kind), {"__module__": kind.__module__, "_stock_class": kind})
+
+
+def give_class_back(host: Any, *attributes: str) -> bool:
+    """Undoes give_class(), and deletes attributes that the object has; whether there was anything to undo."""
+    kind = vars(type(host)).get("_stock_class")
+    if kind is None:
+        return False
+    host.__class__ = kind
+    for name in attributes:
+        vars(host).pop(name, None)
+    return True
 
 
 def names_of(models: Iterable[tuple[str, torch.nn.Module]]) -> dict[int, str]:
