@@ -62,9 +62,7 @@ from bitsnap.dcp._agent import (
     needed,
     refuse_other_process,
 )
-from bitsnap.dcp._checkpoint import KEY, OpenStep
-from bitsnap.dcp._flat_adam import adam_of_shard
-from bitsnap.dcp._shards import Roles, check_given_names, paths_of, results_of, shard_of
+from bitsnap.dcp._shards import KEY, OpenStep, Roles, adam_of_shard, check_given_names, paths_of, results_of, shard_of
 from bitsnap.dcp._staging import StagedCopies
 from bitsnap.errors import BusyError, ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.store import Store

@@ -31,8 +31,7 @@ from bitsnap._engine.saves import Save
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import StateWithAdam
 from bitsnap.checkpointer import Checkpointer
-from bitsnap.dcp._flat_adam import adam_of_shard
-from bitsnap.dcp._shards import Roles, check_given_names, results_of, shard_of
+from bitsnap.dcp._shards import Roles, adam_of_shard, check_given_names, results_of, shard_of
 from bitsnap.dcp._staging import OtherValueError, layout_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 

@@ -1,19 +1,29 @@
-"""The shard of one rank in a checkpoint of torch.distributed.checkpoint: what a plan of DCP names, as a state."""
+"""A checkpoint of torch.distributed.checkpoint (DCP) in a store.
+
+The shard of one rank is what a plan of DCP names, as a state. Adam's numbers are found in a state that DCP has made
+flat, as get_optimizer_state_dict() gives it: with groups of parameters, or, with flatten_optimizer_state_dict, with the
+numbers of each parameter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
+from torch.distributed.checkpoint import metadata as dcp_metadata
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import LoadPlanner, ReadItem, SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
-from bitsnap._arguments import Role
-from bitsnap._states.adam import AdamSources
+from bitsnap._arguments import PathLike, Role, checkpoint_id_of
+from bitsnap._runs.opened_step import OpenedStep
+from bitsnap._states.adam import AdamSources, AdamValues, values_of_group, values_of_step
+from bitsnap._tensors.arrays import torch_dtype
 from bitsnap._tensors.boxes import named_part
-from bitsnap.dcp._checkpoint import KEY
-from bitsnap.errors import InvalidArgumentError
+from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.snapshot import alike
 
 Roles: TypeAlias = Mapping[str, Role] | Callable[[str], Role | None]
@@ -105,3 +115,153 @@ def _role_of(name: str, roles: Roles | None) -> Role | None:
     if roles is None:
         return None
     return roles(name) if callable(roles) else roles.get(name)
+
+
+_GROUPS, _STATE, _MOMENT = "param_groups", "state", "exp_avg"
+
+
+def adam_of_shard(given: AdamSources, names: Mapping[str, str], state: Mapping[str, Any]) -> AdamSources:
+    """Adam's numbers for the tensors of one rank, from the arguments and from the flat state of all.
+
+    Args:
+        names: of the tensors in DCP, by their keys in the state of the shard.
+        state: as the planner made it flat.
+    """
+    found, by_name = adam_in(state), given.by_name
+    return AdamSources(
+        given.for_all,
+        None if by_name is None else lambda key: by_name(names[key]) if key in names else None,
+        found={key: found[name] for key, name in names.items() if name in found},
+    )
+
+
+def adam_in(state: Mapping[str, Any]) -> dict[str, AdamValues]:
+    """What a flat state says of its first moments, by their names."""
+    known: dict[str, AdamValues] = {}
+    for prefix, groups in _groups_of(state).items():
+        for owner, group in groups.items():
+            values = values_of_group(group)
+            names = group.get("params")
+            for name in names if isinstance(names, list | tuple) else [owner]:
+                slots = f"{prefix}{_STATE}.{name}."
+                if f"{slots}{_MOMENT}" in state:
+                    step = values_of_step(state.get(f"{slots}step"))
+                    known[f"{slots}{_MOMENT}"] = step.or_else(values)
+    return known
+
+
+def _groups_of(state: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """The values of groups, or of parameters, by the prefix of the optimizer, and the number or the name."""
+    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, value in state.items():
+        for prefix, owner, key in _splits(name):
+            groups.setdefault(prefix, defaultdict(dict))[owner][key] = value
+    return groups
+
+
+def _splits(name: str) -> Iterator[tuple[str, str, str]]:
+    before, found, after = name.partition(f"{_GROUPS}.")
+    if found and (not before or before.endswith(".")):
+        owner, _, key = after.rpartition(".")
+        yield before, owner, key
+
+
+# The key of the commit's metadata, and of the state of each shard, that has what is no tensor.
+KEY = "torch.distributed.checkpoint"
+_OF_ONE_RANK = re.compile(r"rank-[0-9]+/")
+
+
+class OpenStep(OpenedStep):
+    """One step of a store, as DCP sees it."""
+
+    def __init__(self, checkpoint_id: PathLike, allow_pickle: bool, threads: int) -> None:
+        super().__init__(*checkpoint_id_of(checkpoint_id), KEY, allow_pickle, threads)
+        self._id = checkpoint_id
+        self._save_id: str | None = None
+        self._values: dict[str, int] = {}  # the shard of each
+        self._paths: dict[str, tuple[str | int, ...]] = {}
+        self._read: dict[int, dict[str, Any]] = {}  # values of the shards that were opened
+        text = self.info.metadata.get(KEY)
+        if text is not None:
+            self.described(text, self._describe)
+        else:
+            for shard in range(self.info.shards):
+                part = self._part(shard)
+                for name in part["values"]:
+                    self._values.setdefault(name, shard)
+                self._paths.update(part["paths"])
+
+    def metadata(self) -> Metadata:
+        entries: dict[str, Any] = {name: dcp_metadata.BytesStorageMetadata() for name in self._values}
+        for name, tensor in self.tensors.items():
+            # What is one rank's alone (bitsnap.torch) is loaded by the rank that saved it, as far as it had it.
+            if not _OF_ONE_RANK.match(name):
+                self.check_is_whole(name, tensor)
+            entries[name] = dcp_metadata.TensorStorageMetadata(
+                properties=dcp_metadata.TensorProperties(dtype=torch_dtype(tensor.dtype, name)),
+                size=torch.Size(tensor.shape),
+                chunks=[
+                    dcp_metadata.ChunkStorageMetadata(torch.Size(part.offset), torch.Size(part.shape))
+                    for part in tensor.parts
+                ],
+            )
+        # In the order of the state that was saved, in which a load without a state puts its keys, too.
+        order = {name: number for number, name in enumerate(self._paths)}
+        return Metadata(
+            state_dict_metadata={
+                name: entries[name] for name in sorted(entries, key=lambda name: order.get(name, len(order)))
+            },
+            planner_data=dict(self._paths),
+            storage_meta=StorageMeta(checkpoint_id=self._id, save_id=self._save_id),
+        )
+
+    def value(self, name: str) -> Any:
+        shard = self._values.get(name)
+        if shard is None:
+            raise NotFoundError(f"{self.where} has no value {name!r}")
+        values = self._part(shard)["values"]
+        if name not in values:
+            raise CorruptError(f"{self.where}: shard {shard} should have the value {name!r}")
+        return values[name]
+
+    def read_tensors(self, items: list[ReadItem], planner: LoadPlanner) -> None:
+        targets = [(item, planner.resolve_tensor(item)) for item in items]
+        requests = []
+        for item, target in targets:
+            name = item.storage_index.fqn
+            if name not in self.tensors:
+                raise NotFoundError(f"{self.where} has no tensor {name!r}")
+            begin = item.storage_index.offset or torch.Size([0] * len(item.storage_offsets))
+            offset = tuple(a + b for a, b in zip(begin, item.storage_offsets, strict=True))
+            if tuple(target.shape) != tuple(item.lengths):
+                raise InvalidArgumentError(
+                    f"tensor {name!r}: the tensor to fill has shape {list(target.shape)}, expected {list(item.lengths)}"
+                )
+            requests.append((name, offset, target.detach()))
+        self.fill(requests)
+        for item, target in targets:
+            planner.commit_tensor(item, target)
+
+    def _describe(self, described: Any) -> None:
+        self._save_id = described["save_id"]
+        self._values = {name: self.shard_of(shard) for name, shard in described["values"].items()}
+        self._paths = {name: _path(path) for name, path in described["paths"].items()}
+
+    def _part(self, shard: int) -> dict[str, Any]:
+        if shard not in self._read:
+            self._read[shard] = self.values(
+                shard,
+                lambda part: {
+                    "values": dict(part["values"].items()),
+                    "paths": {name: _path(path) for name, path in part["paths"].items()},
+                },
+            )
+        return self._read[shard]
+
+
+def _path(path: Any) -> tuple[str | int, ...]:
+    """Of a value in the state that was saved, which DCP builds again from all of them."""
+    keys = tuple(path)
+    if isinstance(path, str) or not keys or not all(type(key) in (str, int) for key in keys):
+        raise ValueError(f"{ascii(path)[:80]} is no path of a value")
+    return keys

@@ -21,7 +21,7 @@ from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._runs.path_saves import RankSaves
 from bitsnap.dcp import StorageReader, StorageWriter
-from bitsnap.dcp._checkpoint import OpenStep
+from bitsnap.dcp._shards import OpenStep
 from bitsnap.errors import UnsupportedError
 from bitsnap.store import Store
 

@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import bitsnap
 from bitsnap.dcp import StorageReader, to_torch_save
-from bitsnap.dcp._checkpoint import KEY, OpenStep
+from bitsnap.dcp._shards import KEY, OpenStep
 from python.dcp.dcp_test import dcp
 
 DEEP = "[" * 100_000 + "]" * 100_000
