@@ -36,12 +36,10 @@ from bitsnap._runs.path_saves import RankSaves, RankShard
 from bitsnap.agents import AgentOptions
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron import _versions as versions
-from bitsnap.megatron._convert import convert_all
-from bitsnap.megatron._folders import CONFIG, is_ours
 from bitsnap.megatron._local import LocalCheckpointManager as LocalCheckpointManager
 from bitsnap.megatron._pairs import note_weights, together
-from bitsnap.megatron._saves import FolderSave
-from bitsnap.megatron._shards import OpenFolder
+from bitsnap.megatron._saves import FolderSave, convert_all
+from bitsnap.megatron._shards import CONFIG, OpenFolder, is_ours
 
 _options = Options()
 _saves: RankSaves | None = None  # with these options

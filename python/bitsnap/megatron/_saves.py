@@ -1,21 +1,44 @@
-"""One save of Megatron's strategies on all ranks: its shards, and the commit."""
+"""Saves of Megatron's checkpoints: one of its strategies on all ranks, and conversions of torch_dist, in one process.
+
+bitsnap.megatron.convert() says how checkpoints are converted. Tensors keep the parts in which they are stored, and only
+the parts that are being coded are in memory.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
-from bitsnap._arguments import PathLike
+from bitsnap._arguments import PathLike, Role, checkpoint_id_of
 from bitsnap._engine.steps import wait_committed
+from bitsnap._references import write_durably
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._runs.path_saves import RankSaves, RankShard
-from bitsnap.megatron._folders import KEY, destination_of, remove_stock
+from bitsnap._tensors.boxes import LazyTensor, named_part
+from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
+from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._pairs import Offer, shares_of
-from bitsnap.megatron._shards import RankPart, adam_values, staged
+from bitsnap.megatron._shards import (
+    CONFIG,
+    KEY,
+    OpenFolder,
+    RankPart,
+    adam_values,
+    destination_of,
+    is_ours,
+    remove_stock,
+    role_of,
+    staged,
+)
+from bitsnap.megatron._torch_dist import StoredBox, StoredTensor, TorchDistFolder, write_torch_dist
 
 
 class FolderSave:
@@ -82,3 +105,87 @@ class FolderSave:
     def _end(self) -> None:
         folder = self._reference.parent
         self._saves.from_first(lambda: remove_stock(folder), self._reference)
+
+
+_TRACKER = "latest_checkpointed_iteration.txt"
+
+
+def convert_all(source: Path, target: Path, options: Options) -> list[Path]:
+    """The folders that were written: that of one checkpoint, or those of a directory that are not there yet."""
+    if target.resolve().is_relative_to(source.resolve()):
+        raise InvalidArgumentError(f"{target} must not lie in {source}")
+    if _is_complete(source):
+        if _is_complete(target):
+            raise ExistsError(f"{target} holds a checkpoint already")
+        _convert(source, target, options)
+        return [target]
+    found = [path for path in source.iterdir() if _is_complete(path)] if source.is_dir() else []
+    if not found:
+        raise NotFoundError(
+            f"{source}: expected the folder of a checkpoint, which has a {CONFIG}, or a directory of such folders"
+        )
+    written = []
+    for folder in sorted(found, key=_order):
+        if not _is_complete(target / folder.name):
+            _convert(folder, target / folder.name, options)
+            written.append(target / folder.name)
+    tracker = source / _TRACKER
+    if tracker.is_file() and not (target / _TRACKER).exists():
+        write_durably(target / _TRACKER, tracker.read_bytes())
+    return written
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / CONFIG).is_file()
+
+
+def _order(folder: Path) -> tuple[float, str]:
+    step = checkpoint_id_of(folder).step
+    return (math.inf if step is None else step), folder.name
+
+
+def _convert(source: Path, target: Path, options: Options) -> None:
+    versions.core()  # imports the classes of values
+    (_to_torch_dist if is_ours(source) else _to_run)(source, target, options)
+
+
+def _to_run(source: Path, target: Path, options: Options) -> None:
+    folder = TorchDistFolder(source, options.allow_pickle)
+    state: dict[str, Any] = {}
+    roles: dict[str, Role] = {}
+    for key, tensor in folder.tensors():
+        role = role_of(key, tensor.dtype)
+        for part in tensor.parts:
+            lazy = LazyTensor(part.shape, tensor.dtype, partial(folder.part, key, tensor, part))
+            name, value = named_part(lazy, key, tensor.shape, part.offset)
+            state[name] = value
+            if role is not None:
+                roles[name] = role
+    values: dict[str, Any] = {"objects": {key: folder.object(key) for key in folder.object_keys}}
+    common = folder.common()
+    if common is not None:
+        values["common"] = common
+    state[KEY] = values
+    saves = RankSaves(options)
+    new = saves.begin(*destination_of(target))
+    saves.write(saves.shard(new, state, roles=roles, adam=adam_values(values)))
+    saves.commit(new, {KEY: json.dumps({"objects": dict.fromkeys(folder.object_keys, 0)})})
+    remove_stock(target)
+    write_durably(target / CONFIG, (source / CONFIG).read_bytes())
+
+
+def _to_torch_dist(source: Path, target: Path, options: Options) -> None:
+    with OpenFolder(source, options) as checkpoint:
+        tensors = {}
+        for key, tensor in checkpoint.tensors.items():
+            parts = [StoredBox(part.offset, part.shape) for part in tensor.parts]
+            empty = StoredBox((0,) * len(tensor.shape), tensor.shape)
+            tensors[key] = StoredTensor(versions.dtype_of(tensor, key), tensor.shape, parts or [empty])
+
+        def read(key: str, tensor: StoredTensor, part: StoredBox) -> torch.Tensor:
+            elements = torch.empty(part.shape, dtype=tensor.dtype)
+            checkpoint.fill([(key, part.offset, elements)])
+            return elements
+
+        values = checkpoint.objects(checkpoint.object_keys())
+        write_torch_dist(target, tensors, read, values, checkpoint.common(), (source / CONFIG).read_bytes())

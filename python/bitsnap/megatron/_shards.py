@@ -1,6 +1,9 @@
-"""The sharded state dicts of Megatron-core as shards of a store: what a rank saves, and how it is read again.
+"""The folders that Megatron-LM names, and the sharded state dicts of Megatron-core as shards of a store: what a rank
+saves, and how it is read again.
 
-Works on ShardedTensor and ShardedObject by their attributes, so that it needs nothing of a certain version.
+Each folder has a reference to a step of the run that lies beside it. The reference is written when the step has been
+committed, and before Megatron writes metadata.json, so a folder with both of them is a complete checkpoint.
+ShardedTensor and ShardedObject are used by their attributes, so that nothing of a certain version is needed.
 """
 
 from __future__ import annotations
@@ -8,18 +11,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
-from bitsnap._arguments import PathLike, Role
+from bitsnap._arguments import PathLike, Role, checkpoint_id_of
 from bitsnap._bitsnap import GlobalTensor
+from bitsnap._references import FOLDER_REFERENCE, StepOfRun, absolute, reference_in
+from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._runs.path_saves import AdamValues
 from bitsnap._tensors.boxes import Box, named_part
 from bitsnap.errors import InvalidArgumentError, NotFoundError, UnsupportedError
-from bitsnap.megatron._folders import KEY, step_of
 from bitsnap.megatron._pairs import (
     Master,
     Masters,
@@ -31,6 +36,58 @@ from bitsnap.megatron._pairs import (
     is_half,
     is_quantized,
 )
+
+# The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
+KEY = "megatron.dist_checkpointing"
+
+CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint
+# Of torch_dist.
+STOCK_INDEX = ".metadata"
+STOCK_COMMON = "common.pt"
+
+
+class Destination(NamedTuple):
+    """Where the checkpoint of a folder goes: see path_checkpoints.begin()."""
+
+    reference: Path
+    step: int
+    run: Path
+
+
+def destination_of(folder: PathLike) -> Destination:
+    """The step is the iteration in the folder's name. A folder with another name has a run of its own inside."""
+    reference = absolute(folder) / FOLDER_REFERENCE
+    step = checkpoint_id_of(folder).step
+    parent = reference.parent if step is None else reference.parent.parent
+    return Destination(reference, step or 0, parent / paths.RUN)
+
+
+def is_ours(folder: PathLike) -> bool:
+    """Whether the folder refers to a run, and torch_dist has not saved another checkpoint over it since.
+
+    Raises:
+        NotFoundError: the folder is complete, but its reference is gone.
+    """
+    reference = reference_in(absolute(folder))
+    if (reference.parent / STOCK_INDEX).is_file():
+        return False
+    if not reference.is_file():
+        if (reference.parent / CONFIG).is_file():
+            paths.check_is_not_lost(reference)
+        return False
+    return True
+
+
+def step_of(folder: PathLike) -> StepOfRun:
+    """What the reference of a folder leads to. Raises as path_checkpoints.step_of() does."""
+    return paths.step_of(reference_in(absolute(folder)))
+
+
+def remove_stock(folder: Path) -> None:
+    """Removes what torch_dist had saved in a folder that has a reference now: its index first, which counts."""
+    for stale in (folder / STOCK_INDEX, folder / STOCK_COMMON, *folder.glob("*.distcp")):
+        stale.unlink(missing_ok=True)
+
 
 _STATES = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq", "param": "master", "fp32_param": "master"}
 

@@ -33,7 +33,7 @@ from bitsnap._arguments import may_pickle
 from bitsnap._base import parse_json
 from bitsnap._references import plain_path, write_durably
 from bitsnap.errors import CorruptError, NotFoundError, TruncatedError, UnsupportedError
-from bitsnap.megatron._folders import CONFIG, STOCK_COMMON, STOCK_INDEX
+from bitsnap.megatron._shards import CONFIG, STOCK_COMMON, STOCK_INDEX
 
 _ZIP = b"PK\x03\x04"
 
