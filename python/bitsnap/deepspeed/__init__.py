@@ -34,8 +34,7 @@ from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options
 from bitsnap._runs.path_saves import Pending, RankSaves, RankShard
 from bitsnap._states.program_values import register_value
-from bitsnap.deepspeed._calls import wrap_calls
-from bitsnap.deepspeed._files import LATEST, files_of, is_ours, latest_of, state_of, write_files
+from bitsnap.deepspeed._files import LATEST, files_of, is_ours, latest_of, state_of, wrap_calls, write_files
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, ExistsError, NotFoundError
 
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import (  # isort: skip

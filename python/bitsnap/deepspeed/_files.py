@@ -1,16 +1,23 @@
-"""The files of DeepSpeed's tags: each says which shard of the run has its state."""
+"""The files of DeepSpeed's tags, each of which says which shard of the run has its state, and the calls of a
+DeepSpeedEngine around them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from deepspeed.runtime import engine as _engine
 
 from bitsnap._base import parse_json
 from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, plain_path, reference_in, write_durably
 from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs.framework_objects import Replacing
 from bitsnap.errors import CorruptError, NotFoundError
 from bitsnap.state import load
 from bitsnap.store import Store
@@ -72,3 +79,26 @@ def latest_of(save_dir: Path) -> str:
             return plain_path(os.fsdecode(file.read(_LARGEST_FILE).strip()), path)
     except FileNotFoundError:
         raise NotFoundError(f"{save_dir / LATEST}: there is no such file; say which tag") from None
+
+
+def wrap_calls(engine: Any, ours: Any, replaced: Replacing) -> None:
+    """Wraps both. While another checkpoint engine than `ours` is used, they do what they did before."""
+    save, load = engine.save_checkpoint, engine.load_checkpoint
+
+    @wraps(save)
+    def save_checkpoint(*args: Any, **kwargs: Any) -> Any:
+        result = save(*args, **kwargs)
+        if engine.checkpoint_engine is ours:
+            ours.stage()
+        return result
+
+    @wraps(load)
+    def load_checkpoint(load_dir: Any, tag: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if engine.checkpoint_engine is not ours:
+            return load(load_dir, tag, *args, **kwargs)
+        # With ZeRO 3 and load_optimizer_states=False, the engine calls this without the tag.
+        with patch.object(_engine, "get_fp32_state_dict_from_zero_checkpoint", partial(ours.fp32_weights, tag)):
+            return load(load_dir, tag, *args, **kwargs)
+
+    replaced.replace(engine, "save_checkpoint", save_checkpoint)
+    replaced.replace(engine, "load_checkpoint", load_checkpoint)
