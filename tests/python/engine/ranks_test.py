@@ -119,12 +119,12 @@ def save_with_deepspeed(folder: Path, rank: int) -> None:
 
 
 def save_with_lightning(folder: Path, rank: int) -> None:
-    from bitsnap.lightning._shards import ShardedCheckpoints
+    from bitsnap.lightning import _ShardedCheckpoints
 
     strategy = SimpleNamespace(
         broadcast=lambda value: value, is_global_zero=rank == 0, load_checkpoint=None, remove_checkpoint=None
     )
-    ours = ShardedCheckpoints(strategy, Path, Options(threads=1))
+    ours = _ShardedCheckpoints(strategy, Path, Options(threads=1))
     ours.save_checkpoint({"state_dict": {}, "global_step": 1}, folder / "a.ckpt")
 
 

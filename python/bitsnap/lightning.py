@@ -18,22 +18,33 @@ import os
 import shutil
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load as load_with_dcp
+from torch.distributed.checkpoint.state_dict_saver import save as save_with_dcp
 
 from bitsnap._arguments import PathLike, is_url
-from bitsnap._references import absolute, may_be_reference, writing
+from bitsnap._references import absolute, may_be_reference, unlink, writing
+from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options, remove, save, snapshot_of
-from bitsnap._runs.path_saves import PathSaves
+from bitsnap._runs.path_saves import PathSaves, RankSaves
 from bitsnap._states.program_values import register_value
 from bitsnap._tensors.reading import Device
+from bitsnap.dcp import StorageReader, StorageWriter
+from bitsnap.dcp._shards import OpenStep
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
-from bitsnap.lightning._shards import ShardedCheckpoints, given_only
 from bitsnap.state import load as load_state
+from bitsnap.store import Store
 
 # Lightning's two packages have the same classes, each its own. The modules of these, and of load_from_checkpoint().
 _PACKAGES = {"lightning.fabric": "lightning.pytorch", "lightning_fabric": "pytorch_lightning"}
@@ -105,7 +116,7 @@ class CheckpointIO:
         if reference.is_file() and not may_be_reference(reference):
             stock = _fabrics()[0].plugins.TorchCheckpointIO()
             located = {} if map_location is None else {"map_location": map_location}
-            found: dict[str, Any] = stock.load_checkpoint(path, **located, **given_only(weights_only))
+            found: dict[str, Any] = stock.load_checkpoint(path, **located, **_given_only(weights_only))
             return found
         allow_pickle = not weights_only and self._options.allow_pickle
         return load(reference, map_location=map_location, allow_pickle=allow_pickle, threads=self._options.threads)
@@ -202,7 +213,7 @@ def _use_shards(strategy: Any, options: Options) -> None:
         raise UnsupportedError("agent, memory: shards are saved without an agent; give these to CheckpointIO")
     if not hasattr(strategy, "remove_checkpoint"):
         raise UnsupportedError(f"expected a ModelParallelStrategy of the Trainer, got that of Fabric: {strategy!r}")
-    ours, strategy._bitsnap_stock = ShardedCheckpoints(strategy, absolute, options), Replacing()
+    ours, strategy._bitsnap_stock = _ShardedCheckpoints(strategy, absolute, options), Replacing()
     for name in ("save_checkpoint", "load_checkpoint", "remove_checkpoint"):
         strategy._bitsnap_stock.replace(strategy, name, getattr(ours, name))
 
@@ -269,7 +280,7 @@ def _load_either(stock: Any, path: Any, map_location: Any = None, weights_only: 
     is_path = isinstance(path, str | os.PathLike) and not is_url(path)
     if is_path and may_be_reference(Path(path)):
         return load(path, map_location=map_location)
-    return stock(path, map_location=map_location, **given_only(weights_only))
+    return stock(path, map_location=map_location, **_given_only(weights_only))
 
 
 def _device_of(map_location: Any) -> Device | None:
@@ -300,3 +311,82 @@ def _register_types() -> None:
     for fabric in _fabrics():
         kind = importlib.import_module(f"{fabric.__name__}.utilities.data").AttributeDict
         register_value(f"{fabric.__name__}.AttributeDict", kind, dict, kind)
+
+
+# What is neither the model nor an optimizer, as one value.
+_OTHERS = "others"
+
+
+class _ShardedCheckpoints:
+    """Stands for the methods of a strategy that save, load and remove checkpoints. All ranks call them together."""
+
+    def __init__(self, strategy: Any, local: Callable[[PathLike], Path], options: Options) -> None:
+        self._strategy, self._local, self._options = strategy, local, options
+        self._writer = StorageWriter(
+            settings=options.settings,
+            allow_pickle=options.allow_pickle,
+            timeout=options.timeout,
+            threads=options.threads,
+            overwrite=False,
+        )
+        self._saves = RankSaves(options)
+        self._stock_load, self._stock_remove = strategy.load_checkpoint, strategy.remove_checkpoint
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: PathLike, storage_options: Any = None) -> None:
+        if storage_options is not None:
+            raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {storage_options!r}")
+        path = self._local(self._strategy.broadcast(filepath))
+        others = dict(checkpoint)
+        state = {"state_dict": others.pop("state_dict")}
+        optimizers = enumerate(others.pop("optimizer_states", []))
+        state |= {f"optimizer_{index}": optimizer for index, optimizer in optimizers}
+        if self._strategy.is_global_zero:
+            state[_OTHERS] = (others,)  # a tuple is one value of DCP
+        new = self._saves.begin(path, int(others.get("global_step", 0)))
+        self._writer.metadata = new.metadata
+        save_with_dcp(state, checkpoint_id=_id(new.run, new.saved.step), storage_writer=self._writer)
+        self._writer.close()
+        self._saves.refer(new)
+
+    def load_checkpoint(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
+        path = self._local(self._strategy.broadcast(checkpoint_path))
+        ranks, what = self._saves.ranks, f"{path}: loading failed"
+        if not ranks.from_first(lambda: may_be_reference(path), what):
+            found: dict[str, Any] = self._stock_load(checkpoint_path, **_given_only(weights_only))
+            return found
+        run, step = ranks.from_first(lambda: paths.step_of(path), what)
+        allow_pickle = not weights_only and self._options.allow_pickle
+        reader = StorageReader(allow_pickle=allow_pickle, threads=self._options.threads)
+        model = self._strategy.model
+        state: dict[str, Any] = {"state_dict": get_model_state_dict(model)}
+        load_with_dcp(state, checkpoint_id=_id(run, step), storage_reader=reader)
+        model.load_state_dict(state["state_dict"], strict=self._strategy.lightning_module.strict_loading)
+        for index, optimizer in enumerate(self._strategy.optimizers):
+            name = f"optimizer_{index}"
+            state = {name: get_optimizer_state_dict(model, optimizer)}
+            load_with_dcp(state, checkpoint_id=_id(run, step), storage_reader=reader)
+            options = StateDictOptions(cpu_offload=True)
+            set_optimizer_state_dict(model, optimizer, optim_state_dict=state[name], options=options)
+        others: dict[str, Any] = OpenStep(_id(run, step), allow_pickle, self._options.threads).value(_OTHERS)[0]
+        return others
+
+    def remove_checkpoint(self, filepath: PathLike) -> None:
+        path = self._local(filepath)
+        if path.is_dir() and not path.is_symlink():
+            self._stock_remove(filepath)
+        elif self._strategy.is_global_zero:
+            unlink(path)
+            run = paths.run_of(path)
+            if run.is_dir():
+                # Other ranks may have it open.
+                with Store(run, shared=True, create=False, timeout=self._options.timeout) as store:
+                    paths.forget(store)
+
+
+def _id(run: Path, step: int) -> str:
+    return str(run / f"step-{step}")
+
+
+def _given_only(weights_only: bool | None) -> dict[str, bool]:
+    """The argument for functions of Lightning, which have it since 2.6; before, they read with their own default."""
+    return {} if weights_only is None else {"weights_only": weights_only}
