@@ -34,9 +34,19 @@ from bitsnap.errors import InvalidArgumentError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
 from bitsnap.store import Store
-from bitsnap.torch._replicas import alone, checksums_of, digest_of, send_to_replicas
 from bitsnap.torch._training import Training, nested
-from bitsnap.torch._training_tensors import EXTRA, AllShards, SavedShard, check_names, name_of, parameter_of
+from bitsnap.torch._training_tensors import (
+    EXTRA,
+    AllShards,
+    SavedShard,
+    alone,
+    check_names,
+    checksums_of,
+    digest_of,
+    name_of,
+    parameter_of,
+    send_to_replicas,
+)
 
 T = TypeVar("T")
 

@@ -1,20 +1,28 @@
-"""Whether filling the tensors of a module's ``state_dict()`` reaches what the module holds, and the way back through
-its ``load_state_dict()`` where that is not certain."""
+"""The state of a model: its tensors, inside nested values and the wrappers of torch, and whether filling those of its
+``state_dict()`` reaches what the module holds. If that is not certain, load_state_dict() takes the state back. Also the
+states of the random generators of a process.
+"""
 
 from __future__ import annotations
 
 import functools
+import random
 import warnings
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
+import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from bitsnap._base import keystr
+from bitsnap._base import KeyPath, keystr
+from bitsnap._states.program_values import packed, registration_of
+from bitsnap._states.tree import MAX_DEPTH
+from bitsnap._states.typed_values import is_container, is_mapping, items_of, like
 from bitsnap.errors import InvalidArgumentError, RestoreWarning
-from bitsnap.torch._overlay import tensors_in
 
 _METHODS = (
     "state_dict",
@@ -252,3 +260,102 @@ def _weights(device: torch.device) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     weights = torch.randint(-(2**62), 2**62, (_CHUNK,), generator=generator)
     return weights.bitwise_or_(1).to(device)  # an odd one loses no bit
+
+
+def tensors_in(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, torch.Tensor]]:
+    """The tensors in dicts, lists and tuples at a path of a state, with their paths.
+
+    Raises:
+        InvalidArgumentError: a registered value has a DTensor, which nothing could fill.
+    """
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif is_container(value):
+        if len(path) < MAX_DEPTH:  # what is nested deeper, or contains itself, is refused when it is saved
+            for key, item in items_of(value):
+                yield from tensors_in(item, (*path, key))
+    else:
+        registration = registration_of(type(value))
+        if registration is not None:
+            content = packed(value, registration, lambda: keystr(path, "state"))
+            for _, tensor in tensors_in(content, path):
+                if isinstance(tensor, DTensor):
+                    raise InvalidArgumentError(
+                        f"{keystr(path, 'state')} is a registered value that holds a DTensor, which a restore cannot "
+                        "fill: put the DTensor into a dict of its own"
+                    )
+
+
+def overlaid(value: Any, template: Any, changes: Mapping[KeyPath, Any], path: KeyPath = ()) -> Any:
+    """A value with others at some paths in it, which `template` has, too.
+
+    A container that `value` lacks is made like that of `template`, with the changes alone.
+
+    Raises:
+        InvalidArgumentError: a list of `value` has another length than that of `template`.
+    """
+    if not changes:
+        return value
+    if () in changes:
+        return changes[()]
+    below: defaultdict[Any, dict[KeyPath, Any]] = defaultdict(dict)
+    for (key, *rest), change in changes.items():
+        below[key][tuple(rest)] = change
+    parts = dict(items_of(template))
+    is_alike = is_container(value) and is_mapping(value) == is_mapping(template)
+    items = dict(items_of(value)) if is_alike else {}
+    if is_alike and not is_mapping(value) and len(items) != len(parts):
+        raise InvalidArgumentError(
+            f"{keystr(path, 'extra')} has {len(parts)} items, the checkpoint {len(items)}: a list with DTensors must "
+            "keep its length"
+        )
+    for key, part in below.items():
+        items[key] = overlaid(items.get(key), parts[key], part, (*path, key))
+    return like(value if is_alike else template, items.items())
+
+
+def random_state() -> dict[str, Any]:
+    # As a tensor: torch.load() refuses numpy's arrays in what `bitsnap convert` writes.
+    name, words, *rest = np.random.get_state()  # noqa: NPY002  what programs use
+    return {
+        "python": random.getstate(),
+        "numpy": (name, torch.from_numpy(words), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+    }
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    random.setstate(state["python"])
+    name, words, *rest = state["numpy"]
+    np.random.set_state((name, np.asarray(words), *rest))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+# Modules that wrap others hold them by these names.
+WRAPPERS = frozenset(("_orig_mod", "_checkpoint_wrapped_module"))
+
+
+def without_wrappers(model: torch.nn.Module, name: str) -> str:
+    """The name of a parameter or buffer in the model that was wrapped."""
+    module: Any = model
+    components = []
+    for component in name.split("."):
+        is_wrapped = component in WRAPPERS or (component == "module" and isinstance(module, DistributedDataParallel))
+        if not is_wrapped:
+            components.append(component)
+        module = getattr(module, component, None)
+    return ".".join(components)
+
+
+def groups_of_replicas(model: torch.nn.Module) -> dict[int, Any]:
+    """The groups of DistributedDataParallel, by the identities of the parameters that it keeps equal."""
+    return {
+        id(parameter): module.process_group
+        for module in model.modules()
+        if isinstance(module, DistributedDataParallel)
+        for name, parameter in module.module.named_parameters()
+        if name not in module.parameters_to_ignore
+    }

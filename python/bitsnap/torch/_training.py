@@ -16,19 +16,22 @@ from bitsnap._base import KeyPath, keystr
 from bitsnap._tensors.boxes import Part, part_of
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 from bitsnap.torch._model_states import (
+    WRAPPERS,
     as_plain,
     fills_in_place,
+    groups_of_replicas,
     has_plain_memory,
     load_back,
+    overlaid,
+    random_state,
+    set_random_state,
+    tensors_in,
     warn_of_lost_bits,
     with_own_memory,
+    without_wrappers,
 )
-from bitsnap.torch._overlay import overlaid, tensors_in
-from bitsnap.torch._random_states import random_state, set_random_state
 from bitsnap.torch._training_optimizers import OptimizerState, empty_slot, make_state, state_of, take_state
-from bitsnap.torch._training_presence import Given, compared, compared_groups, given_in
-from bitsnap.torch._training_tensors import EXTRA, name_of, parameter_of
-from bitsnap.torch._wrapped_models import WRAPPERS, groups_of_replicas, without_wrappers
+from bitsnap.torch._training_tensors import EXTRA, Given, compared, compared_groups, given_in, name_of, parameter_of
 
 _EXTRA_STATE = "_extra_state"
 

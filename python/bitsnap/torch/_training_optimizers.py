@@ -19,8 +19,7 @@ from bitsnap._runs.framework_objects import named, restore_optimizer
 from bitsnap._states.typed_values import is_container, items_of
 from bitsnap._tensors.arrays import name_of_torch, torch_dtype
 from bitsnap.errors import BitsnapError, InvalidArgumentError, UnsupportedError
-from bitsnap.torch._model_states import same_bits
-from bitsnap.torch._overlay import tensors_in
+from bitsnap.torch._model_states import same_bits, tensors_in
 
 _HOOKS = (
     "_optimizer_state_dict_pre_hooks",

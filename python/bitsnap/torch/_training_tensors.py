@@ -1,9 +1,18 @@
-"""The tensors of a checkpoint and those of a training: whether they are the same, and were divided in the same way."""
+"""The tensors of a checkpoint and those of a training: whether they are the same, and were divided in the same way.
+
+What a training was given is compared with what a checkpoint has. Replicas are tensors that several processes hold
+alike, and one saves for all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
-from typing import Any
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
 
 from bitsnap._base import KeyPath, component
 from bitsnap._bitsnap import TensorInfo
@@ -188,3 +197,145 @@ def _kept(tree: Any, left_out: Set[KeyPath], path: KeyPath = ()) -> Iterator[Key
             yield at
         elif is_container(item):
             yield from _kept(item, left_out, at)
+
+
+class Given(NamedTuple):
+    """How much there is of each argument of bitsnap.torch.TrainingCheckpointer; the names, of `extra`."""
+
+    optimizer: int
+    scheduler: int
+    dataloader: bool
+    extra: list[str]
+    rng: bool
+
+
+def given_in(values: Mapping[str, Any], extra: Iterable[str]) -> Given:
+    """What a checkpoint has. `extra`: names of values of the program that are not among the values."""
+    training, rank = values["training"], values["rank"]
+    return Given(
+        len(training["optimizer"]),
+        len(training["scheduler"]),
+        rank["dataloader"] is not None,
+        [*dict.fromkeys([*map(str, training.get("extra") or {}), *extra])],
+        rank["rng"] is not None,
+    )
+
+
+def compared(own: Given, saved: Given, optional: Set[str]) -> tuple[set[str], list[str]]:
+    """The arguments that only one of both has, and notes about those that do not make the training go on wrongly.
+
+    Random generators, and a data loader of which no state was saved, begin anew without harm to what was learned.
+
+    Raises:
+        InvalidArgumentError: one has an argument that the other has not, and it is not in `optional`.
+    """
+    one_sided = {name for name, mine, other in zip(Given._fields, own, saved, strict=True) if bool(mine) != bool(other)}
+    notes = []
+    for name in sorted(one_sided - optional):
+        if name == "rng" or (name == "dataloader" and own.dataloader):
+            notes.append(
+                f"{name}: the checkpoint has no state of it, and it stays as it is"
+                if getattr(own, name)
+                else f"{name}: its state in the checkpoint is not restored"
+            )
+            continue
+        what = "which would begin anew" if getattr(own, name) else "whose state would be left out"
+        raise InvalidArgumentError(
+            f"{_difference(name, own, saved)}, {what}: make the Checkpointer with the {name} of the checkpoint, or "
+            f"call restore(optional=[{name!r}])"
+        )
+    return one_sided, notes
+
+
+def compared_groups(
+    groups: Sequence[Sequence[str]], found: Sequence[Sequence[str]], frozen: Set[str]
+) -> tuple[set[str], set[str]]:
+    """Compares the groups of parameters of the optimizers with those of a checkpoint, by names.
+
+    Args:
+        frozen: the parameters that the training does not change.
+
+    Returns:
+        the parameters that no optimizer of the checkpoint had, and the frozen ones that none has now.
+
+    Raises:
+        InvalidArgumentError: the groups differ otherwise.
+    """
+    own, others = ({name for names in each for name in names} for each in (groups, found))
+    new, left = own - others, (others - own) & frozen
+    common = [[name for name in names if name not in new] for names in groups]
+    if common == [[name for name in names if name not in left] for names in found]:
+        return new, left
+    if len(groups) != len(found):
+        raise InvalidArgumentError(f"the optimizers have {len(groups)} groups of parameters, saved {len(found)}")
+    number = next(i for i, (a, b) in enumerate(zip(groups, found, strict=True)) if a != b)
+    differing = [*dict.fromkeys(groups[number]).keys() ^ dict.fromkeys(found[number]).keys()][:4]
+    raise InvalidArgumentError(
+        f"group {number} of the optimizers has other parameters, or in another order, than the checkpoint: "
+        f"{len(groups[number])}, saved {len(found[number])}{', differing in ' if differing else ''}"
+        f"{', '.join(sorted(differing))}"
+    )
+
+
+def _difference(name: str, own: Given, saved: Given) -> str:
+    if name == "extra":
+        return f"extra has {sorted(own.extra)}, the checkpoint {sorted(saved.extra)}"
+    if name == "dataloader":
+        return "there is no data loader, saved one"
+    return f"there are {getattr(own, name)} {name}s, saved {getattr(saved, name)}"
+
+
+# By the bytes of an element; a complex number of 16 bytes counts as two.
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+
+
+def send_to_replicas(parts: list[Part]) -> None:
+    """Fills replicas from the first of each. All processes must call it with the same parts."""
+    for part in parts:
+        # After the last group, all have what the first replica has, however the groups are nested.
+        for group in part.replicated_in:
+            _send(part.tensor, group)
+
+
+def _send(tensor: torch.Tensor, group: Any) -> None:
+    source = distributed.get_global_rank(group, 0)
+    if not _can_send(tensor, group):
+        held = [tensor]
+        distributed.broadcast_object_list(held, source, group)
+        tensor.copy_(held[0])
+        return
+    packed = tensor.contiguous()
+    # As bytes, because not every backend knows every dtype.
+    distributed.broadcast(packed.reshape(-1).view(torch.uint8), source, group)
+    if packed is not tensor:
+        tensor.copy_(packed)
+
+
+def _can_send(tensor: torch.Tensor, group: Any) -> bool:
+    """Whether the backend of the group takes tensors of this device; NCCL takes none of the CPU."""
+    backend = str(distributed.get_backend_config(group))
+    return f"{tensor.device.type}:" in backend
+
+
+def checksums_of(parts: Mapping[KeyPath, Part]) -> dict[KeyPath, int]:
+    """The sum of all elements, taken as integers, of each part that is saved once: other for almost all replicas that
+    are not equal. Each device adds up its own tensors."""
+    by_device: defaultdict[torch.device, dict[KeyPath, torch.Tensor]] = defaultdict(dict)
+    for place, part in parts.items():
+        if part.is_shared:
+            elements = part.tensor.contiguous().reshape(-1).view(_INTEGERS[part.tensor.element_size()])
+            by_device[part.tensor.device][place] = elements.sum(dtype=torch.int64)
+    sums: dict[KeyPath, int] = {}
+    for of_device in by_device.values():
+        sums.update(zip(of_device, torch.stack([*of_device.values()]).tolist(), strict=True))
+    return sums
+
+
+def digest_of(sums: Mapping[KeyPath, int]) -> bytes:
+    """The same for equal sums of the same tensors."""
+    return hashlib.sha256(repr(sorted(sums.items())).encode()).digest()
+
+
+def alone(part: Part) -> Part:
+    """The part of a process that saves and restores for itself."""
+    return part._replace(replicated_in=(), is_first_replica=True)
