@@ -5,6 +5,6 @@ report_page writes them into one HTML file that loads nothing from anywhere. Nee
 'bitsnap[report]'.
 """
 
-from bitsnap.report.report_command import write_report
+from bitsnap.report.report_page import write_report
 
 __all__ = ["write_report"]

@@ -10,9 +10,8 @@ from itertools import product
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from bitsnap.report.report_data import RunData
+from bitsnap.report.report_data import ROLE_ORDER, RunData, count_text, plot_text, ratio_text, role_text, share_label
 from bitsnap.report.report_figures import HIGHEST_RATIO, Figure, Trace, control, role_colour, trace
-from bitsnap.report.report_text import ROLE_ORDER, count_text, plot_text, ratio_text, role_text, share_label
 
 # Rows of tensors that belong to no layer; any others share one row.
 _MOST_OTHER_ROWS = 6

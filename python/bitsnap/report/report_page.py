@@ -1,29 +1,42 @@
-"""The page: one HTML file that loads nothing.
+"""The page: one HTML file that loads nothing; the command line of `bitsnap report`, and the same as a function.
 
-Its content security policy allows only the two scripts of the page, by their hashes, and no requests. A name from a
+The content security policy of the page allows only its two scripts, by their hashes, and no requests. A name from a
 file therefore stays text, even if an escape were missing.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import errno
 import hashlib
 import importlib.util
 import os
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from bitsnap import errors
+from bitsnap._arguments import PathLike, local_path
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError, printable
-from bitsnap.report import report_changes, report_figures, report_loss
-from bitsnap.report.report_data import RunData
+from bitsnap.report import report_changes, report_figures
+from bitsnap.report.report_data import (
+    CommandFailed,
+    RunData,
+    count_text,
+    error_text,
+    gather,
+    ratio_text,
+    role_text,
+    share_text,
+    size_text,
+)
 from bitsnap.report.report_figures import Figure
-from bitsnap.report.report_text import count_text, error_text, ratio_text, role_text, share_text, size_text
 
 _FILES = resources.files("bitsnap.report")
 # Heading, anchor, figures.
@@ -43,7 +56,7 @@ _SECTIONS: list[tuple[str, str, list[Callable[[RunData], Figure | None]]]] = [
             report_changes.bits_figure,
         ],
     ),
-    ("What could be made of it", "possible", [report_changes.coders_figure, report_loss.rate_figure]),
+    ("What could be made of it", "possible", [report_changes.coders_figure, report_figures.rate_figure]),
     ("What was chosen", "choices", [report_figures.codec_figure]),
 ]
 
@@ -75,14 +88,14 @@ def _summary(data: RunData) -> dict[str, Any]:
     snapshots = [data.snapshots[step] for step in sorted(data.snapshots)]
     policies = [each["policy"] + (f", for {each['objective']}" if each["objective"] else "") for each in snapshots]
     lossy_step, lossy = data.lossy or (None, {"tensors": [], "total": {"raw_bytes": 0}})
-    quantized = sum(tensor["raw_bytes"] for tensor in report_loss.lossy_tensors(lossy))
+    quantized = sum(tensor["raw_bytes"] for tensor in report_figures.lossy_tensors(lossy))
     return {
         "raw": sum(checkpoint["raw_bytes"] for checkpoint in data.checkpoints),
         "held": data.sizes["stored_bytes"],
         "damaged": len(data.sizes["steps"]) - len(data.checkpoints),
         "needed": sum(each["bytes"] for each in data.sizes["needed"]),
         "policies": list(dict.fromkeys(policies)),
-        "losses": report_loss.losses(lossy),
+        "losses": report_figures.losses(lossy),
         "lossy_step": lossy_step,
         "lossy_share": quantized / (lossy["total"]["raw_bytes"] or 1),
     }
@@ -173,3 +186,101 @@ def write_whole(path: Path, text: str) -> None:
         if isinstance(error, OSError):  # which names the temporary file
             raise type(error)(error.errno, error.strerror, str(path)) from None
         raise
+
+
+_FIRST_KIND = 11  # of the command's exit statuses
+_MOST_STEPS = 1000
+
+
+def write_report(
+    run: PathLike,
+    output: PathLike,
+    *,
+    steps: int = 8,
+    title: str | None = None,
+    timings: PathLike | None = None,
+    shard: int | None = None,
+    betas: tuple[float, float] | None = None,
+    eps: float | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Writes a page about the run. The file appears completely or not at all.
+
+    Args:
+        run: the directory of the run.
+        output: the file to write.
+        steps: the number of checkpoints, spread over the run, that are decoded and studied. Sizes are shown of all.
+        title: the title of the page; None for the name of the run.
+        timings: a file with the costs of saves, such as that of callbacks.JsonLines.
+        shard: the shard to study, from 0, if checkpoints have several.
+        betas, eps: of Adam, for the effect of quantizers on its updates. Runs with quantized first moments have them.
+        overwrite: replace the file if it exists.
+
+    Raises:
+        ExistsError: the file exists and `overwrite` is False.
+        InvalidArgumentError: the output is not a regular file.
+        NotFoundError: plotly or Jinja2 is not installed, the run has no checkpoint, or the output has no folder.
+        UnsupportedError: a path is a URL.
+        OSError: the page could not be written.
+        CommandFailed: the command bitsnap could not read the run, and printed why.
+    """
+    check_packages()
+    target = Path(local_path(output))
+    check_target(target, overwrite)
+    if (betas is None) != (eps is None):
+        raise errors.InvalidArgumentError("betas and eps belong together, and one of them is missing")
+    adam = None if betas is None or eps is None else (f"{betas[0]},{betas[1]}", str(eps))
+    times = None if timings is None else Path(local_path(timings))
+    data = gather(Path(local_path(run)), steps=steps, shard=shard, timings=times, adam=adam)
+    write_whole(target, render(data, title))
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= _MOST_STEPS:
+        raise argparse.ArgumentTypeError(f"{text}: a number from 1 to {_MOST_STEPS}")
+    return number
+
+
+def _betas(text: str) -> tuple[float, float]:
+    first, _, second = text.partition(",")
+    return float(first), float(second)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bitsnap report",
+        description="Writes a page of plots about a run: sizes, changes, codecs, and the loss of lossy tensors. One "
+        "HTML file that needs no network.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the directory of the run")
+    parser.add_argument("-o", "--output", metavar="PAGE.html", help="the page; by default, RUN-report.html")
+    parser.add_argument(
+        "--steps", type=_count, default=8, metavar="N", help="study N checkpoints, spread over the run (8)"
+    )
+    parser.add_argument("--title", metavar="T", help="title of the page; by default, the name of the run")
+    parser.add_argument("--timings", metavar="FILE", help="costs of saves, as callbacks.JsonLines writes them")
+    parser.add_argument("--shard", type=int, metavar="K", help="the shard to study, if checkpoints have several")
+    parser.add_argument(
+        "--betas", type=_betas, metavar="B1,B2", help="of Adam, with --eps: study the effect of quantizers on updates"
+    )
+    parser.add_argument("--eps", type=float, metavar="E", help="epsilon of Adam")
+    parser.add_argument("-f", "--force", action="store_true", dest="overwrite", help="replace the page if it exists")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = vars(_parser().parse_args(arguments))
+    quiet = options.pop("quiet")
+    options["output"] = options["output"] or f"{Path(options['run']).absolute().name}-report.html"
+    try:
+        write_report(**options)
+    except CommandFailed as failed:
+        return failed.status
+    except (errors.BitsnapError, OSError) as error:
+        print(f"bitsnap: error: {printable(str(error))}", file=sys.stderr)
+        return _FIRST_KIND + list(errors.KINDS).index(getattr(error, "code", "io"))
+    if not quiet:
+        print(printable(str(options["output"])), file=sys.stderr)
+    return 0

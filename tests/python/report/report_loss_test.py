@@ -15,10 +15,9 @@ import torch
 
 import bitsnap
 from bitsnap.errors import InvalidArgumentError
-from bitsnap.report import report_loss, report_page
-from bitsnap.report.report_command import write_report
-from bitsnap.report.report_data import RunData, gather
-from bitsnap.report.report_text import error_text
+from bitsnap.report import report_figures, report_page
+from bitsnap.report.report_data import RunData, error_text, gather
+from bitsnap.report.report_page import write_report
 from cli.command_line import run, run_json
 from cli.tensor_file import Tensor, write
 from python.report.report_pages import ELEMENTS, Page, make_run, page_of, traces
@@ -54,7 +53,7 @@ def test_loss_is_shown_with_its_bound_and_the_measured_error(run_data: RunData) 
 
 def test_the_loss_of_a_run_is_drawn_among_what_other_quantizers_would_lose(run_data: RunData) -> None:
     for each, stars in ((run_data, 0), (lossy(run_data), 1)):
-        figure = report_loss.rate_figure(each)
+        figure = report_figures.rate_figure(each)
         assert figure is not None
         choice = figure.controls[0]["options"].index("second moments")
         found = [trace for trace in traces(figure, choice, 0) if trace["name"] == "this run"]
@@ -130,7 +129,7 @@ def test_a_bounded_run_is_shown_with_its_bounds_and_measured_errors(bounded_run:
 
 def test_multiples_of_the_update_are_drawn_if_adams_numbers_are_given(some_run: Path) -> None:
     data = gather(some_run, steps=1, adam=("0.9,0.95", "1e-8"))
-    figure = report_loss.rate_figure(data)
+    figure = report_figures.rate_figure(data)
     assert figure is not None
     choice = figure.controls[0]["options"].index("first moments")
     points = next(role for role in data.states[0]["roles"] if role["role"] == "exp_avg")["quantizers"]
@@ -192,7 +191,7 @@ def test_losses_are_means_over_elements() -> None:
         }
         return {"role": "exp_avg", "stored_bytes": elements, "raw_bytes": 4 * elements, "quantizer": quantizer}
 
-    (line,) = report_loss.losses({"tensors": [tensor(100, 1.0), tensor(300, 2.0)]})
+    (line,) = report_figures.losses({"tensors": [tensor(100, 1.0), tensor(300, 2.0)]})
     assert (line["tensors"], line["elements"], line["bound"], line["reached"]) == (2, 400, 2.0, 1.0)
     assert line["mre"] == 1.75
     assert line["rule"] == "clusters 16"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bitsnap.report.report_command import write_report
+from bitsnap.report.report_page import write_report
 from cli.command_line import run
 from cli.tensor_file import Tensor, weights, write
 

@@ -18,9 +18,18 @@ import pytest
 import bitsnap
 from bitsnap.errors import InvalidArgumentError, NotFoundError, printable
 from bitsnap.report import report_changes, report_page
-from bitsnap.report.report_command import main, write_report
-from bitsnap.report.report_data import CommandFailed, RunData, read_timings, spread
-from bitsnap.report.report_text import error_text, plot_text, ratio_text, share_text, size_text
+from bitsnap.report.report_data import (
+    CommandFailed,
+    RunData,
+    error_text,
+    plot_text,
+    ratio_text,
+    read_timings,
+    share_text,
+    size_text,
+    spread,
+)
+from bitsnap.report.report_page import main, write_report
 from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, USAGE, run, run_json
 from python.report.report_pages import Page, make_run, page_of, traces
 
@@ -237,7 +246,7 @@ def test_the_command_runs_it(some_run: Path, tmp_path: Path) -> None:
 
 def test_missing_packages_are_named_with_how_to_get_them(some_run: Path, tmp_path: Path) -> None:
     script = (
-        "import sys; sys.modules[sys.argv[1]] = None; from bitsnap.report.report_command import main;"
+        "import sys; sys.modules[sys.argv[1]] = None; from bitsnap.report.report_page import main;"
         "sys.exit(main(sys.argv[2:]))"
     )
     for module, package in (("plotly", "plotly"), ("jinja2", "Jinja2")):
