@@ -14,11 +14,9 @@ from pathlib import Path
 # From the bottom up; above all of them is the package itself, whose __init__.py hands names on. A leading underscore
 # marks what users do not import.
 ROOMS = [
-    "_base",
     "errors",
-    "_arguments",
+    "_common",
     "_references",
-    "settings",
     "agents",
     "_tensors",
     "_states",

@@ -45,6 +45,7 @@ from bitsnap._bitsnap import (
     max_cost as max_cost,
     set_max_cost as set_max_cost,
 )
+from bitsnap._common import bounded as bounded
 from bitsnap._engine.restoring import Restored as Restored
 from bitsnap._engine.saves import Save as Save
 from bitsnap._engine.steps import wait_committed as wait_committed
@@ -88,7 +89,6 @@ from bitsnap.saving import (
     save_file as save_file,
     save_folder as save_folder,
 )
-from bitsnap.settings import bounded as bounded
 from bitsnap.snapshot import (
     Inspection as Inspection,
     Snapshot as Snapshot,

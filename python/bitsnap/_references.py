@@ -19,9 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from bitsnap._arguments import PathLike, local_path, native_path
-from bitsnap._base import parse_json
 from bitsnap._bitsnap import is_store
+from bitsnap._common import PathLike, local_path, native_path, parse_json
 from bitsnap.errors import CorruptError, NotFoundError, RetentionWarning, UnsupportedError
 
 # A name of its own, not one made of the file's, which may be as long as a name can be.

@@ -29,7 +29,7 @@ from accelerate.utils import clean_state_dict_for_safetensors
 from accelerate.utils.constants import OPTIMIZER_NAME, RNG_STATE_NAME, SAFE_MODEL_NAME
 from safetensors.torch import save_file
 
-from bitsnap._arguments import PathLike, local_path
+from bitsnap._common import PathLike, local_path
 from bitsnap._runs.folder_saves import (
     FolderSaves,
     copy_others,

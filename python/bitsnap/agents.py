@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import (
+from bitsnap._common import (
     LARGEST_COUNT,
     PathLike,
     absolute_path,

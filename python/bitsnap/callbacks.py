@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import Any, Protocol
 
-from bitsnap._arguments import PathLike, absolute_path
+from bitsnap._common import PathLike, absolute_path
 from bitsnap._engine.saves import Save
 from bitsnap.errors import BitsnapError
 from bitsnap.store import Store

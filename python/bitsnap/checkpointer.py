@@ -13,21 +13,24 @@ from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex, cast
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import (
+from bitsnap._bitsnap import SaveState, Settings
+from bitsnap._common import (
     LARGEST_COUNT,
+    Device,
     Masters,
     PathLike,
     Role,
     absolute_path,
     check_callable,
+    may_lose,
     may_pickle,
     milliseconds_of,
     native_path,
     number_of,
     positive_of,
+    settings_of,
     text_of,
 )
-from bitsnap._bitsnap import SaveState, Settings
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.restoring import Restored, Restoring
 from bitsnap._engine.saves import Flush, OnProgress, Save, Saves
@@ -36,10 +39,8 @@ from bitsnap._states.adam import Adams, StateWithAdam, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.program_values import registration_of
 from bitsnap._tensors.device_copies import note_computed, take_warning
-from bitsnap._tensors.reading import Device
 from bitsnap.agents import AgentOptions, JobOptions, MemoryOptions, agent_status, explain_holder
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, MemoryWarning
-from bitsnap.settings import may_lose, settings_of
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import Keys, load
 

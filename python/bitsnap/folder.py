@@ -16,24 +16,25 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import (
+from bitsnap._bitsnap import Checkpoint, FileTensor, FolderEntry, Settings
+from bitsnap._common import (
     LARGEST_COUNT,
     Bases,
     PathLike,
     Progress,
+    alike,
     labels_of,
+    loaded_torch,
     native_path,
     native_target,
     number_of,
+    warn_of_idle_rules,
 )
-from bitsnap._base import loaded_torch
-from bitsnap._bitsnap import Checkpoint, FileTensor, FolderEntry, Settings
 from bitsnap._states.adam import AdamOfState, AdamSources
 from bitsnap._tensors.arrays import Framework, framework_name
 from bitsnap._tensors.reading import read_tensor
 from bitsnap.errors import ExistsError, NotFoundError, PlainBytesWarning
-from bitsnap.settings import warn_of_idle_rules
-from bitsnap.snapshot import Snapshot, alike, native_snapshot, warn_of_damage
+from bitsnap.snapshot import Snapshot, native_snapshot, warn_of_damage
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -32,14 +32,13 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_loader import load as load_with_dcp
 from torch.distributed.checkpoint.state_dict_saver import save as save_with_dcp
 
-from bitsnap._arguments import PathLike, is_url
+from bitsnap._common import Device, PathLike, is_url
 from bitsnap._references import absolute, may_be_reference, unlink, writing
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options, remove, save, snapshot_of
 from bitsnap._runs.path_saves import PathSaves, RankSaves
 from bitsnap._states.program_values import register_value
-from bitsnap._tensors.reading import Device
 from bitsnap.dcp import StorageReader, StorageWriter
 from bitsnap.dcp._shards import OpenStep
 from bitsnap.errors import InvalidArgumentError, UnsupportedError

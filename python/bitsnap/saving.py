@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import (
+from bitsnap._bitsnap import SaveSummary, Settings
+from bitsnap._common import (
     Bases,
     Masters,
     PathLike,
@@ -19,8 +20,9 @@ from bitsnap._arguments import (
     native_path,
     native_target,
     same_file,
+    settings_of,
+    warn_of_idle_rules,
 )
-from bitsnap._bitsnap import SaveSummary, Settings
 from bitsnap._states.adam import Adam, AdamOfState, Adams, AdamSources
 from bitsnap._states.entries import Entries, check_text
 from bitsnap._states.packing import PackedState, as_packed, pack
@@ -28,7 +30,6 @@ from bitsnap._tensors.arrays import AnyTensor, is_tensor, named_source_of
 from bitsnap._tensors.boxes import Box, LazyTensor, local_part, place_in_whole, tensor_of
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.folder import open_source
-from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, native_snapshot
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import warnings
@@ -11,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import Bases, PathLike, Progress, native_bases, native_path
 from bitsnap._bitsnap import BaseReference, LossReport
+from bitsnap._common import Bases, PathLike, Progress, alike, native_bases, native_path
 from bitsnap._references import reference_at
 from bitsnap.errors import BitsnapError, DamageWarning, InvalidArgumentError, NotFoundError
 
@@ -303,9 +302,3 @@ def find_tensor(native: _bitsnap.Snapshot, name: str) -> int:
     if index is None:
         raise NotFoundError(f"{os.fsdecode(native.path)}: there is no tensor {name!r}{alike(name, names_of(native))}")
     return index
-
-
-def alike(name: str, names: list[str]) -> str:
-    """For messages: the names that are similar, if there are any."""
-    found = difflib.get_close_matches(name, names[:10_000], n=3)
-    return f"; did you mean {', '.join(map(repr, found))}?" if found else ""

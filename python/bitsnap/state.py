@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import Bases, PathLike, Progress, invalid, may_pickle
-from bitsnap._base import KeyPath, has_torch, keystr, without_collection
 from bitsnap._bitsnap import TensorInfo, TensorInfos, TensorRef
+from bitsnap._common import (
+    Bases,
+    Device,
+    KeyPath,
+    PathLike,
+    Progress,
+    has_torch,
+    invalid,
+    keystr,
+    may_pickle,
+    without_collection,
+)
 from bitsnap._states.program_values import (
     PackedValue,
     PickledValue,
@@ -24,7 +34,7 @@ from bitsnap._states.tree import Question, Reference, places, program_values, pr
 from bitsnap._states.typed_values import StoredValue, decode, is_container, is_mapping, items_of, like
 from bitsnap._tensors.arrays import Framework, copy_into, gpu_of, is_tensor, note_filled, target_of
 from bitsnap._tensors.boxes import Box, box_around, local_part, tensor_of
-from bitsnap._tensors.reading import Device, Filled, Job, Loader, canonical, check_apart, device_of
+from bitsnap._tensors.reading import Filled, Job, Loader, canonical, check_apart, device_of
 from bitsnap.errors import BitsnapError, CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.snapshot import Snapshot, damaged_tensors, names_of, native_snapshot, warn_of_damage
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, NoReturn, SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import (
+from bitsnap._bitsnap import Checkpoint, CommitOutcome, RunUsage, SaveSummary, Settings
+from bitsnap._common import (
     LARGEST,
     LARGEST_COUNT,
+    Device,
     Masters,
     PathLike,
     Progress,
@@ -22,19 +24,18 @@ from bitsnap._arguments import (
     native_path,
     number_of,
     positive_of,
+    settings_of,
     text_of,
+    warn_of_idle_rules,
 )
-from bitsnap._bitsnap import Checkpoint, CommitOutcome, RunUsage, SaveSummary, Settings
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.entries import native_metadata
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._store.management import Files, StoreManagement, files_of
 from bitsnap._store.tensors import StoreTensors
-from bitsnap._tensors.reading import Device
 from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.folder import StoreFolders
-from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import Keys, load
 

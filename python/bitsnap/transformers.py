@@ -33,7 +33,7 @@ from transformers import AutoConfig, Trainer, trainer_utils
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME, is_sagemaker_mp_enabled, is_torch_xla_available
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
 
-from bitsnap._arguments import PathLike, local_path
+from bitsnap._common import PathLike, local_path
 from bitsnap._references import write_durably
 from bitsnap._runs.folder_saves import (
     FolderSaves,

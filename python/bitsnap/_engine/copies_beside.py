@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from bitsnap._base import loaded_torch
+from bitsnap._common import loaded_torch
 
 # How often a wait looks whether there is something to do, in seconds.
 _CHECK = 0.2

@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from bitsnap import errors
-from bitsnap._arguments import LARGEST_COUNT, number_of, positive_of
-from bitsnap._base import import_torch, loaded_torch
+from bitsnap._common import LARGEST_COUNT, import_torch, loaded_torch, number_of, positive_of
 from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError
 
 _SHORTEST_POLL = 0.001

@@ -20,8 +20,8 @@ from types import FrameType
 from typing import Literal, TypeAlias
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import milliseconds_of
 from bitsnap._bitsnap import SaveState
+from bitsnap._common import milliseconds_of
 from bitsnap._engine.copies_beside import Copies
 from bitsnap._engine.steps import SavableSteps
 from bitsnap._states.adam import AdamOfState

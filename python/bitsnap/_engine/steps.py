@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import PathLike, absolute_path, invalid, milliseconds_of, native_path, number_of, text_of
 from bitsnap._bitsnap import default_job
+from bitsnap._common import (
+    PathLike,
+    absolute_path,
+    invalid,
+    milliseconds_of,
+    native_path,
+    number_of,
+    settings_of,
+    text_of,
+)
 from bitsnap.agents import agent_status
 from bitsnap.errors import KINDS, BitsnapError, BusyError, InternalError, InvalidArgumentError, NotFoundError
-from bitsnap.settings import settings_of
 
 
 def opened_store(path: Path) -> _bitsnap.Store:

@@ -20,14 +20,13 @@ from typing import Any
 
 import torch
 
-from bitsnap._arguments import PathLike, native_path
 from bitsnap._bitsnap import is_store
+from bitsnap._common import Device, PathLike, native_path
 from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, absolute, plain_name, reference_in, reference_of
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._runs.path_saves import PathSaves
-from bitsnap._tensors.reading import Device
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, CorruptError, ExistsError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load as load_state

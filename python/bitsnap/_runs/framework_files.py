@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from bitsnap._base import parse_json
+from bitsnap._common import parse_json
 from bitsnap._references import (
     FOLDER_REFERENCES,
     Saved,

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from bitsnap._base import parse_json
 from bitsnap._bitsnap import GlobalTensor
+from bitsnap._common import parse_json
 from bitsnap._tensors.arrays import torch_dtype
 from bitsnap.errors import CorruptError, NotFoundError
 from bitsnap.state import load

@@ -17,9 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bitsnap._arguments import LARGEST_COUNT, PathLike, may_pickle, milliseconds_of, native_path, number_of
-from bitsnap._base import parse_json
 from bitsnap._bitsnap import Settings, is_store
+from bitsnap._common import (
+    LARGEST_COUNT,
+    PathLike,
+    may_pickle,
+    milliseconds_of,
+    native_path,
+    number_of,
+    parse_json,
+    settings_of,
+)
 from bitsnap._engine.steps import wait_for_staged
 from bitsnap._references import (
     FOLDER_REFERENCE,
@@ -43,7 +51,6 @@ from bitsnap._store.management import Files, is_label
 from bitsnap.agents import AgentOptions, MemoryOptions, agent_status, check_agent
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import BitsnapError, ExistsError, InvalidArgumentError, NotFoundError, RestoreWarning
-from bitsnap.settings import settings_of
 from bitsnap.snapshot import Snapshot
 from bitsnap.store import Store
 

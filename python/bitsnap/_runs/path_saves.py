@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from bitsnap._arguments import PathLike, Role, native_path
 from bitsnap._bitsnap import is_store
+from bitsnap._common import PathLike, Role, native_path
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
 from bitsnap._references import FOLDER_REFERENCES, Saved, absolute, refer, unlink

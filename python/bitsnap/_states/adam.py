@@ -16,15 +16,13 @@ from typing import Any, NamedTuple, Protocol, SupportsFloat, SupportsIndex, Type
 
 import numpy as np
 
-from bitsnap._arguments import LARGEST, PathLike, count_of, float_of, invalid
-from bitsnap._base import KeyPath
 from bitsnap._bitsnap import AdamNumbers, Settings
+from bitsnap._common import LARGEST, KeyPath, PathLike, count_of, float_of, invalid, may_lose
 from bitsnap._states.entries import Entries
 from bitsnap._states.typed_values import is_container, items_of
 from bitsnap._tensors.arrays import NotStorableTensorError, is_tensor, source_of
 from bitsnap._tensors.boxes import local_part, tensor_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
-from bitsnap.settings import may_lose
 
 # Steps that were taken, or a function that returns them at each save.
 AdamStep: TypeAlias = SupportsIndex | Callable[[], SupportsIndex]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
-from bitsnap._arguments import Masters, number_of
-from bitsnap._base import KeyPath
 from bitsnap._bitsnap import AdamNumbers
+from bitsnap._common import KeyPath, Masters, number_of
 from bitsnap._states.program_values import Registration
 from bitsnap._tensors.arrays import Data, NativeBox, Source
 from bitsnap.errors import InvalidArgumentError

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bitsnap._arguments import Masters, Role
-from bitsnap._base import without_collection
 from bitsnap._bitsnap import Settings, TensorRef, TensorTable, TypedValue, ValueTree, value_text
+from bitsnap._common import Masters, Role, may_lose, without_collection
 from bitsnap._states.adam import AdamOfState, Adams, AdamSources
 from bitsnap._states.entries import Content, Entries, Entry, native_metadata
 from bitsnap._states.program_values import PICKLED, REGISTERED, Registration, changes, packed
@@ -27,7 +26,6 @@ from bitsnap._states.typed_values import is_container, is_mapping, items_of, met
 from bitsnap._tensors.arrays import Data, NotStorableTensorError, Source, source_maker, source_of
 from bitsnap._tensors.boxes import Box, LazyTensor, local_part, place_in_whole, tensor_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
-from bitsnap.settings import may_lose
 
 # Are their own encoding.
 _NUMBERS = frozenset((type(None), bool, int, float, complex))

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bitsnap._arguments import invalid, text_of
-from bitsnap._base import import_torch, loaded_torch
+from bitsnap._common import import_torch, invalid, loaded_torch, text_of
 from bitsnap.errors import InvalidArgumentError
 
 T = TypeVar("T")

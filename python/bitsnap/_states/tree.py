@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bitsnap._arguments import Masters
-from bitsnap._base import KeyPath, join, keystr, loaded_torch
 from bitsnap._bitsnap import TensorRef, TypedValue
+from bitsnap._common import KeyPath, Masters, join, keystr, loaded_torch
 from bitsnap._states.entries import NOT_STORABLE, Content, Entries, check_text, not_storable
 from bitsnap._states.program_values import (
     PICKLED,

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bitsnap import _bitsnap
-from bitsnap._base import has_torch, import_torch, loaded_torch
 from bitsnap._bitsnap import TensorRef, TypedValue
+from bitsnap._common import has_torch, import_torch, loaded_torch
 from bitsnap._states.program_values import PICKLED, REGISTERED, PackedValue, PickledValue, packed_value
 from bitsnap.errors import BitsnapError, CorruptError, InvalidArgumentError, UnsupportedError
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, SupportsIndex, TypeAlias
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import (
+from bitsnap._bitsnap import PruneReport, RepairReport, RollbackReport, StoreDamage, StoreVerification
+from bitsnap._common import (
     LARGEST_COUNT,
     PathLike,
     Progress,
@@ -19,7 +20,6 @@ from bitsnap._arguments import (
     positive_of,
     text_of,
 )
-from bitsnap._bitsnap import PruneReport, RepairReport, RollbackReport, StoreDamage, StoreVerification
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.snapshot import describe_damage
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import Progress, check_callable, number_of
 from bitsnap._bitsnap import GlobalTensor
+from bitsnap._common import Progress, alike, check_callable, number_of
 from bitsnap._tensors.arrays import (
     AnyTensor,
     Source,
@@ -24,7 +24,6 @@ from bitsnap._tensors.arrays import (
 from bitsnap._tensors.device_copies import PinnedBatches
 from bitsnap._tensors.reading import Filled, check_apart, staged_batches
 from bitsnap.errors import InvalidArgumentError, NotFoundError
-from bitsnap.snapshot import alike
 
 # The name of a tensor, the offset of a box, and the tensor that it is read into.
 BoxRequest: TypeAlias = tuple[str, Sequence[SupportsIndex], AnyTensor]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from bitsnap import _bitsnap
-from bitsnap._base import import_torch, loaded_torch, optional_module
 from bitsnap._bitsnap import TensorInfo
+from bitsnap._common import import_torch, loaded_torch, optional_module
 from bitsnap._tensors.device_copies import DeviceTensor, is_on_gpu
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 

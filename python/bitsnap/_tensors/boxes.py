@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import numpy as np
 
-from bitsnap._arguments import LARGEST, check_callable, invalid, number_of
-from bitsnap._base import KeyPath, import_torch, keystr, loaded_torch
 from bitsnap._bitsnap import TensorInfo
+from bitsnap._common import LARGEST, KeyPath, check_callable, import_torch, invalid, keystr, loaded_torch, number_of
 from bitsnap._tensors.arrays import AnyTensor, NativeBox, Source, is_tensor, named_source_of, stored_shape
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 

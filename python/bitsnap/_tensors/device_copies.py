@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from bitsnap._base import import_torch
 from bitsnap.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -31,7 +30,9 @@ def is_on_gpu(tensor: Tensor) -> bool:
 
 
 def _cuda() -> Any:
-    return import_torch().cuda
+    import torch
+
+    return torch.cuda
 
 
 class DeviceTensor:
@@ -173,8 +174,9 @@ def _copy_stream(device: Any) -> Any:
 
 def _bytes_at(address: int, size_bytes: int) -> Tensor:
     memory = (ctypes.c_ubyte * size_bytes).from_address(address)
-    made: Tensor = import_torch().frombuffer(memory, dtype=import_torch().uint8)
-    return made
+    import torch
+
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 class RegisteredMemory:
@@ -185,6 +187,8 @@ class RegisteredMemory:
     """
 
     def __init__(self, address: int, size_bytes: int, device: Any) -> None:
+        import torch
+
         cuda = _cuda()
         finalizer = weakref.finalize(self, _unregister, address, device, os.getpid())
         finalizer.atexit = False  # it goes with the memory, into which a copy may still run
@@ -198,7 +202,7 @@ class RegisteredMemory:
                 return
             reason = f"error {code}"
             with suppress(RuntimeError):  # CUDA reports the error to whoever asks next: that is this
-                import_torch().zeros(1, device=device)
+                torch.zeros(1, device=device)
         finalizer.detach()
         _warnings.append(
             f"CUDA does not register {size_bytes} bytes of the memory that states are copied into (cudaHostRegister: "
@@ -248,8 +252,9 @@ class PinnedBatches:
         """A tensor of the batch on the CPU, for this GPU; None stands for another place."""
         size = math.prod(shape) * dtype.itemsize
         if gpu is None or size == 0 or self._memory is None:
-            made: Tensor = import_torch().empty(shape, dtype=dtype, device="cpu")
-            return made
+            import torch
+
+            return torch.empty(shape, dtype=dtype, device="cpu")
         self._devices.add(gpu)
         place = self._memory[self._used : self._used + size]
         self._used += _aligned(size)
@@ -282,9 +287,10 @@ def _aligned(size_bytes: int) -> int:
 def pinned_bytes(size_bytes: int) -> Tensor:
     """Pinned memory, with which a device exchanges data without the processor; plain memory, which is slower, if there
     is none left."""
-    torch = import_torch()
+    import torch
+
     try:
-        pinned: Tensor = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
+        pinned = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
     except RuntimeError:
         pinned = torch.empty(size_bytes, dtype=torch.uint8, device="cpu")
     return pinned

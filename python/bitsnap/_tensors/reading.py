@@ -10,14 +10,13 @@ import ctypes
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import Progress, check_callable
-from bitsnap._base import import_torch
 from bitsnap._bitsnap import FileTensor, TensorInfo, TensorInfos
+from bitsnap._common import Device, Progress, check_callable, import_torch
 from bitsnap._tensors.arrays import (
     Framework,
     Memory,
@@ -124,10 +123,6 @@ def _view(value: Any) -> np.ndarray[Any, Any]:
 if TYPE_CHECKING:
     import torch as pt
     from torch import Tensor
-
-    Device: TypeAlias = str | int | pt.device
-else:
-    Device = Any
 
 # Tensors for other devices take at most this much memory on the CPU at a time, or the size of the largest one; those
 # for a GPU twice as much, as the last ones are still being copied.

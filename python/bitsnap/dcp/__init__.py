@@ -38,7 +38,8 @@ from torch.distributed.checkpoint.storage import (
 )
 from torch.futures import Future
 
-from bitsnap._arguments import (
+from bitsnap._bitsnap import Settings, is_store
+from bitsnap._common import (
     LARGEST_COUNT,
     PathLike,
     checkpoint_id_of,
@@ -49,7 +50,6 @@ from bitsnap._arguments import (
     number_of,
     positive_of,
 )
-from bitsnap._bitsnap import Settings, is_store
 from bitsnap._engine.ranks import word_of_start
 from bitsnap._references import writing
 from bitsnap._runs.path_checkpoints import Options

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.storage import StorageWriter as TorchStorageWr
 from torch.futures import Future
 from torch.utils import _pytree as pytree
 
-from bitsnap._arguments import PathLike, checkpoint_id_of, is_url, may_pickle, number_of
+from bitsnap._common import PathLike, checkpoint_id_of, is_url, may_pickle, number_of
 from bitsnap._engine.saves import Save
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import StateWithAdam

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from bitsnap._arguments import PathLike, Role, checkpoint_id_of, local_path, may_pickle
+from bitsnap._common import PathLike, Role, checkpoint_id_of, local_path, may_pickle
 from bitsnap._engine.saves import Save
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
 from bitsnap._runs.framework_objects import Replacing

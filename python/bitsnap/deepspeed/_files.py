@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from deepspeed.runtime import engine as _engine
 
-from bitsnap._base import parse_json
+from bitsnap._common import parse_json
 from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, plain_path, reference_in, write_durably
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_objects import Replacing

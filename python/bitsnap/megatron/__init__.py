@@ -28,8 +28,8 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
-from bitsnap._arguments import PathLike, local_path
 from bitsnap._bitsnap import Settings
+from bitsnap._common import PathLike, local_path
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options
 from bitsnap._runs.path_saves import RankSaves, RankShard

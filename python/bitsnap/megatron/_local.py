@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from bitsnap._arguments import LARGEST_COUNT, PathLike, local_path
+from bitsnap._common import LARGEST_COUNT, PathLike, local_path
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.saves import Save
 from bitsnap._states.program_values import register_value

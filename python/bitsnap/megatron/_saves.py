@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from bitsnap._arguments import PathLike, Role, checkpoint_id_of
+from bitsnap._common import PathLike, Role, checkpoint_id_of
 from bitsnap._engine.steps import wait_committed
 from bitsnap._references import write_durably
 from bitsnap._runs.path_checkpoints import Options

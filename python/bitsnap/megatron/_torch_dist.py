@@ -29,8 +29,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 
-from bitsnap._arguments import may_pickle
-from bitsnap._base import parse_json
+from bitsnap._common import may_pickle, parse_json
 from bitsnap._references import plain_path, write_durably
 from bitsnap.errors import CorruptError, NotFoundError, TruncatedError, UnsupportedError
 from bitsnap.megatron._shards import CONFIG, STOCK_COMMON, STOCK_INDEX

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsnap import errors
-from bitsnap._arguments import PathLike, local_path
+from bitsnap._common import PathLike, local_path
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError, printable
 from bitsnap.report import report_changes, report_figures
 from bitsnap.report.report_data import (

@@ -24,8 +24,7 @@ from typing import Any, SupportsIndex, TypeVar, cast
 import torch
 
 from bitsnap import checkpointer as _engine
-from bitsnap._arguments import PathLike, may_pickle, number_of
-from bitsnap._base import KeyPath
+from bitsnap._common import KeyPath, PathLike, may_pickle, number_of
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
 from bitsnap._engine.saves import Save

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from bitsnap._base import KeyPath, keystr
+from bitsnap._common import KeyPath, keystr
 from bitsnap._states.program_values import packed, registration_of
 from bitsnap._states.tree import MAX_DEPTH
 from bitsnap._states.typed_values import is_container, is_mapping, items_of, like

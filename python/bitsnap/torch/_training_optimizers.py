@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer, optimizer as _torch_optimizer
 
-from bitsnap._base import keystr
+from bitsnap._common import keystr
 from bitsnap._runs.framework_objects import named, restore_optimizer
 from bitsnap._states.typed_values import is_container, items_of
 from bitsnap._tensors.arrays import name_of_torch, torch_dtype

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import distributed
 
-from bitsnap._base import KeyPath, component
 from bitsnap._bitsnap import TensorInfo
+from bitsnap._common import KeyPath, component
 from bitsnap._states.program_values import PackedValue
 from bitsnap._states.tree import references
 from bitsnap._states.typed_values import decode, is_container, is_mapping, items_of

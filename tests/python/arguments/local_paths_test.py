@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import bitsnap
-from bitsnap._arguments import checkpoint_id_of, is_url, local_path
+from bitsnap._common import checkpoint_id_of, is_url, local_path
 from python.processes import run_script
 
 URL = "s3://bucket/run/step-1"

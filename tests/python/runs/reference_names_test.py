@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import bitsnap
-from bitsnap._arguments import native_path
 from bitsnap._bitsnap import is_store
+from bitsnap._common import native_path
 from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, Saved, reference_of
 from bitsnap._runs.framework_files import _undecided
 from bitsnap._runs.path_checkpoints import NewSave, Options, forget, step_of

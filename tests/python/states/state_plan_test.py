@@ -18,12 +18,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 import bitsnap
-from bitsnap._arguments import Role
+from bitsnap._common import Role, settings_of
 from bitsnap._states import packing
 from bitsnap._states.packing import Packer, StatePlan, StructureChangedError, pack
 from bitsnap._states.tree import flatten
 from bitsnap.saving import write_packed
-from bitsnap.settings import settings_of
 from python.same_bits import assert_same
 
 EXACT = settings_of(None)
