@@ -31,8 +31,7 @@ from bitsnap._common import (
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.entries import native_metadata
 from bitsnap._states.packing import PackedState, Packer
-from bitsnap._store.management import Files, StoreManagement, files_of
-from bitsnap._store.tensors import StoreTensors
+from bitsnap._store import Files, StoreManagement, StoreTensors, files_of
 from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.folder import StoreFolders

@@ -47,7 +47,7 @@ from bitsnap._references import (
     warn_of_unknown,
 )
 from bitsnap._runs.framework_files import files_beside, finish_removals, lost_reference_of
-from bitsnap._store.management import Files, is_label
+from bitsnap._store import Files, is_label
 from bitsnap.agents import AgentOptions, MemoryOptions, agent_status, check_agent
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import BitsnapError, ExistsError, InvalidArgumentError, NotFoundError, RestoreWarning

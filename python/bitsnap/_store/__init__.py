@@ -1,1 +1,0 @@
-"""The methods of a Store, by what they are about."""
