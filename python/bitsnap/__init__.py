@@ -51,7 +51,7 @@ from bitsnap._engine.saves import Save as Save
 from bitsnap._engine.steps import wait_committed as wait_committed
 from bitsnap._states.adam import Adam as Adam
 from bitsnap._states.program_values import register_value as register_value
-from bitsnap._tensors.boxes import Box as Box, LazyTensor as LazyTensor
+from bitsnap._states.tensors import Box as Box, LazyTensor as LazyTensor
 from bitsnap.agents import (
     AgentOptions as AgentOptions,
     JobOptions as JobOptions,

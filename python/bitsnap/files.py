@@ -7,8 +7,8 @@ from typing import Any
 
 from bitsnap import _bitsnap
 from bitsnap._common import Bases, Device, PathLike, Progress
+from bitsnap._states.tensors import Box, box_around
 from bitsnap._tensors.arrays import framework_name
-from bitsnap._tensors.boxes import Box, box_around
 from bitsnap._tensors.reading import Loader, device_of, read_part
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.snapshot import Snapshot, damaged_tensors, find_tensor, names_of, native_snapshot, warn_of_damage

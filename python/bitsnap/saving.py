@@ -24,10 +24,9 @@ from bitsnap._common import (
     warn_of_idle_rules,
 )
 from bitsnap._states.adam import Adam, AdamOfState, Adams, AdamSources
-from bitsnap._states.entries import Entries, check_text
 from bitsnap._states.packing import PackedState, as_packed, pack
+from bitsnap._states.tensors import Box, Entries, LazyTensor, check_text, local_part, place_in_whole, tensor_of
 from bitsnap._tensors.arrays import AnyTensor, is_tensor, named_source_of
-from bitsnap._tensors.boxes import Box, LazyTensor, local_part, place_in_whole, tensor_of
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.folder import open_source
 from bitsnap.snapshot import Snapshot, native_snapshot

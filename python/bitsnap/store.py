@@ -29,8 +29,8 @@ from bitsnap._common import (
     warn_of_idle_rules,
 )
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
-from bitsnap._states.entries import native_metadata
 from bitsnap._states.packing import PackedState, Packer
+from bitsnap._states.tensors import native_metadata
 from bitsnap._store import Files, StoreManagement, StoreTensors, files_of
 from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError

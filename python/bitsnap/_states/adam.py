@@ -18,10 +18,9 @@ import numpy as np
 
 from bitsnap._bitsnap import AdamNumbers, Settings
 from bitsnap._common import LARGEST, KeyPath, PathLike, count_of, float_of, invalid, may_lose
-from bitsnap._states.entries import Entries
+from bitsnap._states.tensors import Entries, local_part, tensor_of
 from bitsnap._states.typed_values import is_container, items_of
 from bitsnap._tensors.arrays import NotStorableTensorError, is_tensor, source_of
-from bitsnap._tensors.boxes import local_part, tensor_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 
 # Steps that were taken, or a function that returns them at each save.

@@ -19,12 +19,21 @@ import numpy as np
 from bitsnap._bitsnap import Settings, TensorRef, TensorTable, TypedValue, ValueTree, value_text
 from bitsnap._common import Masters, Role, may_lose, without_collection
 from bitsnap._states.adam import AdamOfState, Adams, AdamSources
-from bitsnap._states.entries import Content, Entries, Entry, native_metadata
 from bitsnap._states.program_values import PICKLED, REGISTERED, Registration, changes, packed
+from bitsnap._states.tensors import (
+    Box,
+    Content,
+    Entries,
+    Entry,
+    LazyTensor,
+    local_part,
+    native_metadata,
+    place_in_whole,
+    tensor_of,
+)
 from bitsnap._states.tree import encoded_value, flatten
 from bitsnap._states.typed_values import is_container, is_mapping, items_of, metadata_of
 from bitsnap._tensors.arrays import Data, NotStorableTensorError, Source, source_maker, source_of
-from bitsnap._tensors.boxes import Box, LazyTensor, local_part, place_in_whole, tensor_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 
 # Are their own encoding.

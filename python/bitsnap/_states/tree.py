@@ -16,7 +16,6 @@ import numpy as np
 
 from bitsnap._bitsnap import TensorRef, TypedValue
 from bitsnap._common import KeyPath, Masters, join, keystr, loaded_torch
-from bitsnap._states.entries import NOT_STORABLE, Content, Entries, check_text, not_storable
 from bitsnap._states.program_values import (
     PICKLED,
     REGISTERED,
@@ -29,6 +28,17 @@ from bitsnap._states.program_values import (
     type_name,
     unpacked,
     unpickled,
+)
+from bitsnap._states.tensors import (
+    NOT_STORABLE,
+    Box,
+    Content,
+    Entries,
+    LazyTensor,
+    check_text,
+    local_part,
+    not_storable,
+    place_in_whole,
 )
 from bitsnap._states.typed_values import (
     CONTAINERS,
@@ -45,7 +55,6 @@ from bitsnap._states.typed_values import (
     metadata_of,
 )
 from bitsnap._tensors.arrays import NativeBox, NotStorableTensorError, is_tensor, source_of, usual_sources
-from bitsnap._tensors.boxes import Box, LazyTensor, local_part, place_in_whole
 from bitsnap.errors import InvalidArgumentError
 
 # In a loaded tree, what stands for a tensor, or for a value that is stored as one.

@@ -21,8 +21,8 @@ from torch.distributed.checkpoint.storage import WriteResult
 from bitsnap._common import PathLike, Role, alike, checkpoint_id_of
 from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._states.adam import AdamSources, AdamValues, values_of_group, values_of_step
+from bitsnap._states.tensors import named_part
 from bitsnap._tensors.arrays import torch_dtype
-from bitsnap._tensors.boxes import named_part
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 
 Roles: TypeAlias = Mapping[str, Role] | Callable[[str], Role | None]

@@ -22,7 +22,7 @@ from bitsnap._engine.steps import wait_committed
 from bitsnap._references import write_durably
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._runs.path_saves import RankSaves, RankShard
-from bitsnap._tensors.boxes import LazyTensor, named_part
+from bitsnap._states.tensors import LazyTensor, named_part
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._pairs import Offer, shares_of

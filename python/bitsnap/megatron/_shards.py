@@ -23,7 +23,7 @@ from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._runs.path_saves import AdamValues
-from bitsnap._tensors.boxes import Box, named_part
+from bitsnap._states.tensors import Box, named_part
 from bitsnap.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron._pairs import (
     Master,

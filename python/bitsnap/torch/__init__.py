@@ -28,7 +28,7 @@ from bitsnap._common import KeyPath, PathLike, may_pickle, number_of
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
 from bitsnap._engine.saves import Save
-from bitsnap._tensors.boxes import Part
+from bitsnap._states.tensors import Part
 from bitsnap.errors import InvalidArgumentError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load

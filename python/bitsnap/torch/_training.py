@@ -13,7 +13,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.optim import Optimizer
 
 from bitsnap._common import KeyPath, keystr
-from bitsnap._tensors.boxes import Part, part_of
+from bitsnap._states.tensors import Part, part_of
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 from bitsnap.torch._model_states import (
     WRAPPERS,

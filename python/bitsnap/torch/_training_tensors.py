@@ -17,9 +17,9 @@ from torch import distributed
 from bitsnap._bitsnap import TensorInfo
 from bitsnap._common import KeyPath, component
 from bitsnap._states.program_values import PackedValue
+from bitsnap._states.tensors import Part
 from bitsnap._states.tree import references
 from bitsnap._states.typed_values import decode, is_container, is_mapping, items_of
-from bitsnap._tensors.boxes import Part
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
