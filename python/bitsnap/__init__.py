@@ -80,15 +80,17 @@ from bitsnap.errors import (
     TruncatedError as TruncatedError,
     UnsupportedError as UnsupportedError,
 )
-from bitsnap.files import TensorSlice as TensorSlice, load_file as load_file, safe_open as safe_open
-from bitsnap.folder import Folder as Folder, FolderFile as FolderFile, open_folder as open_folder
-from bitsnap.saving import (
+from bitsnap.files import (
+    TensorSlice as TensorSlice,
     compress as compress,
     decompress as decompress,
+    load_file as load_file,
+    safe_open as safe_open,
     save as save,
     save_file as save_file,
     save_folder as save_folder,
 )
+from bitsnap.folder import Folder as Folder, FolderFile as FolderFile, open_folder as open_folder
 from bitsnap.snapshot import (
     Inspection as Inspection,
     Snapshot as Snapshot,

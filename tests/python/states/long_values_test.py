@@ -18,7 +18,7 @@ from bitsnap._states.packing import NativeState, PackedState
 from bitsnap._states.tensors import Entries
 from bitsnap._states.tree import MAX_VALUE_BYTES
 from bitsnap._tensors.arrays import source_of
-from bitsnap.saving import write_packed
+from bitsnap.files import write_packed
 from cli.command_line import run, run_json
 from python.engine.checkpointer_jobs import Jobs, saved
 from python.same_bits import assert_same

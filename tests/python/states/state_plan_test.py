@@ -22,7 +22,7 @@ from bitsnap._common import Role, settings_of
 from bitsnap._states import packing
 from bitsnap._states.packing import Packer, StatePlan, StructureChangedError, pack
 from bitsnap._states.tree import flatten
-from bitsnap.saving import write_packed
+from bitsnap.files import write_packed
 from python.same_bits import assert_same
 
 EXACT = settings_of(None)
