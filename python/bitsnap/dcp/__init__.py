@@ -17,10 +17,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import itertools
 import json
 import os
 import uuid
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,8 +67,8 @@ from bitsnap.dcp._staging import StagedCopies
 from bitsnap.errors import BusyError, ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.store import Store
 
-# Of the saves of this process without a coordinator, whichever writer makes them: the same on all ranks.
-_numbers = itertools.count(1)
+# The saves that this process has begun, by their runs, whichever writers make them: as many on all ranks.
+_saves_begun: Counter[str] = Counter()
 
 
 class _Place(NamedTuple):
@@ -137,7 +137,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         self._path = _local(path)
         self._options = Options(settings, allow_pickle, agent, memory, timeout, threads)
         self._adam = adam_for_many(adam)
-        self._numbers = AdamSources()  # for the present save
+        self._adam_of_save = AdamSources()  # of the present one; the store reads it
         self._roles = roles
         self._keep_last = positive_of(keep_last, "keep_last")
         self._keep_every = positive_of(keep_every, "keep_every")
@@ -150,9 +150,8 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         self._store: Store | None = None
         self._step: int | None = None
         self._save_id = str(uuid.uuid4())
-        self._number = 0  # of this save, from _numbers
-        self._begun = False  # set_up_storage_writer() has been called for this save
-        self._was_reset = False  # reset() has been called for this save
+        self._try = 0  # which save to the run this is, from _saves_begun
+        self._is_new = False  # reset() has begun the save, and it is not set up
         self._rank, self._use_collectives = 0, True
         self._replaced = ""  # when the checkpoint that this save replaces was committed; empty: there is none
         self.checkpoint_id: PathLike | None = path
@@ -165,7 +164,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         if self._agents is not None:
             refuse_other_process()
         self._copies.clear()
-        return {**self.__dict__, "_store": None, "_numbers": AdamSources()}
+        return {**self.__dict__, "_store": None, "_adam_of_save": AdamSources()}
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Copies the state for an asynchronous save."""
@@ -193,9 +192,8 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
 
     def reset(self, checkpoint_id: PathLike | None = None) -> None:
         """Begins a save."""
-        self.checkpoint_id = self._path if checkpoint_id is None else _local(checkpoint_id)
-        self._begin()
-        self._was_reset = True
+        self._begin(self._path if checkpoint_id is None else _local(checkpoint_id), str(uuid.uuid4()))
+        self._is_new = True
         if self._agents is not None and (writer := self._agents.begun()) is not None:
             writer.reset(checkpoint_id)
 
@@ -207,22 +205,16 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Opens the store. `kwargs` may have the rank, and whether the ranks coordinate the save."""
-        # dcp.save() calls reset() only if it is given a checkpoint id, which is that of one save.
-        if not self._was_reset:
-            self.checkpoint_id = self._path
-        self._was_reset = False
+        if not self._is_new:
+            self._begin(self._path, self._save_id if self._step is None else str(uuid.uuid4()))
+        self._is_new = False
         if self._agents is not None:
             self._agents.setting_up(self.checkpoint_id, dict(self.metadata)).set_up_storage_writer(
                 is_coordinator, *args, **kwargs
             )
             return
-        if self._begun:
-            self._begin()
-        self._begun = True
         self._rank = int(kwargs.get("rank") or 0)
         self._use_collectives = bool(kwargs.get("use_collectives", True))
-        if not self._use_collectives:
-            self._number = next(_numbers)
         run, step = checkpoint_id_of(needed(self.checkpoint_id))
         if self._store is not None and os.path.realpath(self._store.path) != os.path.realpath(run):
             self._store.close()
@@ -230,7 +222,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         if self._store is None:
             run.parent.mkdir(parents=True, exist_ok=True)
             kept = {"keep_last": self._keep_last, "keep_every": self._keep_every}
-            self._store = self._options.store(run, adam=self._numbers, shared=True, **kept)
+            self._store = self._options.store(run, adam=self._adam_of_save, shared=True, **kept)
         newest = self._store.latest()
         # All ranks are here before the first of them writes, so that they see the same newest checkpoint.
         self._step = step if step is not None else 0 if newest is None else newest + 1
@@ -264,7 +256,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         store, step = self._opened()
         place: _Place = plan.storage_data
         shard = shard_of(plan.items, planner, plan.planner_data, self._roles)
-        self._numbers.assign(adam_of_shard(self._adam, shard.names, getattr(planner, "state_dict", {})))
+        self._adam_of_save.assign(adam_of_shard(self._adam, shard.names, getattr(planner, "state_dict", {})))
         store.save_shard(
             step,
             shard.state,
@@ -311,10 +303,24 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         """Whether the id is a path in the file system."""
         return not is_url(checkpoint_id)
 
-    def _begin(self) -> None:
-        self._save_id = str(uuid.uuid4())
+    def _begin(self, checkpoint_id: PathLike | None, save_id: str) -> None:
+        """Begins a save: in reset(), or else in set_up_storage_writer(). Anybody may call storage_meta() at any time.
+
+        DCP calls the methods of a writer in this order: reset(), if dcp.save() is given a checkpoint id;
+        storage_meta(); set_up_storage_writer(); prepare_local_plan(); prepare_global_plan(), on the coordinator;
+        write_data(); and finish(), on the coordinator. Without collectives, each rank is its own coordinator.
+        dcp.async_save() calls stage() before, in its own thread, and the others in a thread or process of the save.
+
+        A rank can fail between any two of these calls, and the others then save without it. So the save is counted as
+        early as it can be, on all ranks alike.
+        """
+        self.checkpoint_id = checkpoint_id
+        self._save_id = save_id
         self._step = None
-        self._begun = False
+        if checkpoint_id is not None:
+            run = os.path.realpath(checkpoint_id_of(checkpoint_id).run)
+            _saves_begun[run] += 1
+            self._try = _saves_begun[run]
 
     def _opened(self) -> tuple[Store, int]:
         if self._store is None or self._step is None:
@@ -332,7 +338,7 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         """
         parts = [self._replaced]
         if not self._use_collectives:
-            parts += [word_of_start() if _is_distributed() else self._save_id, str(self._number)]
+            parts += [word_of_start() if _is_distributed() else self._save_id, str(self._try)]
         return f"dcp-{hashlib.sha256(':'.join(parts).encode()).hexdigest()[:16]}"
 
 

@@ -292,8 +292,7 @@ class AgentRuns:
     def begun(self) -> AgentWriter | None:
         """The writer that has copied the state that DCP saves in this thread; None in dcp.save.
 
-        DCP copies in the thread of dcp.async_save, and then calls reset(), storage_meta() and set_up_storage_writer()
-        in the thread of the save. The first of them takes the writer, so that it is gone if the save fails early.
+        The first call of DCP in the thread of the save takes the writer, so that it is gone if the save fails early.
         """
         writer: AgentWriter | None = getattr(self._of_thread, "writer", None)
         if writer is not None and not writer.is_set_up:

@@ -162,6 +162,35 @@ def tries_without_a_coordinator_never_mix(rank, mesh, id_of_writer, another_writ
     dcp.load(into, checkpoint_id=checkpoint, storage_reader=StorageReader())
     assert torch.equal(into["w"].full_tensor(), WEIGHT + 2)
 
+class BrokenPlanner(dcp.DefaultSavePlanner):
+    def set_up_planner(self, *args, **kwargs):
+        raise OSError("planted")
+
+class BrokenState:
+    def state_dict(self):
+        raise OSError("planted")
+    def load_state_dict(self, state):
+        pass
+
+def a_rank_counts_a_save_that_fails_early(rank, mesh, in_planner):
+    run = f"{path}-early-{in_planner}"
+    state = lambda step: {"w": distribute_tensor(WEIGHT + step, mesh, [Shard(0)])}
+    first, options = state(1), {}
+    if rank == 2 and in_planner:
+        options = {"planner": BrokenPlanner()}
+    elif rank == 2:
+        first = {"w": BrokenState()}
+    for step, values in ((1, first), (2, state(2))):
+        more = {"storage_writer": StorageWriter(), "use_collectives": False, **options}
+        try:
+            dcp.save(values, checkpoint_id=f"{run}/{step}", **more)
+        except OSError:
+            dist.barrier()  # the others wait in it
+        options = {}
+    into = {"w": distribute_tensor(torch.zeros_like(WEIGHT), mesh, [Replicate()])}
+    dcp.load(into, checkpoint_id=f"{run}/2", storage_reader=StorageReader())
+    assert torch.equal(into["w"].full_tensor(), WEIGHT + 2)
+
 def run(rank):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{path}-meeting", rank=rank, world_size=RANKS)
@@ -171,6 +200,8 @@ def run(rank):
     without_a_coordinator(rank, mesh)
     for id_of_writer, another_writer in ((False, False), (True, False), (False, True)):
         tries_without_a_coordinator_never_mix(rank, mesh, id_of_writer, another_writer)
+    for in_planner in (False, True):
+        a_rank_counts_a_save_that_fails_early(rank, mesh, in_planner)
     fsdp_is_resumed(rank, mesh)
     dist.destroy_process_group()
 
