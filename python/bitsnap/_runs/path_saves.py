@@ -16,7 +16,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bitsnap._bitsnap import is_store
 from bitsnap._common import PathLike, Role, native_path
@@ -26,7 +26,7 @@ from bitsnap._references import FOLDER_REFERENCES, Saved, absolute, refer, unlin
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import files_beside, finish_removals, postpone_removal
 from bitsnap._runs.path_checkpoints import Options
-from bitsnap._states.adam import Adam, StateWithAdam, sources_of
+from bitsnap._states.adam import Adam, AdamValues, StateWithAdam, sources_of
 from bitsnap.agents import JobOptions, stop_agent
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.errors import BitsnapError, BusyError, NotFoundError
@@ -228,8 +228,6 @@ def tidy(run: Path, timeout: float) -> None:
 
 
 _T = TypeVar("_T")
-# Adam's betas, eps and step.
-AdamValues: TypeAlias = tuple[tuple[float, float], float, int]
 
 
 @dataclasses.dataclass
@@ -238,7 +236,7 @@ class RankShard:
 
     Attributes:
         masters: of weights, by name: the master, and the element where the weight begins.
-        adam: None: the state says what is known of Adam, if anything does.
+        adam: all values; None: the state says what is known of Adam, if anything does.
     """
 
     new: paths.NewSave
@@ -283,6 +281,7 @@ class RankShard:
         if self.adam is None:
             return None
         betas, eps, step = self.adam
+        assert step is not None
         return Adam(betas=betas, eps=eps, step=lambda: step)
 
 

@@ -39,7 +39,7 @@ from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._local import LocalCheckpointManager as LocalCheckpointManager
 from bitsnap.megatron._pairs import note_weights, together
 from bitsnap.megatron._saves import FolderSave, convert_all
-from bitsnap.megatron._shards import CONFIG, OpenFolder, is_ours
+from bitsnap.megatron._shards import OpenFolder, is_complete, is_ours
 
 _options = Options()
 _saves: RankSaves | None = None  # with these options
@@ -134,7 +134,7 @@ def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False
         and what convert() raises.
     """
     source = Path(local_path(checkpoint))
-    if (source / CONFIG).is_file() and not is_ours(source):
+    if is_complete(source) and not is_ours(source):
         raise InvalidArgumentError(f"{source} is a checkpoint of torch_dist already; convert() writes it to a run")
     return convert(source, target, allow_pickle=allow_pickle, threads=threads)
 

@@ -27,18 +27,18 @@ from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._pairs import Offer, shares_of
 from bitsnap.megatron._shards import (
-    CONFIG,
     KEY,
     OpenFolder,
     RankPart,
     adam_values,
     destination_of,
+    is_complete,
     is_ours,
     remove_stock,
     role_of,
     staged,
 )
-from bitsnap.megatron._torch_dist import StoredBox, StoredTensor, TorchDistFolder, write_torch_dist
+from bitsnap.megatron._torch_dist import CONFIG, StoredBox, StoredTensor, TorchDistFolder, write_torch_dist
 
 
 class FolderSave:
@@ -114,29 +114,25 @@ def convert_all(source: Path, target: Path, options: Options) -> list[Path]:
     """The folders that were written: that of one checkpoint, or those of a directory that are not there yet."""
     if target.resolve().is_relative_to(source.resolve()):
         raise InvalidArgumentError(f"{target} must not lie in {source}")
-    if _is_complete(source):
-        if _is_complete(target):
+    if is_complete(source):
+        if is_complete(target):
             raise ExistsError(f"{target} holds a checkpoint already")
         _convert(source, target, options)
         return [target]
-    found = [path for path in source.iterdir() if _is_complete(path)] if source.is_dir() else []
+    found = [path for path in source.iterdir() if is_complete(path)] if source.is_dir() else []
     if not found:
         raise NotFoundError(
             f"{source}: expected the folder of a checkpoint, which has a {CONFIG}, or a directory of such folders"
         )
     written = []
     for folder in sorted(found, key=_order):
-        if not _is_complete(target / folder.name):
+        if not is_complete(target / folder.name):
             _convert(folder, target / folder.name, options)
             written.append(target / folder.name)
     tracker = source / _TRACKER
     if tracker.is_file() and not (target / _TRACKER).exists():
         write_durably(target / _TRACKER, tracker.read_bytes())
     return written
-
-
-def _is_complete(folder: Path) -> bool:
-    return (folder / CONFIG).is_file()
 
 
 def _order(folder: Path) -> tuple[float, str]:

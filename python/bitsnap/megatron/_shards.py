@@ -22,7 +22,7 @@ from bitsnap._references import FOLDER_REFERENCE, StepOfRun, absolute, reference
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._runs.path_checkpoints import Options
-from bitsnap._runs.path_saves import AdamValues
+from bitsnap._states.adam import AdamValues
 from bitsnap._states.tensors import Box, named_part
 from bitsnap.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron._pairs import (
@@ -36,14 +36,10 @@ from bitsnap.megatron._pairs import (
     is_half,
     is_quantized,
 )
+from bitsnap.megatron._torch_dist import CONFIG, STOCK_COMMON, STOCK_INDEX
 
 # The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
 KEY = "megatron.dist_checkpointing"
-
-CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint
-# Of torch_dist.
-STOCK_INDEX = ".metadata"
-STOCK_COMMON = "common.pt"
 
 
 class Destination(NamedTuple):
@@ -60,6 +56,11 @@ def destination_of(folder: PathLike) -> Destination:
     step = checkpoint_id_of(folder).step
     parent = reference.parent if step is None else reference.parent.parent
     return Destination(reference, step or 0, parent / paths.RUN)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether Megatron has written its last file, in any format."""
+    return (folder / CONFIG).is_file()
 
 
 def is_ours(folder: PathLike) -> bool:
@@ -193,7 +194,7 @@ def adam_values(values: Any) -> AdamValues | None:
     for group in _groups_of(values):
         betas, eps, step = group.get("betas"), group.get("eps"), group.get("step")
         if isinstance(betas, tuple | list) and len(betas) == 2 and eps is not None and step is not None:
-            found.add(((float(betas[0]), float(betas[1])), float(eps), int(step)))
+            found.add(AdamValues((float(betas[0]), float(betas[1])), float(eps), int(step)))
     return found.pop() if len(found) == 1 else None
 
 

@@ -32,8 +32,10 @@ from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, Writ
 from bitsnap._common import may_pickle, parse_json
 from bitsnap._references import plain_path, write_durably
 from bitsnap.errors import CorruptError, NotFoundError, TruncatedError, UnsupportedError
-from bitsnap.megatron._shards import CONFIG, STOCK_COMMON, STOCK_INDEX
 
+CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint in any format
+STOCK_INDEX = ".metadata"
+STOCK_COMMON = "common.pt"
 _ZIP = b"PK\x03\x04"
 
 _CLASSES_OF = (
