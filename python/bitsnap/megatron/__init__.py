@@ -334,36 +334,47 @@ def _replace_common(core: versions.Core) -> None:
     if core.common_classes is not None:
         save_class, load_class = core.common_classes
 
-        def save_method(_: Any) -> Callable[..., None]:
-            return lambda self, state, folder: _common.__setitem__(str(folder), state)
-
-        def load_method(stock: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda self, folder: _common_of(folder) if is_ours(folder) else stock(self, folder)
-
-        stock_save = save_class.save_common
-        _replace(save_class, "save_common", save_method)
-        _replace(load_class, "load_common", load_method)
-        _replace(core.serialization, "save_config", lambda stock: _checking(stock, lambda *a: stock_save(None, *a)))
+        stock_save = partial(save_class.save_common, None)
+        _replace(save_class, "save_common", lambda _: _keep_common_method)
+        _replace(load_class, "load_common", _loading_common_method)
+        _replace(core.serialization, "save_config", partial(_checking, stock_save))
     elif core.common_functions:
-        stock_function = core.serialization.save_common
+        stock_save = core.serialization.save_common
         for module in core.common_functions:
-            _replace(module, "save_common", lambda _: lambda state, folder: _common.__setitem__(str(folder), state))
-            _replace(
-                module,
-                "load_common",
-                lambda stock: lambda folder: _common_of(folder) if is_ours(folder) else stock(folder),
-            )
-        _replace(core.serialization, "save_config", lambda stock: _checking(stock, stock_function))
+            _replace(module, "save_common", lambda _: _keep_common)
+            _replace(module, "load_common", _loading_common)
+        _replace(core.serialization, "save_config", partial(_checking, stock_save))
     else:
         for module in core.common_loaders:
-            _replace(
-                module,
-                "load_common_state_dict",
-                lambda stock: lambda folder: _common_of(folder) if is_ours(folder) else stock(folder),
-            )
+            _replace(module, "load_common_state_dict", _loading_common)
 
 
-def _checking(stock: Callable[..., None], save_common: Callable[..., None]) -> Callable[..., None]:
+def _keep_common(state: Any, folder: PathLike) -> None:
+    """Keeps the common state until the strategy saves it."""
+    _common[str(folder)] = state
+
+
+def _keep_common_method(self: Any, state: Any, folder: PathLike) -> None:
+    _keep_common(state, folder)
+
+
+def _loading_common(stock: Callable[..., Any]) -> Callable[[PathLike], Any]:
+    """A function that reads the common state of our folders itself, and leaves the others to Megatron."""
+
+    def load_common(folder: PathLike) -> Any:
+        return _common_of(folder) if is_ours(folder) else stock(folder)
+
+    return load_common
+
+
+def _loading_common_method(stock: Callable[..., Any]) -> Callable[[Any, PathLike], Any]:
+    def load_common(self: Any, folder: PathLike) -> Any:
+        return _loading_common(partial(stock, self))(folder)
+
+    return load_common
+
+
+def _checking(save_common: Callable[..., None], stock: Callable[..., None]) -> Callable[..., None]:
     """Megatron's save_config(), which first saves a common state that no strategy of ours has taken."""
 
     def save_config(config: Any, folder: PathLike) -> None:

@@ -3,6 +3,10 @@
 A weight that is saved beside its master takes almost no bytes, but Megatron lets different ranks save the two. Each
 rank offers the elements of weights whose masters it saves. All ranks see all offers and compute the same division, in
 which every element that Megatron has somebody save has one rank. Elements that nobody offers stay where they were.
+
+For example, ranks 0 and 1 hold the weight w of 10 elements. Megatron has rank 0 save w, and rank 1 save the masters of
+elements 6 to 10. Rank 0 offers w with 10 elements, and rank 1 claims 6 to 10 of w. So rank 0 saves elements 0 to 6, its
+shares are {w: [Range(0, 6)]}, and rank 1 saves elements 6 to 10 beside their masters: {w: [Range(6, 10)]}.
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@ ShardedTensor and ShardedObject are used by their attributes, so that nothing of
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -268,10 +270,14 @@ def _copy(value: Any) -> Any:
         return dataclasses.replace(value, tensor=_copy(value.tensor))
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
-    if type(value) is dict:
-        return {key: _copy(item) for key, item in value.items()}
+    if type(value) in (dict, OrderedDict, defaultdict):
+        copied = copy.copy(value)  # with its factory, or the attributes of a state_dict()
+        copied.update((key, _copy(item)) for key, item in value.items())
+        return copied
     if type(value) in (list, tuple):
-        return type(value)(_copy(item) for item in value)
+        return type(value)(map(_copy, value))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_copy, value))
     return value
 
 
