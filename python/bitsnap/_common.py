@@ -24,8 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, SupportsIndex, TypeAlias
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import Settings
+from bitsnap._bitsnap import Settings, idle_rules
 from bitsnap.errors import ExistsError, InvalidArgumentError, UnsupportedError
 
 # --- arguments
@@ -292,7 +291,7 @@ def may_lose(settings: Settings) -> bool:
 def warn_of_idle_rules(settings: Settings, tensors: Iterable[tuple[str, str, str | None]], stacklevel: int) -> None:
     """Warns of each rule of the caller that matches no tensor. `tensors` are names, dtypes and roles."""
     if settings.loss:
-        for rule in _bitsnap.idle_rules(settings, list(tensors)):
+        for rule in idle_rules(settings, list(tensors)):
             warnings.warn(f"the rule {rule!r} matches no tensor of the state", stacklevel=stacklevel + 1)
 
 

@@ -10,8 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import GlobalTensor, PruneReport, RepairReport, RollbackReport, StoreDamage, StoreVerification
+from bitsnap._bitsnap import (
+    GlobalTensor,
+    PruneReport,
+    RepairReport,
+    RollbackReport,
+    Store as NativeStore,
+    StoreDamage,
+    StoreVerification,
+)
 from bitsnap._common import (
     LARGEST_COUNT,
     PathLike,
@@ -74,7 +81,7 @@ Reencode: TypeAlias = Literal["auto", "never", "always"]
 class StoreManagement:
     """Part of Store, which has the attributes."""
 
-    _native: _bitsnap.Store
+    _native: NativeStore
     _threads: int
 
     def label(self, step: SupportsIndex, label: str | Iterable[str]) -> None:
@@ -259,7 +266,7 @@ class StoreManagement:
             NotFoundError: there is no store.
             BusyError: another handle writes to it.
         """
-        return _bitsnap.Store.repair(
+        return NativeStore.repair(
             native_path(absolute_path(path, "path")),
             dry_run=bool(dry_run),
             threads=number_of(threads, "threads", LARGEST_COUNT),
@@ -275,7 +282,7 @@ NativeBox: TypeAlias = tuple[str, str, tuple[int, ...], tuple[int, ...], int, tu
 class StoreTensors:
     """Part of Store, which has the attributes."""
 
-    _native: _bitsnap.Store
+    _native: NativeStore
     _threads: int
 
     def tensors(self, step: SupportsIndex) -> dict[str, GlobalTensor]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
-from bitsnap import _bitsnap
+from bitsnap._bitsnap import agent_report, default_job, stop_agent as native_stop_agent
 from bitsnap._common import (
     LARGEST_COUNT,
     PathLike,
@@ -147,7 +147,7 @@ def agent_status(path: PathLike | None = None, *, job: str | None = None, timeou
     Raises:
         NotFoundError: the job has no agent on this machine.
     """
-    report: dict[str, Any] = json.loads(_bitsnap.agent_report(_job_of(path, job), milliseconds_of(timeout, "timeout")))
+    report: dict[str, Any] = json.loads(agent_report(_job_of(path, job), milliseconds_of(timeout, "timeout")))
     return report
 
 
@@ -167,7 +167,7 @@ def stop_agent(
     Raises:
         NotFoundError: the job has no agent on this machine.
     """
-    _bitsnap.stop_agent(_job_of(path, job), bool(abandon), milliseconds_of(timeout, "timeout"))
+    native_stop_agent(_job_of(path, job), bool(abandon), milliseconds_of(timeout, "timeout"))
 
 
 def explain_holder(error: BusyError, kind: str, path: PathLike | None = None) -> None:
@@ -197,4 +197,4 @@ def _job_of(path: PathLike | None, job: str | None) -> str:
     if job is not None:
         return text_of(job, "job")
     assert path is not None
-    return _bitsnap.default_job(native_path(absolute_path(path, "path")))
+    return default_job(native_path(absolute_path(path, "path")))

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex, cast
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import SaveState, Settings
+from bitsnap._bitsnap import Engine as NativeEngine, SaveState, Settings
 from bitsnap._common import (
     LARGEST_COUNT,
     Device,
@@ -140,7 +139,7 @@ class Checkpointer:
         self._ranks = Ranks(job.rank, job.world_size)
         meeting = self._ranks.session(timeout_ms) if session is None else session
         try:
-            native = _bitsnap.Engine.attach(
+            native = NativeEngine.attach(
                 store,
                 rank=self._ranks.rank,
                 world_size=self._ranks.world_size,

@@ -10,8 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import SaveSummary, Settings
+from bitsnap._bitsnap import (
+    SaveSummary,
+    Settings,
+    Snapshot as NativeSnapshot,
+    compress as native_compress,
+    decompress as native_decompress,
+    save as native_save,
+)
 from bitsnap._common import (
     Bases,
     Device,
@@ -190,7 +196,7 @@ def compress(
     numbers = AdamOfState(chosen, adam)
     known = numbers.for_all()
     with numbers.explained(path):
-        return _bitsnap.compress(
+        return native_compress(
             native_path(source),
             native_target(path, overwrite),
             settings=chosen,
@@ -216,7 +222,7 @@ def decompress(
     A snapshot of compress() gives the original file, byte for byte. Any other gets a new header, with its tree of
     values as JSON under "bitsnap.tree" in the metadata.
     """
-    return _bitsnap.decompress(
+    return native_decompress(
         native_snapshot(source, bases),
         native_target(path, overwrite),
         overwrite=overwrite,
@@ -286,7 +292,7 @@ def write_packed(
     """Writes one file. For save() and save_file(), whose caller is warned of rules that match nothing."""
     warn_of_idle_rules(settings, packed.names(), stacklevel=3)
     with packed.adam.explained(path):
-        return _bitsnap.save(
+        return native_save(
             native_target(path, overwrite),
             *packed.native,
             settings=settings,
@@ -332,7 +338,7 @@ def _pack_tensors(
 
 def _native_base(
     base: PathLike | Snapshot | None, bases: Bases, path: PathLike, overwrite: bool
-) -> _bitsnap.Snapshot | None:
+) -> NativeSnapshot | None:
     """The base to code a file at `path` against. The library refuses to replace the bases of the base."""
     if base is None:
         return None
@@ -444,9 +450,9 @@ class safe_open:  # noqa: N801  named as safetensors names it
         self._framework = framework_name(framework)
         self._device = device_of(device, self._framework)
         self._threads = threads
-        self._snapshot: _bitsnap.Snapshot | None = native_snapshot(path, bases)
+        self._snapshot: NativeSnapshot | None = native_snapshot(path, bases)
 
-    def _native(self) -> _bitsnap.Snapshot:
+    def _native(self) -> NativeSnapshot:
         if self._snapshot is None:
             raise InvalidArgumentError("the snapshot is closed: it was opened in a `with` block that has ended")
         return self._snapshot

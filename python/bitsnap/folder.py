@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import Checkpoint, FileTensor, FolderEntry, Settings
+from bitsnap._bitsnap import (
+    Checkpoint,
+    FileTensor,
+    Folder as NativeFolder,
+    FolderEntry,
+    FolderState,
+    Settings,
+    Store as NativeStore,
+)
 from bitsnap._common import (
     LARGEST_COUNT,
     Bases,
@@ -209,7 +216,7 @@ class Folder(Mapping[str, FolderFile]):
         self._framework: Framework | None = None if framework is None else framework_name(framework)
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
         self._snapshot = snapshot
-        self._native = _bitsnap.Folder.open(snapshot._native)
+        self._native = NativeFolder.open(snapshot._native)
         self._entries = [self._native[i] for i in range(len(self._native))]
         self._files = {each.path: i for i, each in enumerate(self._entries) if each.kind in ("file", "hardlink")}
 
@@ -318,9 +325,9 @@ def open_folder(
     return Folder(snapshot, framework=framework, threads=threads)
 
 
-def open_source(path: PathLike, step: int | None, settings: Settings, stacklevel: int) -> _bitsnap.FolderState:
+def open_source(path: PathLike, step: int | None, settings: Settings, stacklevel: int) -> FolderState:
     """A folder to save. Warns of files that are stored as plain bytes, and of loss rules that match no tensor."""
-    folder = _bitsnap.FolderState.open(native_path(path), step)
+    folder = FolderState.open(native_path(path), step)
     notes = folder.notes
     if notes:
         count = "1 file looks" if len(notes) == 1 else f"{len(notes)} files look"
@@ -340,7 +347,7 @@ def open_source(path: PathLike, step: int | None, settings: Settings, stacklevel
 class StoreFolders(ABC):
     """Part of Store, which has the attributes."""
 
-    _native: _bitsnap.Store
+    _native: NativeStore
     _settings: Settings
     _adam: AdamSources
     _threads: int

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import BaseReference, LossReport
+from bitsnap._bitsnap import BaseReference, LossReport, Snapshot as NativeSnapshot, is_store, peek_snapshot_id
 from bitsnap._common import Bases, PathLike, Progress, alike, native_bases, native_path
 from bitsnap._references import reference_at
 from bitsnap.errors import BitsnapError, DamageWarning, InvalidArgumentError, NotFoundError
@@ -40,14 +39,14 @@ class Snapshot:
         native = native_path(path)
         _check_no_store(native)
         try:
-            self._native = _bitsnap.Snapshot.open(native, native_bases(bases))
+            self._native = NativeSnapshot.open(native, native_bases(bases))
         except BitsnapError:
             _check_no_reference(path)
             _check_format(path)
             raise
 
     @classmethod
-    def _of(cls, native: _bitsnap.Snapshot) -> Snapshot:
+    def _of(cls, native: NativeSnapshot) -> Snapshot:
         snapshot = cls.__new__(cls)
         snapshot._native = native
         return snapshot
@@ -86,7 +85,7 @@ class Snapshot:
         return f"Snapshot({str(self.path)!r}, id={self.id!r})"
 
 
-def native_snapshot(path: PathLike | Snapshot, bases: Bases = ()) -> _bitsnap.Snapshot:
+def native_snapshot(path: PathLike | Snapshot, bases: Bases = ()) -> NativeSnapshot:
     """The extension's object for a path or an open snapshot."""
     if isinstance(path, Snapshot):
         return path._native
@@ -97,11 +96,11 @@ def snapshot_id(path: PathLike) -> str:
     """The id of a snapshot, 32 hexadecimal digits. Reads only the end of the file."""
     native = native_path(path)
     _check_no_store(native)
-    return _bitsnap.peek_snapshot_id(native)
+    return peek_snapshot_id(native)
 
 
 def _check_no_store(native: bytes) -> None:
-    if _bitsnap.is_store(native):
+    if is_store(native):
         path = os.fsdecode(native)
         raise InvalidArgumentError(
             f"{path}: is the directory of a store, not a snapshot; use load() or snapshot() of bitsnap.Store({path!r}, "
@@ -275,7 +274,7 @@ def describe_damage(path: str, places: list[str]) -> str:
 
 
 def damaged_tensors(
-    native: _bitsnap.Snapshot, threads: int = 0, progress: Progress | None = None
+    native: NativeSnapshot, threads: int = 0, progress: Progress | None = None
 ) -> dict[int, BitsnapError]:
     """The tensors that cannot be read, by number. Decodes every tensor."""
     return {each.tensor: each.error for each in native.damaged_tensors(threads, progress)}
@@ -290,13 +289,13 @@ def warn_of_damage(damaged: Mapping[str, BitsnapError], stacklevel: int) -> None
     warnings.warn(DamageWarning("\n  ".join(lines), dict(damaged)), stacklevel=stacklevel + 1)
 
 
-def names_of(native: _bitsnap.Snapshot) -> list[str]:
+def names_of(native: NativeSnapshot) -> list[str]:
     """The names of the tensors, in order."""
     infos = native.tensors
     return [infos[i].name for i in range(len(infos))]
 
 
-def find_tensor(native: _bitsnap.Snapshot, name: str) -> int:
+def find_tensor(native: NativeSnapshot, name: str) -> int:
     """The index of a tensor. Raises NotFoundError, with similar names, if there is none."""
     index = native.find(name)
     if index is None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import TensorInfo, TensorInfos, TensorRef
+from bitsnap._bitsnap import Snapshot as NativeSnapshot, TensorInfo, TensorInfos, TensorRef
 from bitsnap._common import (
     Bases,
     Device,
@@ -118,7 +117,7 @@ def _load_tree(
     loader: Loader,
     tree: Any,
     filled: Mapping[KeyPath, Any],
-    native: _bitsnap.Snapshot,
+    native: NativeSnapshot,
     map_location: Device | None,
     threads: int,
     progress: Progress | None,
@@ -146,7 +145,7 @@ def _load_tree(
     return rebuild(tree, give)
 
 
-def _tree_of(native: _bitsnap.Snapshot, keys: Keys | None, may_unpickle: bool) -> Any:
+def _tree_of(native: NativeSnapshot, keys: Keys | None, may_unpickle: bool) -> Any:
     """The part of the tree to load, which can be loaded by this process and its caller."""
     if native.has_tree:
         tree = native.tree(decode)

@@ -7,8 +7,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, SupportsIndex
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import Checkpoint, CommitOutcome, RunUsage, SaveSummary, Settings
+from bitsnap._bitsnap import (
+    Checkpoint,
+    CommitOutcome,
+    RunUsage,
+    SaveSummary,
+    Settings,
+    Snapshot as NativeSnapshot,
+    Store as NativeStore,
+)
 from bitsnap._common import (
     LARGEST,
     LARGEST_COUNT,
@@ -114,7 +121,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         self._adam = adam_for_many(adam)
         self._packer = Packer()
         try:
-            self._native = _bitsnap.Store.open(
+            self._native = NativeStore.open(
                 native_path(absolute_path(path, "path")),
                 access=self._access,
                 create=bool(create),
@@ -424,7 +431,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
             state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata, may_pickle=consent
         )
 
-    def _only_shard(self, step: int | None, partial: bool) -> _bitsnap.Snapshot:
+    def _only_shard(self, step: int | None, partial: bool) -> NativeSnapshot:
         attempt = 1
         while True:
             at = self.latest() if step is None else step

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from bitsnap import _bitsnap
+from bitsnap._bitsnap import Engine as NativeEngine, Store as NativeStore
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import opened_store
 from bitsnap.errors import (
@@ -68,14 +68,14 @@ class Restoring:
     `use` makes the state of the snapshot of one. `has_one_agent`: all ranks are on this machine.
     """
 
-    def __init__(self, native: _bitsnap.Engine, path: Path, ranks: Ranks, timeout_ms: int, has_one_agent: bool) -> None:
+    def __init__(self, native: NativeEngine, path: Path, ranks: Ranks, timeout_ms: int, has_one_agent: bool) -> None:
         self._native, self._path, self._ranks, self._timeout_ms = native, path, ranks, timeout_ms
         self._has_one_agent = has_one_agent
         self._own_earlier: list[_Earlier] = []
         self._deadline = 0.0
         self._is_agent_silent = False
 
-    def store(self) -> _bitsnap.Store:
+    def store(self) -> NativeStore:
         """The store as it is now."""
         return opened_store(self._path)
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, TypeAlias
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import SaveState
+from bitsnap._bitsnap import Engine as NativeEngine, SaveState
 from bitsnap._common import milliseconds_of
 from bitsnap._engine.copies_beside import Copies
 from bitsnap._engine.steps import SavableSteps
@@ -236,7 +235,7 @@ class Saves:
     """All saves of an engine that may still make progress."""
 
     def __init__(
-        self, native: _bitsnap.Engine, steps: SavableSteps, timeout_ms: int, on_progress: OnProgress | None
+        self, native: NativeEngine, steps: SavableSteps, timeout_ms: int, on_progress: OnProgress | None
     ) -> None:
         self.native = native
         self.steps = steps

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import default_job
+from bitsnap._bitsnap import Store as NativeStore, default_job
 from bitsnap._common import (
     PathLike,
     absolute_path,
@@ -24,9 +23,9 @@ from bitsnap.agents import agent_status
 from bitsnap.errors import KINDS, BitsnapError, BusyError, InternalError, InvalidArgumentError, NotFoundError
 
 
-def opened_store(path: Path) -> _bitsnap.Store:
+def opened_store(path: Path) -> NativeStore:
     """The store at a path as it is now, for reading. Raises NotFoundError if there is none."""
-    return _bitsnap.Store.open(
+    return NativeStore.open(
         native_path(path),
         access="read",
         create=False,
@@ -159,7 +158,7 @@ def _wait(path: PathLike, step: SupportsIndex, timeout: float, job: str | None, 
     wanted = number_of(step, "step")
     waits = milliseconds_of(timeout, "timeout") / 1000
     where = absolute_path(path, "path")
-    name = _bitsnap.default_job(native_path(where)) if job is None else text_of(job, "job")
+    name = default_job(native_path(where)) if job is None else text_of(job, "job")
     if not where.parent.is_dir():
         raise NotFoundError(f"{where}: the parent directory does not exist")
     deadline = time.monotonic() + waits
@@ -197,7 +196,7 @@ class _Steps:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._store: _bitsnap.Store | None = None
+        self._store: NativeStore | None = None
         self.newest: int | None = None
 
     def has(self, step: int) -> bool:

@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import TensorRef, TypedValue
+from bitsnap._bitsnap import TensorRef, TypedValue, value_text
 from bitsnap._common import has_torch, import_torch, loaded_torch
 from bitsnap._states.program_values import PICKLED, REGISTERED, PackedValue, PickledValue, packed_value
 from bitsnap.errors import BitsnapError, CorruptError, InvalidArgumentError, UnsupportedError
@@ -148,7 +147,7 @@ def factory_name(container: Any) -> str | None:
 
 def encode_set(kind: type, items: Iterable[Any]) -> TypedValue:
     """`items` are encoded. They are ordered by their JSON, so that equal sets give equal bytes."""
-    return TypedValue(kind.__name__, tuple(sorted(items, key=_bitsnap.value_text)))
+    return TypedValue(kind.__name__, tuple(sorted(items, key=value_text)))
 
 
 def _ordered_dict(content: Any) -> OrderedDict[Any, Any]:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import TensorInfo
+from bitsnap._bitsnap import TensorInfo, scatter
 from bitsnap._common import import_torch, loaded_torch, optional_module
 from bitsnap._tensors.device_copies import DeviceTensor, is_on_gpu
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
@@ -414,7 +413,7 @@ def copy_into(place: Target, staged: Any, where: str) -> None:
     try:
         if place.strided is not None:
             address = staged.data_ptr() if is_tensor(staged) else array_address(staged)
-            _bitsnap.scatter(address, staged.nbytes, place.strided)
+            scatter(address, staged.nbytes, place.strided)
             return
         if isinstance(target, np.ndarray):
             np.copyto(target, staged, casting="equiv")

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bitsnap import _bitsnap
-from bitsnap._bitsnap import FileTensor, TensorInfo, TensorInfos
+from bitsnap._bitsnap import FileTensor, Snapshot as NativeSnapshot, TensorInfo, TensorInfos
 from bitsnap._common import Device, Progress, check_callable, import_torch
 from bitsnap._tensors.arrays import (
     Framework,
@@ -221,7 +220,7 @@ def canonical(infos: TensorInfos, index: int) -> int:
 class Loader:
     """Collects the tensors to load, each once, and reads them together."""
 
-    def __init__(self, native: _bitsnap.Snapshot) -> None:
+    def __init__(self, native: NativeSnapshot) -> None:
         self._native = native
         self._infos = native.tensors
         self._jobs: list[Job] = []
@@ -320,7 +319,7 @@ def normalize(index: Any, shape: Sequence[int]) -> tuple[list[range], list[int]]
 
 
 def read_part(
-    native: _bitsnap.Snapshot, index: int, info: TensorInfo, key: Any, framework: Framework, threads: int
+    native: NativeSnapshot, index: int, info: TensorInfo, key: Any, framework: Framework, threads: int
 ) -> Any:
     """The part of a tensor that `key` selects, as a new contiguous tensor. Decodes only the chunks that it touches."""
     ranges, dropped = normalize(key, info.shape)
@@ -336,7 +335,7 @@ def read_part(
 
 
 def _fill_part(
-    native: _bitsnap.Snapshot,
+    native: NativeSnapshot,
     index: int,
     shape: tuple[int, ...],
     item_bytes: int,
@@ -384,7 +383,7 @@ def _as_slice(positions: range) -> slice:
 _NAMES_OF_TORCH = {"F4_E2M1_X2": "F4", "UNTYPED": "U8"}
 
 
-def read_tensor(native: _bitsnap.Snapshot, tensor: FileTensor, where: str, framework: Framework, threads: int) -> Any:
+def read_tensor(native: NativeSnapshot, tensor: FileTensor, where: str, framework: Framework, threads: int) -> Any:
     """A tensor of torch or numpy with the dtype, shape and strides that the file gives it.
 
     Its memory is a copy of its own bytes, from its first element to its last; `where` names the tensor in errors.
@@ -416,7 +415,7 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _read_memory(
-    native: _bitsnap.Snapshot, tensor: FileTensor, size_bytes: int, where: str, threads: int
+    native: NativeSnapshot, tensor: FileTensor, size_bytes: int, where: str, threads: int
 ) -> np.ndarray[Any, Any]:
     available = native.tensors[tensor.tensor].size_bytes
     if tensor.offset > available or size_bytes > available - tensor.offset:
