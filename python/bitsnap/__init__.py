@@ -46,8 +46,6 @@ from bitsnap._bitsnap import (
     set_max_cost as set_max_cost,
 )
 from bitsnap._common import bounded as bounded
-from bitsnap._engine.restoring import Restored as Restored
-from bitsnap._engine.saves import Save as Save
 from bitsnap._engine.steps import wait_committed as wait_committed
 from bitsnap._states.adam import Adam as Adam
 from bitsnap._states.program_values import register_value as register_value
@@ -59,7 +57,7 @@ from bitsnap.agents import (
     agent_status as agent_status,
     stop_agent as stop_agent,
 )
-from bitsnap.checkpointer import Checkpointer as Checkpointer
+from bitsnap.checkpointer import Checkpointer as Checkpointer, Restored as Restored, Save as Save
 from bitsnap.errors import (
     BackgroundSaveWarning as BackgroundSaveWarning,
     BitsnapError as BitsnapError,

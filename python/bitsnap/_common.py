@@ -10,7 +10,6 @@ import difflib
 import functools
 import gc
 import importlib
-import json
 import math
 import operator
 import os
@@ -295,7 +294,7 @@ def warn_of_idle_rules(settings: Settings, tensors: Iterable[tuple[str, str, str
             warnings.warn(f"the rule {rule!r} matches no tensor of the state", stacklevel=stacklevel + 1)
 
 
-# --- places in a state, and text
+# --- places in a state, and names
 
 # The keys that lead from the state to a value.
 KeyPath: TypeAlias = tuple[object, ...]
@@ -340,14 +339,6 @@ def alike(name: str, names: list[str]) -> str:
     """For messages: the names that are similar, if there are any."""
     found = difflib.get_close_matches(name, names[:10_000], n=3)
     return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
-
-
-def parse_json(text: str | bytes) -> Any:
-    """What a text says that may come from anywhere. Raises ValueError, also if it nests deeper than Python can read."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it nests too deeply") from None
 
 
 # --- the interpreter, and what a program has loaded

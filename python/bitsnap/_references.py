@@ -17,16 +17,24 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from bitsnap._bitsnap import is_store
-from bitsnap._common import PathLike, local_path, native_path, parse_json
+from bitsnap._common import PathLike, local_path, native_path
 from bitsnap.errors import CorruptError, NotFoundError, RetentionWarning, UnsupportedError
 
 # A name of its own, not one made of the file's, which may be as long as a name can be.
 _TEMPORARY = re.compile(r"\.bitsnap-[0-9a-f]{16}\.tmp")
 # No small file takes this long to write, in seconds.
 _STALE_SECONDS = 3600.0
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a text says that may come from anywhere. Raises ValueError, also if it nests deeper than Python can read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
 
 
 def write_durably(path: Path, content: bytes) -> None:

@@ -31,8 +31,8 @@ from bitsnap._common import (
     text_of,
 )
 from bitsnap._engine.ranks import Ranks
-from bitsnap._engine.restoring import Restored, Restoring
-from bitsnap._engine.saves import Flush, OnProgress, Save, Saves
+from bitsnap._engine.restoring import Restored as Restored, Restoring
+from bitsnap._engine.saves import Flush, OnProgress, Save as Save, Saves
 from bitsnap._engine.steps import SavableSteps
 from bitsnap._states.adam import Adams, StateWithAdam, adam_for_many
 from bitsnap._states.packing import PackedState, Packer

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from bitsnap._common import parse_json
 from bitsnap._references import (
     FOLDER_REFERENCES,
     Saved,
     is_valid,
+    parse_json,
     plain_path,
     readable_reference,
     reference_in,

@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 import torch
 
 from bitsnap._bitsnap import GlobalTensor
-from bitsnap._common import parse_json
+from bitsnap._references import parse_json
 from bitsnap._tensors.arrays import torch_dtype
 from bitsnap.errors import CorruptError, NotFoundError
-from bitsnap.state import load
 from bitsnap.store import Store
 
 _T = TypeVar("_T")
@@ -65,14 +64,14 @@ class OpenedStep:
     def values(self, shard: int, read: Callable[[Any], _T], *places: Sequence[str]) -> _T:
         """The values of a shard, by a function as for described(); below some places only, or all of them."""
         keys = [(self._key, *place) for place in places] or [(self._key,)]
-        state = load(self.store.snapshot(self.step, shard), keys=keys, allow_pickle=self._allow_pickle)
+        state = self.store.load(self.step, keys=keys, shard=shard, allow_pickle=self._allow_pickle)
         return self._checked(f"{self.where}, shard {shard}: {self._key!r}", lambda: read(state[self._key]))
 
     def fill(self, requests: Iterable[tuple[str, tuple[int, ...], torch.Tensor]]) -> None:
         """Reads boxes of tensors, each given by its name and offset, into tensors of any dtype."""
         read, converted = [], []
         for name, offset, place in requests:
-            dtype = torch_dtype(self.tensors[name].dtype, name)
+            dtype = self.dtype_of(name)
             target = place
             if place.dtype != dtype:
                 target = torch.empty(place.shape, dtype=dtype)
@@ -81,6 +80,9 @@ class OpenedStep:
         self.store._read_into(self.step, read, may_share=True)
         for place, staged in converted:
             place.copy_(staged)
+
+    def dtype_of(self, name: str) -> torch.dtype:
+        return torch_dtype(self.tensors[name].dtype, name)
 
     def check_is_whole(self, name: str, tensor: GlobalTensor) -> None:
         """Raises CorruptError if the shards do not have all elements: what no part holds would stay as it is."""

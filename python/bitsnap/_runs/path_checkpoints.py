@@ -18,16 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bitsnap._bitsnap import Settings, is_store
-from bitsnap._common import (
-    LARGEST_COUNT,
-    PathLike,
-    may_pickle,
-    milliseconds_of,
-    native_path,
-    number_of,
-    parse_json,
-    settings_of,
-)
+from bitsnap._common import LARGEST_COUNT, PathLike, may_pickle, milliseconds_of, native_path, number_of, settings_of
 from bitsnap._engine.steps import wait_for_staged
 from bitsnap._references import (
     FOLDER_REFERENCE,
@@ -39,6 +30,7 @@ from bitsnap._references import (
     find_references,
     look_at,
     names_of,
+    parse_json,
     readable_reference,
     refer,
     reference_in,

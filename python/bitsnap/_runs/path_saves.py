@@ -21,14 +21,13 @@ from typing import Any, NamedTuple, TypeVar
 from bitsnap._bitsnap import is_store
 from bitsnap._common import PathLike, Role, native_path
 from bitsnap._engine.ranks import Ranks
-from bitsnap._engine.saves import Save
 from bitsnap._references import FOLDER_REFERENCES, Saved, absolute, refer, unlink
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import files_beside, finish_removals, postpone_removal
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import Adam, AdamValues, StateWithAdam, sources_of
 from bitsnap.agents import JobOptions, stop_agent
-from bitsnap.checkpointer import Checkpointer
+from bitsnap.checkpointer import Checkpointer, Save
 from bitsnap.errors import BitsnapError, BusyError, NotFoundError
 from bitsnap.store import Store
 

@@ -27,10 +27,9 @@ from torch.futures import Future
 from torch.utils import _pytree as pytree
 
 from bitsnap._common import PathLike, checkpoint_id_of, is_url, may_pickle, number_of
-from bitsnap._engine.saves import Save
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import StateWithAdam
-from bitsnap.checkpointer import Checkpointer
+from bitsnap.checkpointer import Checkpointer, Save
 from bitsnap.dcp._shards import Roles, adam_of_shard, check_given_names, results_of, shard_of
 from bitsnap.dcp._staging import OtherValueError, layout_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError

@@ -22,7 +22,6 @@ from bitsnap._common import PathLike, Role, alike, checkpoint_id_of
 from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._states.adam import AdamSources, AdamValues, values_of_group, values_of_step
 from bitsnap._states.tensors import named_part
-from bitsnap._tensors.arrays import torch_dtype
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 
 Roles: TypeAlias = Mapping[str, Role] | Callable[[str], Role | None]
@@ -197,7 +196,7 @@ class OpenStep(OpenedStep):
             if not _OF_ONE_RANK.match(name):
                 self.check_is_whole(name, tensor)
             entries[name] = dcp_metadata.TensorStorageMetadata(
-                properties=dcp_metadata.TensorProperties(dtype=torch_dtype(tensor.dtype, name)),
+                properties=dcp_metadata.TensorProperties(dtype=self.dtype_of(name)),
                 size=torch.Size(tensor.shape),
                 chunks=[
                     dcp_metadata.ChunkStorageMetadata(torch.Size(part.offset), torch.Size(part.shape))

@@ -28,12 +28,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from bitsnap._common import PathLike, Role, checkpoint_id_of, local_path, may_pickle
-from bitsnap._engine.saves import Save
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options
 from bitsnap._runs.path_saves import Pending, RankSaves, RankShard
 from bitsnap._states.program_values import register_value
+from bitsnap.checkpointer import Save
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, ExistsError, NotFoundError
 
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import (  # isort: skip
@@ -50,11 +50,9 @@ from unittest.mock import patch
 
 from deepspeed.runtime import engine as _engine
 
-from bitsnap._common import parse_json
-from bitsnap._references import FOLDER_REFERENCES, plain_path
+from bitsnap._references import FOLDER_REFERENCES, parse_json, plain_path
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap.errors import CorruptError
-from bitsnap.state import load as load_state
 from bitsnap.store import Store
 
 # The keys in ZeRO's optimizer states under which the flat fp32 masters are.
@@ -446,7 +444,7 @@ def _state_of(path: Path, allow_pickle: bool) -> Any:
     folder = path.absolute().parents[name.count("/")]
     place = paths.step_of(reference_in(folder))
     with Store(place.run, read_only=True) as store:
-        return load_state(store.snapshot(place.step, shard), keys=[(name,)], allow_pickle=allow_pickle)[name]
+        return store.load(place.step, keys=[(name,)], shard=shard, allow_pickle=allow_pickle)[name]
 
 
 def _files_of(folder: Path) -> list[Path]:

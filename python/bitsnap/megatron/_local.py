@@ -16,10 +16,9 @@ import torch
 
 from bitsnap._common import LARGEST_COUNT, PathLike, local_path
 from bitsnap._engine.ranks import Ranks
-from bitsnap._engine.saves import Save
 from bitsnap._states.program_values import register_value
 from bitsnap.agents import AgentOptions, MemoryOptions
-from bitsnap.checkpointer import Checkpointer
+from bitsnap.checkpointer import Checkpointer, Save
 from bitsnap.errors import NotFoundError, UnsupportedError
 from bitsnap.megatron import _versions as versions
 

@@ -29,8 +29,8 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 
-from bitsnap._common import may_pickle, parse_json
-from bitsnap._references import plain_path, write_durably
+from bitsnap._common import may_pickle
+from bitsnap._references import parse_json, plain_path, write_durably
 from bitsnap.errors import CorruptError, NotFoundError, TruncatedError, UnsupportedError
 
 CONFIG = "metadata.json"  # Megatron's, the last file of a checkpoint in any format

@@ -27,8 +27,8 @@ from bitsnap import checkpointer as _engine
 from bitsnap._common import KeyPath, PathLike, may_pickle, number_of
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
-from bitsnap._engine.saves import Save
 from bitsnap._states.tensors import Part
+from bitsnap.checkpointer import Save
 from bitsnap.errors import InvalidArgumentError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load
