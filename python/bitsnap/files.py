@@ -33,7 +33,7 @@ from bitsnap._common import (
     warn_of_idle_rules,
 )
 from bitsnap._states.adam import Adam, AdamOfState, Adams, AdamSources
-from bitsnap._states.packing import PackedState, as_packed, pack
+from bitsnap._states.packing import PackedState, Packer, as_packed
 from bitsnap._states.tensors import (
     Box,
     Entries,
@@ -103,7 +103,7 @@ def save(
         CancelledError: `progress` returned False.
     """
     chosen = settings_of(settings)
-    packed = pack(
+    packed = Packer(plans=False).pack(
         state, chosen, adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle(allow_pickle)
     )
     return write_packed(

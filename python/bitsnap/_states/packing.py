@@ -409,9 +409,13 @@ class NativeState(NamedTuple):
 
 class Packer:
     """Packs the states of one Checkpointer or Store. Those with the structure of the last one take a fraction of the
-    time. Any thread may use it."""
+    time. Any thread may use it.
 
-    def __init__(self) -> None:
+    `plans`: False for one state only, of which nothing is kept.
+    """
+
+    def __init__(self, *, plans: bool = True) -> None:
+        self._plans = plans
         self._lock = threading.Lock()
         self._plan: StatePlan | None = None
         self._planned_for: tuple[Any, ...] = ()  # what the plan holds for: roles, masters, consent, registered types
@@ -423,16 +427,18 @@ class Packer:
         settings: Settings,
         adam: Adams | AdamSources | None,
         *,
-        roles: Mapping[str, Role] | None,
-        masters: Masters | None,
-        metadata: Mapping[str, str] | None,
+        roles: Mapping[str, Role] | None = None,
+        masters: Masters | None = None,
+        metadata: Mapping[str, str] | None = None,
         may_pickle: bool = False,
     ) -> PackedState:
+        numbers = AdamOfState(settings, adam)
         # The numbers of Adam are found anew for each state. And a signal handler may save while this thread does.
-        if may_lose(settings) or not self._lock.acquire(blocking=False):
-            return pack(state, settings, adam, roles=roles, masters=masters, metadata=metadata, may_pickle=may_pickle)
+        if not self._plans or may_lose(settings) or not self._lock.acquire(blocking=False):
+            entries, tree = flatten(state, roles, masters, may_pickle)
+            numbers.tell(entries, state)
+            return as_packed(numbers, entries, ValueTree(tree), metadata)
         try:
-            numbers = AdamOfState(settings, adam)
             plan, self._plan = self._plan, None
             filled = None
             others = may_pickle, changes()
@@ -443,35 +449,14 @@ class Packer:
                 entries, tree = flatten(state, roles, masters, may_pickle)
                 entries.check_all_used()
                 plan, filled = StatePlan(state, entries, tree, may_pickle), (entries.data, entries.owners)
-                self._planned_for = (_copy_of(roles), _copy_of(masters), *others)
+                copies = (None if each is None else dict(each) for each in (roles, masters))
+                self._planned_for = (*copies, *others)
             self._plan = plan
             data, owners = filled
             native = NativeState(plan.tensors, data, plan.tree, native_metadata(metadata))
             return PackedState(numbers, plan.entries, owners, native)
         finally:
             self._lock.release()
-
-
-def _copy_of(names: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if names is None else dict(names)
-
-
-@without_collection()
-def pack(
-    state: Any,
-    settings: Settings,
-    adam: Adams | AdamSources | None,
-    *,
-    roles: Mapping[str, Role] | None,
-    masters: Masters | None,
-    metadata: Mapping[str, str] | None,
-    may_pickle: bool = False,
-) -> PackedState:
-    """A state of any structure."""
-    entries, tree = flatten(state, roles, masters, may_pickle)
-    numbers = AdamOfState(settings, adam)
-    numbers.tell(entries, state)
-    return as_packed(numbers, entries, ValueTree(tree), metadata)
 
 
 def as_packed(

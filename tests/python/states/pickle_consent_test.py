@@ -21,7 +21,7 @@ import torch
 
 import bitsnap
 from bitsnap._states import packing
-from bitsnap._states.packing import Packer, StatePlan, pack
+from bitsnap._states.packing import Packer, StatePlan
 from bitsnap._states.tree import flatten
 from cli.command_line import UNSUPPORTED, run
 from python.engine.checkpointer_jobs import Jobs, saved
@@ -205,8 +205,8 @@ def test_tensors_are_filled_beside_pickled_values_and_not_in_them(tmp_path: Path
 
 
 def assert_packed_as_new(packer: Packer, state: Any, folder: Path) -> None:
-    again = packer.pack(state, EXACT, None, roles=None, masters=None, metadata=None, may_pickle=True)
-    new = pack(state, EXACT, None, roles=None, masters=None, metadata=None, may_pickle=True)
+    again = packer.pack(state, EXACT, None, may_pickle=True)
+    new = Packer(plans=False).pack(state, EXACT, None, may_pickle=True)
     assert written(again, folder / "again.bsnap") == written(new, folder / "new.bsnap")
 
 

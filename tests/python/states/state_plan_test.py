@@ -20,7 +20,7 @@ from hypothesis import given, settings, strategies as st
 import bitsnap
 from bitsnap._common import Role, settings_of
 from bitsnap._states import packing
-from bitsnap._states.packing import Packer, StatePlan, StructureChangedError, pack
+from bitsnap._states.packing import Packer, StatePlan, StructureChangedError
 from bitsnap._states.tree import flatten
 from bitsnap.files import write_packed
 from python.same_bits import assert_same
@@ -34,8 +34,8 @@ def saved(packed: packing.PackedState, path: Path) -> bytes:
 
 
 def assert_packed_as_new(packer: Packer, state: Any, folder: Path) -> None:
-    again = packer.pack(state, EXACT, None, roles=None, masters=None, metadata={"a": "b"})
-    new = pack(state, EXACT, None, roles=None, masters=None, metadata={"a": "b"})
+    again = packer.pack(state, EXACT, None, metadata={"a": "b"})
+    new = Packer(plans=False).pack(state, EXACT, None, metadata={"a": "b"})
     assert saved(again, folder / "again.bsnap") == saved(new, folder / "new.bsnap")
 
 
@@ -244,7 +244,7 @@ def test_a_plan_keeps_no_tensor_alive() -> None:
         "d": torch.ones(2).to(torch.cfloat).conj(),
     }
     for _ in range(2):
-        packer.pack(state, EXACT, None, roles=None, masters=None, metadata=None)
+        packer.pack(state, EXACT, None)
     kept = [weakref.ref(state["a"].untyped_storage()), weakref.ref(state["b"]), weakref.ref(state["d"])]
     assert all(each() is not None for each in kept)
     del state
@@ -256,7 +256,7 @@ def test_a_state_that_is_refused_leaves_the_packer_usable(tmp_path: Path) -> Non
     packer = Packer()
     assert_packed_as_new(packer, {"a": 1, "b": torch.ones(2)}, tmp_path)
     with pytest.raises(bitsnap.InvalidArgumentError, match=r"state\['b'\] is a meta tensor"):
-        packer.pack({"a": 2, "b": torch.ones(2, device="meta")}, EXACT, None, roles=None, masters=None, metadata=None)
+        packer.pack({"a": 2, "b": torch.ones(2, device="meta")}, EXACT, None)
     assert_packed_as_new(packer, {"a": 3, "b": torch.ones(2)}, tmp_path)
 
 
@@ -266,11 +266,11 @@ def test_other_roles_or_masters_need_another_plan(tmp_path: Path) -> None:
     names: list[str | None] = []
     every: list[dict[str, Role] | None] = [None, {"a": "exp_avg"}, {"a": "exp_avg_sq"}, None]
     for roles in every:
-        packed = packer.pack(state, EXACT, None, roles=roles, masters=None, metadata=None)
+        packed = packer.pack(state, EXACT, None, roles=roles)
         names.append(packed.entries[0].role)
     assert names == [None, "exp_avg", "exp_avg_sq", None]
     with pytest.raises(bitsnap.InvalidArgumentError, match="not there"):
-        packer.pack(state, EXACT, None, roles={"x": "weight"}, masters=None, metadata=None)
+        packer.pack(state, EXACT, None, roles={"x": "weight"})
     state = {"a": torch.ones(2048).bfloat16(), "m": torch.ones(2048)}
     for masters in (None, {"a": "m"}):
         packed = packer.pack(state, EXACT, None, roles=None, masters=masters, metadata=None)
