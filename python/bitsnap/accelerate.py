@@ -30,20 +30,8 @@ from accelerate.utils.constants import OPTIMIZER_NAME, RNG_STATE_NAME, SAFE_MODE
 from safetensors.torch import save_file
 
 from bitsnap._common import PathLike, local_path
-from bitsnap._runs.folder_saves import (
-    FolderSaves,
-    copy_others,
-    free,
-    is_ours,
-    load as load,
-    new_folder,
-    newest_complete,
-    part_of,
-    rotating,
-    snapshot_of,
-    staged,
-    write_files,
-)
+from bitsnap._runs import folder_saves
+from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
 from bitsnap._runs.path_checkpoints import RUN, Options as Options
 from bitsnap.errors import BitsnapError, InvalidArgumentError, UnsupportedError
@@ -72,7 +60,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
 
     checkpoint_options = Options()
     _custom_objects: list[Any]
-    _saves: FolderSaves | None = None
+    _saves: folder_saves.FolderSaves | None = None
     _saved_folders: tuple[Path, ...] = ()  # by this process, the newest last
     _kept: int | None = None  # folders, by total_limit
 
@@ -91,7 +79,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             self._saves.wait()
         limit = project.total_limit if project.automatic_checkpoint_naming else None
         self._kept = None if limit is None else max(limit, 1)
-        with rotating:
+        with folder_saves.rotating:
             with ExitStack() as patches:
                 # Accelerate deletes older folders before it saves, so that a killed save may leave none.
                 patches.enter_context(patch.object(project, "total_limit", None))
@@ -132,7 +120,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
     def _end_saves(self) -> None:
         if self._saves is not None:
             if self._saves.wait():
-                with rotating:
+                with folder_saves.rotating:
                     self._rotate()
             self._saves.close()
 
@@ -168,7 +156,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             return Path(output_dir)
         names = self._names()
         state: dict[str, Any] = {
-            "files": staged(
+            "files": folder_saves.staged(
                 lambda folder: save_accelerator_state(
                     folder, [], [], schedulers, dataloaders, process_index, step, scaler, **each_node
                 )
@@ -180,7 +168,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         for number, each in enumerate(optimizers):
             state[_numbered("optimizer", number)] = named(each, names)
         if self._saves is None:
-            self._saves = FolderSaves(self.checkpoint_options, self._rotate)
+            self._saves = folder_saves.FolderSaves(self.checkpoint_options, self._rotate)
         run = Path(output_dir).absolute().parent / RUN
         if self.project_configuration.automatic_checkpoint_naming:
             # Accelerate counts and deletes what is in the folder `checkpoints`.
@@ -209,13 +197,13 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
     ) -> Any:
         """What Accelerate calls instead of its load_accelerator_state()."""
         others = schedulers, dataloaders, process_index, scaler, map_location, load_kwargs
-        if not is_ours(input_dir):
+        if not folder_saves.is_ours(input_dir):
             return load_accelerator_state(input_dir, models, optimizers, *others, **options)
         chosen = self.checkpoint_options
-        snapshot = snapshot_of(input_dir)
+        snapshot = folder_saves.snapshot_of(input_dir)
 
         def part(key: str) -> Any:
-            found = part_of(snapshot, key, chosen.allow_pickle)
+            found = folder_saves.part_of(snapshot, key, chosen.allow_pickle)
             if found is None:
                 raise InvalidArgumentError(f"{input_dir}: the checkpoint has no {key!r}")
             return found
@@ -234,7 +222,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         self._custom_objects = []  # Accelerate has none left to load
         with tempfile.TemporaryDirectory() as folder:
             files = part("files")
-            write_files(files, folder, _FILES, input_dir)
+            folder_saves.write_files(files, folder, _FILES, input_dir)
             for path in Path(input_dir).glob(f"{RNG_STATE_NAME}_*.pkl"):  # of other processes
                 if path.name not in files:
                     (Path(folder) / path.name).symlink_to(path.absolute())
@@ -286,26 +274,26 @@ def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False
         CorruptError, ...: the checkpoint is damaged.
     """
     source, folder = Path(local_path(checkpoint)), Path(local_path(target))
-    snapshot = snapshot_of(source)
-    with new_folder(folder) as made:
-        copy_others(source, made)
-        write_files(part_of(snapshot, "files", allow_pickle), made, _FILES, source)
+    snapshot = folder_saves.snapshot_of(source)
+    with folder_saves.new_folder(folder) as made:
+        folder_saves.copy_others(source, made)
+        folder_saves.write_files(folder_saves.part_of(snapshot, "files", allow_pickle), made, _FILES, source)
         number = 0
-        while (model := part_of(snapshot, _numbered("model", number), allow_pickle)) is not None:
+        while (model := folder_saves.part_of(snapshot, _numbered("model", number), allow_pickle)) is not None:
             weights = clean_state_dict_for_safetensors(model)
-            path = free(made / f"{_numbered(SAFE_MODEL_NAME, number)}.safetensors")
+            path = folder_saves.free(made / f"{_numbered(SAFE_MODEL_NAME, number)}.safetensors")
             save_file(weights, path, metadata={"format": "pt"})
             number += 1
         number = 0
-        while (optimizer := part_of(snapshot, _numbered("optimizer", number), allow_pickle)) is not None:
-            torch.save(numbered(optimizer), free(made / f"{_numbered(OPTIMIZER_NAME, number)}.bin"))
+        while (optimizer := folder_saves.part_of(snapshot, _numbered("optimizer", number), allow_pickle)) is not None:
+            torch.save(numbered(optimizer), folder_saves.free(made / f"{_numbered(OPTIMIZER_NAME, number)}.bin"))
             number += 1
-        for index, state in enumerate(part_of(snapshot, "objects", allow_pickle)):
-            torch.save(state, free(made / f"custom_checkpoint_{index}.pkl"))
+        for index, state in enumerate(folder_saves.part_of(snapshot, "objects", allow_pickle)):
+            torch.save(state, folder_saves.free(made / f"custom_checkpoint_{index}.pkl"))
 
 
 def _newest_complete(parent: Path) -> str | None:
-    found = newest_complete(_numbered_folders(parent), _incomplete_because)
+    found = folder_saves.newest_complete(_numbered_folders(parent), _incomplete_because)
     return None if found is None else str(found)
 
 
@@ -317,7 +305,7 @@ def _numbered_folders(parent: Path) -> list[Path]:
 def _incomplete_because(folder: Path) -> str:
     # Accelerate writes them last; of the first process, ours are in the run.
     try:
-        is_complete = is_ours(folder)
+        is_complete = folder_saves.is_ours(folder)
     except BitsnapError as error:
         return str(error)
     is_complete = is_complete or (folder / f"{RNG_STATE_NAME}_0.pkl").exists()

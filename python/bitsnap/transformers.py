@@ -35,20 +35,8 @@ from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHT
 
 from bitsnap._common import PathLike, local_path
 from bitsnap._references import write_durably
-from bitsnap._runs.folder_saves import (
-    FolderSaves,
-    copy_others,
-    free,
-    is_ours,
-    load as load,
-    new_folder,
-    newest_complete,
-    part_of,
-    rotating,
-    snapshot_of,
-    staged,
-    write_files,
-)
+from bitsnap._runs import folder_saves
+from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
 from bitsnap._runs.path_checkpoints import Options as Options
@@ -76,7 +64,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     # Whether model.safetensors is written into the folders, as Transformers does, so that from_pretrained() reads them.
     # Without it, the model goes to the run, too, which takes less space; export() writes the file.
     checkpoint_weights = True
-    _saves: FolderSaves | None = None
+    _saves: folder_saves.FolderSaves | None = None
     _is_in_checkpoint = False
     _raised_limit = 0  # by how much save_total_limit is larger until this save ends
 
@@ -112,7 +100,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     # Saving, in the order of Trainer._save_checkpoint().
 
     def _save_checkpoint(self, *arguments: Any, **options: Any) -> None:
-        with rotating:
+        with folder_saves.rotating:
             self._is_in_checkpoint = True
             try:
                 super()._save_checkpoint(*arguments, **options)
@@ -156,8 +144,8 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
             "optimizer": named(self.optimizer, names_of([("", self.model)])),
             "files": {
                 SCHEDULER_NAME: self.lr_scheduler.state_dict(),
-                **staged(trainer._save_scaler),
-                **staged(trainer._save_rng_state),
+                **folder_saves.staged(trainer._save_scaler),
+                **folder_saves.staged(trainer._save_rng_state),
             },
         }
         if self._saves_model() and not self.checkpoint_weights:
@@ -170,7 +158,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
 
     def _save_to_run(self, output_dir: str, state: dict[str, Any]) -> None:
         if self._saves is None:
-            self._saves = FolderSaves(self.checkpoint_options, self._rotate)
+            self._saves = folder_saves.FolderSaves(self.checkpoint_options, self._rotate)
         limit = self.args.save_total_limit
         self._saves.save(output_dir, self.state.global_step, state, kept=limit if limit and limit > 0 else None)
         if self.args.push_to_hub:
@@ -210,7 +198,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if self._saves is None:
             return
         if self._saves.wait() and self.checkpoint_options.agent is not None:
-            with rotating:
+            with folder_saves.rotating:
                 self._rotate()
         self._saves.close()
 
@@ -234,7 +222,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         folders = [Path(each) for each in sort(str(self.args.output_dir))]
         # The method moves the best one.
         folders.sort(key=lambda folder: int(folder.name.rpartition("-")[2]))
-        found = newest_complete(folders, _incomplete_because)
+        found = folder_saves.newest_complete(folders, _incomplete_because)
         return None if found is None else str(found)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -275,10 +263,10 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
 
     def _part(self, folder: str | None, key: str) -> Any:
         """A part of the checkpoint of a folder; None if the run does not have it."""
-        if folder is None or self._is_stock() or not is_ours(folder):
+        if folder is None or self._is_stock() or not folder_saves.is_ours(folder):
             return None
         options = self.checkpoint_options
-        return part_of(snapshot_of(folder), key, options.allow_pickle)
+        return folder_saves.part_of(folder_saves.snapshot_of(folder), key, options.allow_pickle)
 
     @contextmanager
     def _with_files(self, folder: str | None) -> Iterator[str | None]:
@@ -288,7 +276,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
             yield folder
             return
         with tempfile.TemporaryDirectory() as made:
-            write_files(files, made, _FILES, folder)
+            folder_saves.write_files(files, made, _FILES, folder)
             for path in Path(folder).glob("rng_state_*.pth"):  # of other processes
                 if path.name not in files:
                     (Path(made) / path.name).symlink_to(path.absolute())
@@ -349,15 +337,15 @@ def export(
         CorruptError, ...: the checkpoint is damaged.
     """
     source, folder = Path(local_path(checkpoint)), Path(local_path(target))
-    snapshot = snapshot_of(source)
-    with new_folder(folder) as made:
-        copy_others(source, made)
-        write_files(part_of(snapshot, "files", allow_pickle) or {}, made, _FILES, source)
-        optimizer = part_of(snapshot, "optimizer", allow_pickle)
+    snapshot = folder_saves.snapshot_of(source)
+    with folder_saves.new_folder(folder) as made:
+        folder_saves.copy_others(source, made)
+        folder_saves.write_files(folder_saves.part_of(snapshot, "files", allow_pickle) or {}, made, _FILES, source)
+        optimizer = folder_saves.part_of(snapshot, "optimizer", allow_pickle)
         if optimizer is not None:
-            torch.save(numbered(optimizer), free(made / _OPTIMIZER_NAME))
+            torch.save(numbered(optimizer), folder_saves.free(made / _OPTIMIZER_NAME))
         if not any((made / name).exists() for name in _WEIGHTS):
-            weights = part_of(snapshot, "model", allow_pickle)
+            weights = folder_saves.part_of(snapshot, "model", allow_pickle)
             if weights is not None:
                 _write_weights(weights, source, made, model)
 
@@ -366,7 +354,7 @@ def _write_weights(weights: dict[str, torch.Tensor], source: Path, made: Path, m
     if model is None:
         model = _model_of(source)
     if model is None:  # no model of Transformers: as Trainer._save() does
-        save_file(weights, free(made / SAFE_WEIGHTS_NAME), metadata={"format": "pt"})
+        save_file(weights, folder_saves.free(made / SAFE_WEIGHTS_NAME), metadata={"format": "pt"})
         return
     with tempfile.TemporaryDirectory(dir=made) as written:
         # Names, dtypes and what is tied are those of the checkpoint, whatever the class and config.json would make.
