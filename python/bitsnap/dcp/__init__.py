@@ -29,13 +29,8 @@ from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner
-from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
-from torch.distributed.checkpoint.storage import (
-    StorageReader as TorchStorageReader,
-    StorageWriter as TorchStorageWriter,
-    WriteResult,
-)
+from torch.distributed.checkpoint.storage import StorageReader as TorchStorageReader, WriteResult
 from torch.futures import Future
 
 from bitsnap._bitsnap import Settings, is_store
@@ -62,7 +57,17 @@ from bitsnap.dcp._agent import (
     needed,
     refuse_other_process,
 )
-from bitsnap.dcp._shards import KEY, OpenStep, Roles, adam_of_shard, check_given_names, paths_of, results_of, shard_of
+from bitsnap.dcp._shards import (
+    KEY,
+    LocalWriter,
+    OpenStep,
+    Roles,
+    adam_of_shard,
+    check_given_names,
+    paths_of,
+    results_of,
+    shard_of,
+)
 from bitsnap.dcp._staging import StagedCopies
 from bitsnap.errors import BusyError, ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.store import Store
@@ -78,7 +83,7 @@ class _Place(NamedTuple):
     shards: int
 
 
-class StorageWriter(TorchStorageWriter, AsyncStager):
+class StorageWriter(LocalWriter):
     """Saves a checkpoint of DCP as one step of a store, with one shard from each rank.
 
     For ``dcp.save`` and ``dcp.async_save``, with threads or processes, and any planner. Each rank compresses and writes
@@ -172,14 +177,6 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
             return self._agents.staging(self._path, dict(self.metadata)).stage(state_dict)
         return self._copies.stage(state_dict)
 
-    @property
-    def should_synchronize_after_execute(self) -> bool:
-        """False: stage() returns when it has copied everything."""
-        return False
-
-    def synchronize_staging(self) -> None:
-        """Nothing is left to wait for."""
-
     def close(self) -> None:
         """Frees the memory of the last copy of the state, and closes the store, or leaves the agent, which goes on with
         what it has; the next save opens it again."""
@@ -233,10 +230,6 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
                 f"Checkpoint already exists: {run} has step {newest}, and step {self._step} cannot be saved with "
                 "overwrite=False"
             )
-
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Leaves the plan as it is."""
-        return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Gives each rank its shard."""
@@ -297,11 +290,6 @@ class StorageWriter(TorchStorageWriter, AsyncStager):
         )
         if not outcome:
             raise BusyError(f"{store.path}: step {step} cannot be committed: shards {outcome.missing} are missing")
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
-        """Whether the id is a path in the file system."""
-        return not is_url(checkpoint_id)
 
     def _begin(self, checkpoint_id: PathLike | None, save_id: str) -> None:
         """Begins a save: in reset(), or else in set_up_storage_writer(). Anybody may call storage_meta() at any time.

@@ -21,16 +21,15 @@ import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
-from torch.distributed.checkpoint.staging import AsyncStager
-from torch.distributed.checkpoint.storage import StorageWriter as TorchStorageWriter, WriteResult
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 from torch.utils import _pytree as pytree
 
-from bitsnap._common import PathLike, checkpoint_id_of, is_url, may_pickle, number_of
+from bitsnap._common import PathLike, checkpoint_id_of, may_pickle, number_of
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import StateWithAdam
 from bitsnap.checkpointer import Checkpointer, Save
-from bitsnap.dcp._shards import Roles, adam_of_shard, check_given_names, results_of, shard_of
+from bitsnap.dcp._shards import LocalWriter, Roles, adam_of_shard, check_given_names, results_of, shard_of
 from bitsnap.dcp._staging import OtherValueError, layout_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 
@@ -144,7 +143,7 @@ class AgentSaves:
         return saved
 
 
-class AgentWriter(TorchStorageWriter, AsyncStager):
+class AgentWriter(LocalWriter):
     """Saves one step through an agent: for one dcp.async_save with a thread, or one dcp.save. AgentSaves makes it."""
 
     def __init__(self, saves: AgentSaves, step: int) -> None:
@@ -178,14 +177,6 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
         # The training may change the dicts meanwhile.
         return _StagedState(pytree.tree_map(lambda leaf: leaf, state_dict))
 
-    @property
-    def should_synchronize_after_execute(self) -> bool:
-        """False: stage() returns when it has copied everything."""
-        return False
-
-    def synchronize_staging(self) -> None:
-        """Nothing is left to wait for."""
-
     def close(self) -> None:
         """Nothing is left to free: the memory is that of the Checkpointer."""
 
@@ -216,10 +207,6 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
         if self._save is not None and self._save.done():
             self._save.result()
 
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Leaves the plan as it is."""
-        return plan
-
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Leaves the plans as they are."""
         ranks = self._saves._checkpointer.world_size
@@ -246,11 +233,6 @@ class AgentWriter(TorchStorageWriter, AsyncStager):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Does nothing: the agent has committed the checkpoint. Each shard holds what DCP says of it."""
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
-        """Whether the id is a path in the file system."""
-        return not is_url(checkpoint_id)
 
     def _check(self, plan: SavePlan, planner: SavePlanner) -> None:
         where = f"{self._saves._checkpointer.path}: step {self._step}"

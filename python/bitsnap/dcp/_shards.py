@@ -16,15 +16,37 @@ import torch
 from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import LoadPlanner, ReadItem, SavePlan, SavePlanner, WriteItem, WriteItemType
-from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.checkpoint.staging import AsyncStager
+from torch.distributed.checkpoint.storage import StorageWriter as TorchStorageWriter, WriteResult
 
-from bitsnap._common import PathLike, Role, alike, checkpoint_id_of
+from bitsnap._common import PathLike, Role, alike, checkpoint_id_of, is_url
 from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._states.adam import AdamSources, AdamValues, values_of_group, values_of_step
 from bitsnap._states.tensors import named_part
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 
 Roles: TypeAlias = Mapping[str, Role] | Callable[[str], Role | None]
+
+
+class LocalWriter(TorchStorageWriter, AsyncStager):
+    """What writers to stores do alike."""
+
+    @property
+    def should_synchronize_after_execute(self) -> bool:
+        """False: stage() returns when it has copied everything."""
+        return False
+
+    def synchronize_staging(self) -> None:
+        """Nothing is left to wait for."""
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Leaves the plan as it is."""
+        return plan
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
+        """Whether the id is a path in the file system."""
+        return not is_url(checkpoint_id)
 
 
 class PlannedShard(NamedTuple):
