@@ -31,13 +31,11 @@ from bitsnap._states.tensors import (
     place_in_whole,
     tensor_of,
 )
-from bitsnap._states.tree import encoded_value, flatten
+from bitsnap._states.tree import NUMBERS, encoded_value, flatten
 from bitsnap._states.typed_values import is_container, is_mapping, items_of, metadata_of
 from bitsnap._tensors.arrays import Data, NotStorableTensorError, Source, source_maker, source_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 
-# Are their own encoding.
-_NUMBERS = frozenset((type(None), bool, int, float, complex))
 # Keys of other types, such as tuples, may be equal and have other bits.
 _COMPARABLE_KEYS = frozenset((str, int, bytes))
 
@@ -207,7 +205,7 @@ class _Values:
 
     def match(self, value: Any, plan: StatePlan) -> None:
         try:
-            encoded = value if type(value) in _NUMBERS else encoded_value(value, plan.may_pickle)
+            encoded = value if type(value) in NUMBERS else encoded_value(value, plan.may_pickle)
         except InvalidArgumentError:
             raise StructureChangedError from None
         # The text has all bits of the value, and its types.

@@ -67,7 +67,7 @@ MAX_VALUE_BYTES = 65_536
 MAX_DEPTH = 127
 
 # Are their own encoding. Most lists hold nothing else.
-_NUMBERS = frozenset((type(None), bool, int, float, complex))
+NUMBERS = frozenset((type(None), bool, int, float, complex))
 _KEY_TYPES = frozenset((type(None), bool, int, float, bytes))
 
 
@@ -111,7 +111,7 @@ class _Flattener:
             return self._tensor(value, path, name, "tensor")
         if kind is bytes and len(value) > self._max_value_bytes:
             return self._stream(value, path, name, "bytes")
-        if kind in _NUMBERS or kind is bytes:
+        if kind in NUMBERS or kind is bytes:
             return value
         if kind is str:
             if not value.isascii():
@@ -135,7 +135,7 @@ class _Flattener:
         try:
             if not is_mapping(value):
                 items = [
-                    item if type(item) in _NUMBERS else self.value(item, (*path, i), join(path, name, i))
+                    item if type(item) in NUMBERS else self.value(item, (*path, i), join(path, name, i))
                     for i, item in items_of(value)
                 ]
                 return encode_sequence(value, items)
@@ -144,7 +144,7 @@ class _Flattener:
             metadata = self._metadata(value, path, name)
             keys = [self._key(key, path, "the key") for key, _ in items_of(value)]
             encoded = {
-                encoded_key: item if type(item) in _NUMBERS else self.value(item, (*path, key), join(path, name, key))
+                encoded_key: item if type(item) in NUMBERS else self.value(item, (*path, key), join(path, name, key))
                 for encoded_key, (key, item) in zip(keys, items_of(value), strict=True)
             }
             return encode_container(value, encoded, metadata)

@@ -131,7 +131,7 @@ def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False
 
     Raises:
         InvalidArgumentError: `checkpoint` is the folder of a checkpoint that torch_dist has saved.
-        and what convert() raises.
+        BitsnapError: what convert() raises.
     """
     source = Path(local_path(checkpoint))
     if is_complete(source) and not is_ours(source):
