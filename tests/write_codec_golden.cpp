@@ -154,6 +154,7 @@ struct GradientCase {
   std::size_t elements = 0;
   MadeGradient made;
   float square_beta = 0;  // of a second moment
+  bool is_average = false;
 };
 
 constexpr GradientCase kGradientCases[] = {
@@ -163,6 +164,7 @@ constexpr GradientCase kGradientCases[] = {
     {"decay_fused", 3007, {.form = GradientForm::decay_fused, .constants = {0.95F, 0.05F, 1}}},
     {"decay_and_add", 3008, {.form = GradientForm::decay_and_add, .constants = {0.9F, 0.1F, 1.1F}, .bits = 11}},
     {"square", 3009, {.constants = {0.9F, 0.1F, 1.7F}, .zeros = 0.1F}, 0.95F},
+    {"average", 3010, {.constants = {0.999F, 0.001F, 1}}, 0, true},
     {"sums", 3011, {.constants = {0.9F, 0.1F, 1.1F}, .varied = 5}},
     {"update", 16'500, {.form = GradientForm::add_fused, .constants = {0.9998F, -0.00123F, 1}, .octaves = 16}},
 };
@@ -229,7 +231,8 @@ bool write_gradient_case(const std::filesystem::path& folder, const GradientCase
   const std::filesystem::path stem =
       folder / encoder.decoder().name() / ("F32-" + std::string(golden.name) + "-" + std::to_string(golden.elements));
   if (std::filesystem::exists(stem.string() + ".payload")) return true;
-  const TestChunk chunk = golden.square_beta > 0
+  const TestChunk chunk = golden.is_average ? made_average_chunk(golden.elements, golden.made, 3, golden.elements)
+                          : golden.square_beta > 0
                               ? made_square_chunk(golden.elements, golden.made, golden.square_beta, golden.elements)
                               : made_gradient_chunk(golden.elements, golden.made, golden.elements);
   Scratch scratch;

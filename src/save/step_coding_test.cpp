@@ -64,6 +64,39 @@ TEST(StepCoding, CodesWeightsAgainstMastersThatAreComputed) {
   EXPECT_TRUE(snapshot.verify().value().empty());
 }
 
+TEST(StepCoding, ComputesAveragesOfWeights) {
+  constexpr float kRate = 0.001F;
+  for (const auto& [weights, averages] :
+       {std::pair("model.w", "ema.w"), std::pair("master.w", "ema_model.module.w"), std::pair("w", "model_ema.w")}) {
+    SCOPED_TRACE(averages);
+    SteppedTraining training;
+    Bytes average = training.bytes_of(0, 'x');
+    const auto state_of = [&] {
+      State state;
+      state.tensors.push_back(source(averages, DType::f32, {kStepElements}, average));
+      training.add(state, {weights, "exp_avg.w", "exp_avg_sq.w"});
+      return state;
+    };
+    Chain chain;
+    chain.save(state_of());
+    training.step();
+    const Bytes weight = training.bytes_of(0, 'x');
+    for (std::size_t i = 0; i < kStepElements; ++i) {
+      float x = 0;
+      float w = 0;
+      std::memcpy(&x, average.data() + 4 * i, 4);
+      std::memcpy(&w, weight.data() + 4 * i, 4);
+      x = x + kRate * (w - x);
+      std::memcpy(average.data() + 4 * i, &x, 4);
+    }
+    const Snapshot& snapshot = chain.save(state_of());
+    EXPECT_LT(stored_bytes(snapshot, averages), 200U);
+    EXPECT_EQ(read_tensor(snapshot, averages), average);
+    EXPECT_TRUE(is_all_stepped(snapshot, weights));
+    EXPECT_TRUE(snapshot.verify().value().empty());
+  }
+}
+
 TEST(StepCoding, FindsMomentsByTheNamesOfSeveralFrameworks) {
   const Names conventions[] = {
       {"model.layers.0.w", "optimizer.state.layers.0.w.exp_avg", "optimizer.state.layers.0.w.exp_avg_sq"},

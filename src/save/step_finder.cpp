@@ -75,10 +75,11 @@ class StepPeersFinder {
       } else if (tensor.role == Role::exp_avg_sq) {
         same_size.second_moments.push_back(i);
       } else if (bases_[i]) {
-        same_size.parameters.push_back(i);
+        (tensor::name_of_averaged(tensor.name) ? same_size.averages : same_size.parameters).push_back(i);
       }
     }
     for (auto& [dtype_and_elements, same_size] : by_size_) {
+      find_averages(same_size);
       if (same_size.moments.empty()) continue;
       pair_moments(same_size);
       find_parameters(same_size);
@@ -100,6 +101,7 @@ class StepPeersFinder {
     std::vector<std::size_t> second_moments;
     std::unordered_map<std::string, std::size_t> largest;  // by name
     std::vector<std::size_t> parameters;
+    std::vector<std::size_t> averages;
   };
 
   [[nodiscard]] const std::string& name_of(std::size_t stream) const {
@@ -123,8 +125,22 @@ class StepPeersFinder {
       const auto largest = same_size.largest.find(name);
       if (largest != same_size.largest.end()) moments.largest = largest->second;
       if (moments.second && bases_[*moments.second] && bases_[moments.first]) {
-        steps_[*moments.second] = StepPeers{.moment = moments.first, .square = {}, .is_square = true};
+        steps_[*moments.second] = StepPeers{.stepped = Stepped::second_moment, .moment = moments.first, .square = {}};
       }
+    }
+  }
+
+  // An average of weights follows from itself before the step and the weights after it. Matched by name.
+  void find_averages(OfSize& same_size) {
+    if (same_size.averages.empty() || bases_are_later_) return;
+    std::unordered_map<std::string, std::size_t> by_name;
+    for (const std::size_t parameter : same_size.parameters) {
+      by_name.emplace(tensor::bare_name(name_of(parameter)), parameter);
+    }
+    for (const std::size_t average : same_size.averages) {
+      const auto known = by_name.find(*tensor::name_of_averaged(name_of(average)));
+      if (known == by_name.end() || streams_[average].dtype != DType::f32) continue;
+      steps_[average] = StepPeers{.stepped = Stepped::average, .moment = known->second, .square = {}};
     }
   }
 
@@ -145,7 +161,7 @@ class StepPeersFinder {
       if (!found) continue;
       const Moments& moments = same_size.moments[*found];
       if (bases_are_later_ && !have_bases(moments)) continue;
-      steps_[parameter] = StepPeers{.moment = moments.first, .square = square_of(moments), .is_square = false};
+      steps_[parameter] = StepPeers{.moment = moments.first, .square = square_of(moments)};
     }
   }
 

@@ -1,5 +1,6 @@
 // Finds the moments from which one step of the optimizer can be computed again
-// (docs/decisions/0012-optimizer-steps.md): a second moment follows from its first moment, and a parameter from both.
+// (docs/decisions/0012-optimizer-steps.md): a second moment follows from its first moment, a parameter from both, and
+// an average of weights from the weights.
 //
 // Names match moments with each other and with parameters; moments without a common name are matched by their order.
 // If the name of a parameter is a number or leads to no moment, bitsnap searches for moments from which the codec
@@ -8,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -18,13 +20,16 @@
 
 namespace bitsnap::save {
 
-// The moments of one stream: streams of the same file with the same dtype, F32 or BF16, and as many
-// elements, in the same order.
+// What a stream is that follows from others, in an order in which none depends on a later one.
+enum class Stepped : std::uint8_t { second_moment, parameter, average };
+
+// From what a stream follows: streams of the same file with the same dtype, F32 or BF16, and as many elements, in the
+// same order.
 struct StepPeers {
-  std::size_t moment = 0;             // the first moment
+  Stepped stepped = Stepped::parameter;
+  std::size_t moment = 0;             // the first moment; of an average of weights: the weights
   std::optional<std::size_t> square;  // of a parameter: the second moment, in AMSGrad the largest one so far; nullopt
-                                      // for a second moment, or if the optimizer has none
-  bool is_square = false;             // whether the stream is itself a second moment
+                                      // if the optimizer has none
 };
 
 // The moments of each stream that has a base; nullopt if none were found. The first moment of a second moment has a

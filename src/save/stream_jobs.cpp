@@ -118,10 +118,12 @@ class JobMaker {
   void find_optimizer_steps() {
     if (parts_.rules.max_depth == 0 || std::ranges::none_of(bases_, &std::optional<BaseStream>::has_value)) return;
     const auto found = find_steps(index_.content, index_.streams, parts_.source, bases_, parts_.rules.bases_are_later);
-    // Second moments first, because the ranks of parameters depend on theirs.
-    for (const bool second_moments : {true, false}) {
+    // In this order, because the ranks of parameters depend on those of moments, and averages on parameters.
+    constexpr Stepped kOrder[] = {Stepped::second_moment, Stepped::parameter, Stepped::average};
+    for (const Stepped stepped : kOrder) {
+      const bool second_moments = stepped == Stepped::second_moment;
       for (std::size_t i = 0; i < found.size(); ++i) {
-        if (!found[i] || found[i]->is_square != second_moments) continue;
+        if (!found[i] || found[i]->stepped != stepped) continue;
         // Multiples are coded against their second moments, which therefore cannot be coded against them.
         if (second_moments && (multiples_of(found[i]->moment) || was_made_multiples(found[i]->moment))) continue;
         StepStreams step;

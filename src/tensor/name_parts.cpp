@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace bitsnap::tensor {
 
@@ -61,6 +62,23 @@ std::string bare_name(std::string_view name) {
     bare += '.';
   }
   return bare;
+}
+
+std::optional<std::string> name_of_averaged(std::string_view name) {
+  constexpr std::string_view kWords[] = {"ema",         "ema_model",  "model_ema", "ema_state",     "ema_state_dict",
+                                         "ema_weights", "ema_params", "shadow",    "shadow_params", "averaged_model",
+                                         "swa_model"};
+  std::string averaged;
+  bool is_average = false;
+  for (const std::string_view part : name_parts(name)) {
+    if (std::ranges::find(kWords, part) != std::end(kWords)) {
+      is_average = true;
+    } else {
+      averaged += part;
+      averaged += '.';
+    }
+  }
+  return is_average ? std::optional(std::move(averaged)) : std::nullopt;
 }
 
 }  // namespace bitsnap::tensor

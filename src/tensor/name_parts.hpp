@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,5 +23,9 @@ constexpr std::string_view kNameSeparators = "./[";
 
 // The name without the parts that state the role.
 [[nodiscard]] std::string bare_name(std::string_view name);
+
+// The bare name of the weights of which this tensor is an average, as trainers that keep one name it; nullopt if the
+// name says nothing of an average.
+[[nodiscard]] std::optional<std::string> name_of_averaged(std::string_view name);
 
 }  // namespace bitsnap::tensor

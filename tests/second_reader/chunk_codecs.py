@@ -12,7 +12,13 @@ from second_reader import zstd_frame
 from second_reader.byte_blocks import read_byte_block
 from second_reader.clustered_elements import read_clustered
 from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
-from second_reader.gradient_elements import elements_after_step, read_gradient_header, read_sums, squares_after_step
+from second_reader.gradient_elements import (
+    averages_after_step,
+    elements_after_step,
+    read_gradient_header,
+    read_sums,
+    squares_after_step,
+)
 from second_reader.lattice_elements import LATTICE_INPUTS, multiples_of_scale, read_lattice_header
 from second_reader.optimizer_elements import INPUTS, expected_of_step
 from second_reader.ordinal_deltas import LAYOUTS, read_ordinal_delta
@@ -208,6 +214,9 @@ def _scaled_by(chunk: Chunk) -> bytes:
 
 
 def _gradient_step(chunk: Chunk) -> bytes:
+    if len(chunk.inputs) == 2:
+        averages, others = averages_after_step(chunk.payload, [item.data for item in chunk.inputs])
+        return averages if others is None else read_ordinal_delta(others, averages, chunk.dtype)
     if len(chunk.inputs) > 1:
         squares, others = squares_after_step(chunk.payload, [item.data for item in chunk.inputs])
         return squares if others is None else read_ordinal_delta(others, squares, chunk.dtype)
@@ -271,7 +280,7 @@ _CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], Collect
     10: ("optimizer_step", _optimizer_step, INPUTS, {"BF16", "F32"}),
     11: ("scaled_by", _scaled_by, LATTICE_INPUTS, {"F32"}),
     12: ("clustered", _clustered, _NO_INPUT, {"F32"}),
-    13: ("gradient_step", _gradient_step, ("b", "bbp"), {"F32"}),
+    13: ("gradient_step", _gradient_step, ("b", "bp", "bbp"), {"F32"}),
 }
 CODEC_IDS = {codec[0]: number for number, codec in _CODECS.items()}
 

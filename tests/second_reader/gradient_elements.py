@@ -16,6 +16,8 @@ Floats = npt.NDArray[np.float32]
 
 _SQUARE_FORM = 5
 _SQUARE_HEADER_BYTES = 18
+_AVERAGE_FORM = 6
+_AVERAGE_HEADER_BYTES = 10
 _HEADER = struct.Struct("<BBBfffI")
 _SUMS_HEADER = struct.Struct("<IB")
 _LERP_FUSED, _LERP, _ADD_FUSED, _DECAY_FUSED, _DECAY_AND_ADD = range(5)
@@ -136,6 +138,24 @@ def squares_after_step(payload: bytes, inputs: list[bytes]) -> tuple[bytes, byte
         expected = _fused(gain * gradient, gradient, keep * square)
     words = np.where(np.isnan(expected), square.view("<u4"), expected.view("<u4")).astype("<u4")
     others = payload[_SQUARE_HEADER_BYTES:]
+    has_exceptions = bool(payload[0] & _HAS_EXCEPTIONS)
+    require(has_exceptions or not others, f"gradient_step: {len(others)} bytes after the constants")
+    return words.tobytes(), others if has_exceptions else None
+
+
+def averages_after_step(payload: bytes, inputs: list[bytes]) -> tuple[bytes, bytes | None]:
+    """The expected averages, and the exceptions; None: there are none."""
+    if len(payload) < _AVERAGE_HEADER_BYTES:
+        raise Truncated(f"gradient_step payload of {len(payload)} bytes")
+    form, operations = payload[0] & ~_HAS_EXCEPTIONS, payload[1]
+    require(form == _AVERAGE_FORM, f"gradient_step: form {form} of an average")
+    require(operations <= _DECAY_AND_ADD, f"gradient_step: operations {operations} of an average")
+    keep, gain = np.frombuffer(payload, "<f4", 2, 2)
+    before, weights = (np.frombuffer(data, "<f4") for data in inputs)
+    with np.errstate(all="ignore"):
+        expected = _moved(operations, (keep, gain, np.float32(1)), before, weights)
+    words = np.where(np.isnan(expected), before.view("<u4"), expected.view("<u4")).astype("<u4")
+    others = payload[_AVERAGE_HEADER_BYTES:]
     has_exceptions = bool(payload[0] & _HAS_EXCEPTIONS)
     require(has_exceptions or not others, f"gradient_step: {len(others)} bytes after the constants")
     return words.tobytes(), others if has_exceptions else None

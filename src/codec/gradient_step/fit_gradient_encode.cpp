@@ -235,11 +235,6 @@ std::optional<Line> find_line(const SampledMoves& sample) noexcept {
   return std::nullopt;
 }
 
-// The float `steps` floats above a positive one.
-float stepped(float number, int steps) noexcept {
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(number) + static_cast<std::uint32_t>(steps));
-}
-
 // Tries operations and constants on some elements, and keeps the best.
 class Trials {
  public:
@@ -288,6 +283,10 @@ class Trials {
 };
 
 }  // namespace
+
+float stepped(float number, int steps) noexcept {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(number) + static_cast<std::uint32_t>(steps));
+}
 
 std::optional<double> stated_rate(double rate) noexcept {
   constexpr double kNear = 1e-4;

@@ -37,6 +37,9 @@ struct FoundGradient {
 // nullopt if the elements do not look like the results of such a step. Precondition: a FloatMode is active.
 [[nodiscard]] Result<std::optional<FoundGradient>> fit_gradient(const SampledMoves& sample, Scratch& scratch);
 
+// The float `steps` floats above a positive one.
+[[nodiscard]] float stepped(float number, int steps) noexcept;
+
 // A rate near this one whose beta, 1 minus it, people choose: it has at most three significant digits.
 [[nodiscard]] std::optional<double> stated_rate(double rate) noexcept;
 

@@ -44,4 +44,20 @@ inline constexpr std::size_t kSquareHeaderBytes = 2 + 4 * sizeof(float);
 // Computes second moments. Precondition: are_of_square(inputs).
 void add_squares(std::span<const Input> inputs, const SquareConstants& constants, ByteSpan out) noexcept;
 
+// How an average of weights follows from itself and the weights, which are its numbers.
+struct AverageConstants {
+  GradientForm form = GradientForm::lerp_fused;
+  float keep = 1;
+  float gain = 0;
+};
+
+// The form, its operations and two constants of an average.
+inline constexpr std::size_t kAverageHeaderBytes = 2 + 2 * sizeof(float);
+
+// Whether these are the inputs of an average: itself before, and the weights after.
+[[nodiscard]] bool are_of_average(std::span<const Input> inputs) noexcept;
+
+// Computes averages. Precondition: are_of_average(inputs).
+void add_average(std::span<const Input> inputs, const AverageConstants& constants, ByteSpan out) noexcept;
+
 }  // namespace bitsnap::codec

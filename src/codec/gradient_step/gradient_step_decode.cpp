@@ -97,18 +97,49 @@ Result<void> decode_square(ConstByteSpan payload, const ChunkContext& context, B
   return put_exceptions_of(expected, payload.subspan(cursor.offset()), context, out, scratch);
 }
 
+Result<AverageConstants> read_average_header(ByteCursor& cursor) {
+  BITSNAP_ASSIGN(const auto form, cursor.read<std::uint8_t>("gradient_step payload: form"));
+  const unsigned kind = form & ~unsigned{kGradientExceptions};
+  if (kind != kAverageForm) {
+    return corrupt("gradient_step payload: form is {}, expected {} for an average", kind, kAverageForm);
+  }
+  BITSNAP_ASSIGN(const auto operations, cursor.read<std::uint8_t>("gradient_step payload: operations"));
+  if (operations >= kGradientForms) {
+    return corrupt("gradient_step payload: operations are {}, expected less than {}", operations, kGradientForms);
+  }
+  AverageConstants constants{.form = static_cast<GradientForm>(operations)};
+  BITSNAP_ASSIGN(constants.keep, read_factor(cursor));
+  BITSNAP_ASSIGN(constants.gain, read_factor(cursor));
+  return constants;
+}
+
+Result<void> decode_average(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
+  ByteCursor cursor(payload);
+  BITSNAP_ASSIGN(const AverageConstants constants, read_average_header(cursor));
+  if ((std::to_integer<unsigned>(payload[0]) & kGradientExceptions) == 0) {
+    BITSNAP_TRY(check_payload_size("gradient_step", payload.size(), cursor.offset()));
+    add_average(context.inputs, constants, out);
+    return {};
+  }
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
+  add_average(context.inputs, constants, expected);
+  return put_exceptions_of(expected, payload.subspan(cursor.offset()), context, out, scratch);
+}
+
 class GradientStepDecoder final : public Decoder {
  public:
   GradientStepDecoder() noexcept
       : Decoder(CodecId::gradient_step, "gradient_step",
                 "moments one step later: the gradient of few significant bits that was added") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
-    return dtype == DType::f32 && (is_one_base(dtype, inputs) || are_of_square(inputs));
+    return dtype == DType::f32 && (is_one_base(dtype, inputs) || are_of_square(inputs) || are_of_average(inputs));
   }
 
   Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
                       Scratch& scratch) const override {
     if (are_of_square(context.inputs)) return decode_square(payload, context, out, scratch);
+    if (are_of_average(context.inputs)) return decode_average(payload, context, out, scratch);
     ByteCursor cursor(payload);
     BITSNAP_ASSIGN(const GradientHeader header, read_header(cursor));
     const ConstByteSpan others = payload.subspan(cursor.offset());
@@ -138,11 +169,29 @@ void add_gradient(GradientForm form, const GradientConstants& constants, ConstBy
       reinterpret_cast<std::uint8_t*>(out.data()));
 }
 
-bool are_of_square(std::span<const Input> inputs) noexcept {
-  constexpr InputKind kKinds[] = {InputKind::base, InputKind::base, InputKind::peer};
-  return std::ranges::equal(inputs, kKinds, [](const Input& input, InputKind kind) {
+namespace {
+
+bool are_of(std::span<const Input> inputs, std::span<const InputKind> kinds) noexcept {
+  return std::ranges::equal(inputs, kinds, [](const Input& input, InputKind kind) {
     return input.kind == kind && input.dtype == DType::f32;
   });
+}
+
+}  // namespace
+
+bool are_of_square(std::span<const Input> inputs) noexcept {
+  constexpr InputKind kKinds[] = {InputKind::base, InputKind::base, InputKind::peer};
+  return are_of(inputs, kKinds);
+}
+
+bool are_of_average(std::span<const Input> inputs) noexcept {
+  constexpr InputKind kKinds[] = {InputKind::base, InputKind::peer};
+  return are_of(inputs, kKinds);
+}
+
+void add_average(std::span<const Input> inputs, const AverageConstants& constants, ByteSpan out) noexcept {
+  add_gradient(constants.form, {constants.keep, constants.gain, 1}, inputs[0].bytes, GradientNumbers::f32,
+               inputs[1].bytes, out);
 }
 
 void add_squares(std::span<const Input> inputs, const SquareConstants& constants, ByteSpan out) noexcept {

@@ -8,6 +8,7 @@
 #include "base/try.hpp"
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
+#include "codec/gradient_step/average_step_encode.hpp"
 #include "codec/gradient_step/fit_gradient_encode.hpp"
 #include "codec/gradient_step/gradient_encode_kernel.hpp"
 #include "codec/gradient_step/gradient_numbers_encode.hpp"
@@ -128,6 +129,7 @@ class GradientStepEncoder final : public Encoder {
   Result<std::optional<Estimate>> analyze(ConstByteSpan data, const EncodeContext& context, std::size_t elements,
                                           Scratch& scratch) const override {
     if (are_of_square(context.inputs)) return analyze_square(data, context, elements, scratch);
+    if (are_of_average(context.inputs)) return analyze_average(data, context, elements, scratch);
     const Scratch::Frame frame(scratch);
     const Moves all{data, context.inputs[0].bytes};
     BITSNAP_ASSIGN(const std::optional<FoundGradient> found, fit(all, scratch));
@@ -147,6 +149,7 @@ class GradientStepEncoder final : public Encoder {
   Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                              Scratch& scratch) const override {
     if (are_of_square(context.inputs)) return encode_square(data, context, out, scratch);
+    if (are_of_average(context.inputs)) return encode_average(data, context, out, scratch);
     const Moves all{data, context.inputs[0].bytes};
     // A chunk of which nothing is known can be expressed, too: its elements are exceptions.
     std::optional<FoundGradient> found;

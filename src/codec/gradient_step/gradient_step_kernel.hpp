@@ -18,6 +18,8 @@ enum class GradientForm : std::uint8_t {
 inline constexpr std::size_t kGradientForms = 5;
 // The form of a second moment, whose gradient follows from the first moments before and after.
 inline constexpr std::uint8_t kSquareForm = 5;
+// The form of an average of weights, which are its numbers.
+inline constexpr std::uint8_t kAverageForm = 6;
 
 // The constants of a step. The gradient of an element is scale * q.
 struct GradientConstants {

@@ -16,6 +16,7 @@
 #include "codec/coding_testing.hpp"
 #include "codec/gradient_step/fused_arithmetic.hpp"
 #include "codec/gradient_step/made_gradient_testing.hpp"
+#include "codec/optimizer_step/trained_step_testing.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -239,6 +240,38 @@ TEST_F(GradientStep, StoresAlmostNothingForASecondMoment) {
     EXPECT_TRUE(has_estimate(chunk)) << beta;
   }
   EXPECT_FALSE(has_estimate(made_square_chunk(20'000, {.bits = 24}, 0.95F, 27)));
+}
+
+TEST_F(GradientStep, StoresAlmostNothingForAnAverageOfWeights) {
+  for (const GradientForm form : kAllForms) {
+    for (const float gain : {0.001F, 0.0001F, 0.1F, 0.0321987F}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(form) << " " << gain);
+      const MadeGradient made{.form = form, .constants = {1 - gain, gain, 1}};
+      // A rate that is no short decimal, such as one of a warm-up, is known by least squares only.
+      const double most = gain == 0.0321987F ? 1 : 0.1;
+      EXPECT_LT(stored_bits(made_average_chunk(kChunkElements, made, 0, 30)), most);
+      EXPECT_LT(stored_bits(made_average_chunk(kChunkElements, made, 5, 31)), most + 0.2);
+      EXPECT_TRUE(has_estimate(made_average_chunk(kChunkElements, made, 0, 32)));
+    }
+  }
+  TestChunk unrelated = made_average_chunk(kChunkElements, {}, 0, 33);
+  unrelated.more[0].bytes = made_average_chunk(kChunkElements, {}, 0, 34).more[0].bytes;
+  EXPECT_FALSE(has_estimate(unrelated));
+}
+
+TEST_F(GradientStep, DecodesTheAverageOfItsSpec) {
+  const TestChunk chunk{.dtype = DType::f32,
+                        .data = trained_bytes(Floats{2}),
+                        .base = trained_bytes(Floats{1}),
+                        .more = {{InputKind::peer, trained_bytes(Floats{3})}}};
+  const std::string payload = "06 00    00 00 00 3F 00 00 00 3F";
+  const auto decoded = decode_test_chunk(encoder_.decoder(), hex_bytes(payload), chunk, scratch_);
+  ASSERT_TRUE(decoded) << decoded.error().message();
+  EXPECT_EQ(*decoded, chunk.data);
+  expect_refused("05" + payload.substr(2), chunk, "form is 5, expected 6 for an average");
+  expect_refused("06 05" + payload.substr(5), chunk, "operations are 5");
+  expect_refused(payload.substr(0, 20), chunk, "", ErrorKind::truncated);
+  expect_refused(payload + "00", chunk, "expected 10 bytes, found 11");
 }
 
 TEST_F(GradientStep, RestoresSpecialNumbersInSecondMoments) {

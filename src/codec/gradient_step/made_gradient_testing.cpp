@@ -70,4 +70,21 @@ TestChunk made_square_chunk(std::size_t elements, const MadeGradient& made, floa
           .more = {{InputKind::base, trained_bytes(step.before)}, {InputKind::peer, trained_bytes(step.after)}}};
 }
 
+TestChunk made_average_chunk(std::size_t elements, const MadeGradient& made, std::size_t off, std::uint64_t seed) {
+  TestRandom random(seed);
+  Floats before;
+  Floats weights;
+  Floats after;
+  for (std::size_t i = 0; i < elements; ++i) {
+    before.push_back(0.02F * static_cast<float>(random.normal()));
+    weights.push_back(before.back() + 0.001F * static_cast<float>(random.normal()));
+    after.push_back(made_element(made.form, made.constants, before.back(), weights.back()));
+    if (i % 1000 < off) after.back() = std::nextafter(after.back(), 1.0F);
+  }
+  return {.dtype = DType::f32,
+          .data = trained_bytes(after),
+          .base = trained_bytes(before),
+          .more = {{InputKind::peer, trained_bytes(weights)}}};
+}
+
 }  // namespace bitsnap::codec

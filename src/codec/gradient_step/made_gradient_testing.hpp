@@ -31,4 +31,8 @@ struct MadeGradient {
 [[nodiscard]] TestChunk made_square_chunk(std::size_t elements, const MadeGradient& made, float beta,
                                           std::uint64_t seed);
 
+// An average of weights after a step to weights near it; of each 1,000 elements, `off` are one ULP away.
+[[nodiscard]] TestChunk made_average_chunk(std::size_t elements, const MadeGradient& made, std::size_t off,
+                                           std::uint64_t seed);
+
 }  // namespace bitsnap::codec
