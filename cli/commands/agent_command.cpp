@@ -47,7 +47,7 @@ Result<std::string> job_of(const AgentCommandOptions& options) {
 
 Result<int> run(const AgentCommandOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(const std::string job, job_of(options));
-  const AgentOptions agent{
+  const RunAgentOptions agent{
       .job = job, .hello_ms = static_cast<std::uint64_t>(options.hello.count()), .lower_priority = !options.full_speed};
   BITSNAP_ASSIGN(const AgentEnd ended, run_agent(agent));
   if (ended == AgentEnd::not_needed && !common.quiet) {

@@ -247,12 +247,12 @@ Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOption
   options.access = StoreAccess::write;
   while (true) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
-    options.lock_wait_ms = std::min(kWaitSliceMs, static_cast<std::uint64_t>(std::max<std::int64_t>(0, left)));
+    options.timeout_ms = std::min(kWaitSliceMs, static_cast<std::uint64_t>(std::max<std::int64_t>(0, left)));
     auto store = Store::open(run, options);
     if (store || store.error().kind() != ErrorKind::busy) {
       return store;
     }
-    if (options.lock_wait_ms == 0) {
+    if (options.timeout_ms == 0) {
       const std::string advice = wait.count() == 0
                                      ? "--wait SECONDS waits for it"
                                      : fmt::format("waited {:g} s for it", std::chrono::duration<double>(wait).count());

@@ -3,7 +3,7 @@
 // trainer gets the newest states from the agent's memory, without reading a disk. docs/spec/engine.md.
 //
 // A failure in the background never ends a training: the SaveState of the save reports it. No call waits longer than
-// its timeout or EngineOptions::wait_ms. An Engine may be used by several threads; save() and restore() take turns.
+// its timeout or EngineOptions::timeout_ms. An Engine may be used by several threads; save() and restore() take turns.
 #pragma once
 
 #include <cstddef>
@@ -24,38 +24,52 @@
 
 namespace bitsnap {
 
-// What save() does while both slots of the arena are in use.
-enum class WhenBusy : std::uint8_t {
-  wait,  // waits until one is free, at most EngineOptions::wait_ms
-  skip,  // returns at once; this step is not saved
-};
-
-struct EngineOptions {
-  std::string path;        // of the store; created if it does not exist, in a directory that must exist
-  std::string job;         // 1 to 64 of A-Z a-z 0-9 . _ -; empty: made from the path. A job has one agent on a node
+// Which job a trainer belongs to, and its place in it.
+struct JobOptions {
+  std::string name;        // 1 to 64 of A-Z a-z 0-9 . _ -; empty: made from the path. A job has one agent on a node
   std::uint32_t rank = 0;  // of this process, below world_size
   std::uint32_t world_size = 1;
   // Names one start of the job: the same for all its ranks, different after every restart, 1 to 48 of a-z 0-9 and -.
   // Needed when ranks are on several nodes. Empty: one agent serves all ranks, and sees restarts itself.
   std::string session;
-  CodingSettings settings = {};  // as in StoreOptions; the same for all ranks, as is `retention`
-  Retention retention = {};      // applied after each checkpoint; without any rule, all are kept
+};
 
+// What save() does while both slots of the arena are in use.
+enum class WhenBusy : std::uint8_t {
+  wait,  // waits until one is free, at most EngineOptions::timeout_ms
+  skip,  // returns at once; this step is not saved
+};
+
+// How much memory checkpoints may take, and what save() does if none is free.
+struct MemoryOptions {
   // Limit for the memory of this rank: the arena, the compressed snapshots in the agent, also those that are being
   // written, and 2 KiB for each tensor. 0: `slots` times the first state, and its size once more for compressed
   // snapshots. Checked against the free memory of the machine and of the control group before any is allocated. If
   // there is not enough memory, the arena gets one slot; then memory keeps no snapshots, and the agent compresses
   // straight to the store; then save() fails.
   std::uint64_t budget_bytes = 0;
-  std::uint32_t slots = 2;             // 1 halves the arena; each save then waits until the one before is encoded
-  std::uint32_t memory_snapshots = 2;  // how many of the newest snapshots stay in memory, at least 1
+  std::uint32_t slots = 2;      // 1 halves the arena; each save then waits until the one before is encoded
+  std::uint32_t snapshots = 2;  // how many of the newest stay in memory, at least 1
   WhenBusy when_busy = WhenBusy::wait;
-  std::uint64_t wait_ms = 600'000;   // timeout of calls that have none of their own
-  unsigned threads = 0;              // for copying; 0: all that this process may use
-  unsigned agent_threads = 0;        // for compressing; 0: half of what this process may use
+};
+
+// The agent: the process that compresses and writes the states.
+struct AgentOptions {
+  unsigned threads = 0;              // for compressing; 0: half of what this process may use
+  std::string command;               // path of the program bitsnap, which the agent runs
+  std::string log;                   // file that the agent appends its messages to; empty: none
   std::uint64_t linger_ms = 60'000;  // how long an agent without trainers and work keeps running, with its memory
-  std::string agent_program;         // path of the command bitsnap, which the agent runs
-  std::string agent_log;             // file that the agent appends its messages to; empty: none
+};
+
+struct EngineOptions {
+  std::string path;  // of the store; created if it does not exist, in a directory that must exist
+  JobOptions job = {};
+  CodingSettings settings = {};  // as in StoreOptions; the same for all ranks, as is `retention`
+  Retention retention = {};      // applied after each checkpoint; without any rule, all are kept
+  MemoryOptions memory = {};
+  AgentOptions agent = {};
+  std::uint64_t timeout_ms = 600'000;  // of calls that have none of their own
+  unsigned threads = 0;                // for copying; 0: all that this process may use
   // Called now and then on the thread of a call that waits. If it returns true, the call ends as `cancelled`, and
   // nothing was saved.
   std::function<bool()> interrupted = {};
@@ -117,7 +131,7 @@ class Engine {
  public:
   // Connects to the agent of the job, and starts one if there is none. busy if this rank has a living trainer, or
   // if the agent has not answered for 30 seconds because it is frozen; invalid_argument if a job of this name has other
-  // settings or another store; not_found if `agent_program` does not exist. Opens the store first, creates it if it
+  // settings or another store; not_found if `agent.command` does not exist. Opens the store first, creates it if it
   // does not exist, and fails as Store::open() does, but not because of another writer or of a disk that is full or
   // mounted read-only: these may pass, and until then saves fail and states stay in memory.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> attach(const EngineOptions& options);
@@ -146,7 +160,7 @@ class Engine {
 
   // The steps that can be restored, ascending; waits for the save that the agent is encoding. Without those of the
   // store if it cannot be read.
-  // Without a timeout, it is EngineOptions::wait_ms.
+  // Without a timeout, it is EngineOptions::timeout_ms.
   [[nodiscard]] Result<std::vector<RestorableStep>> steps(std::optional<std::uint64_t> timeout_ms = {}) const;
   // The newest step that every rank can restore: from memory if the agent has the states of all ranks, or from the
   // store. nullopt: none. Ranks on different nodes see the same steps in the store, but not each other's memory.
@@ -162,8 +176,8 @@ class Engine {
   // Makes this node's part of a checkpoint of a step that only memory has, saved by this number of ranks or by another
   // one: the agent stores the states that it has of the attempt, as their trainers would have. The checkpoint is
   // committed when the states of all ranks that saved the step are stored, so one rank on each node calls this, or all
-  // of them. Waits for it; without a timeout, EngineOptions::wait_ms. The agent drops the states of another number of
-  // ranks when this job gives it an arena, and when it has committed the newest of them. not_found if it has none of
+  // of them. Waits for it; without a timeout, EngineOptions::timeout_ms. The agent drops the states of another number
+  // of ranks when this job gives it an arena, and when it has committed the newest of them. not_found if it has none of
   // this step.
   [[nodiscard]] Result<void> persist_earlier(std::uint64_t step, const std::string& attempt,
                                              std::optional<std::uint64_t> timeout_ms = {}) const;
@@ -172,7 +186,7 @@ class Engine {
   // after the agent has ended; chunks that are still in the arena are copied instead of decoded. If there are several
   // ranks, a state from memory belongs to the same attempt as those of the other ranks: to the attempt in the store, or
   // to one that all ranks of the agent have, or to `attempt` (RestorableStep::attempt), on which the ranks agreed. If
-  // the agent does not answer within the timeout, without one EngineOptions::wait_ms, the store is read.
+  // the agent does not answer within the timeout, without one EngineOptions::timeout_ms, the store is read.
   struct Restored {
     std::shared_ptr<const Snapshot> snapshot;
     bool from_memory = false;
@@ -203,7 +217,7 @@ class Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-struct AgentOptions {
+struct RunAgentOptions {
   std::string job;
   std::uint64_t hello_ms = 60'000;  // the agent ends if no trainer connects within this time
   // Compresses with a nice value of 10, unless a trainer waits for a slot, and runs with the lowest I/O priority, so
@@ -218,7 +232,7 @@ enum class AgentEnd : std::uint8_t {
 
 // Runs an agent until its job has ended. For the main program of a process: it handles SIGTERM and SIGINT. The first
 // signal makes it finish the staged saves and end; the second one makes it end at once.
-[[nodiscard]] Result<AgentEnd> run_agent(const AgentOptions& options);
+[[nodiscard]] Result<AgentEnd> run_agent(const RunAgentOptions& options);
 
 // The status of an agent as JSON (docs/guide/engine.md). not_found if the job has no agent.
 [[nodiscard]] Result<std::string> agent_report(const std::string& job, std::uint64_t timeout_ms);

@@ -118,7 +118,7 @@ struct StoreOptions {
   // this, so that the next save need not decode it, also with another handle. The system may take that memory back
   // whenever it is short of it; the next save then reads the state from its files. 0 keeps nothing.
   std::uint64_t base_memory_bytes = UINT64_MAX;
-  std::uint64_t lock_wait_ms = 0;  // how long to wait for another writer before `busy`
+  std::uint64_t timeout_ms = 0;  // how long to wait for another writer before `busy`
   // Asked while a call waits for another writer, or for another call of this handle; true ends it with `cancelled`.
   std::function<bool()> interrupted = {};
   DecodeLimits limits = {};

@@ -12,8 +12,10 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias
 
 from bitsnap._bitsnap import (
     GlobalTensor,
+    PruneOptions,
     PruneReport,
     RepairReport,
+    Retention,
     RollbackReport,
     Store as NativeStore,
     StoreDamage,
@@ -169,12 +171,13 @@ class StoreManagement:
         if keep_last is None and keep_every is None and not steps and not keep_labelled:
             raise InvalidArgumentError("say what to keep: keep_last, keep_every, keep or keep_labelled")
         return self._native.prune(
-            keep_last=positive_of(keep_last, "keep_last"),
-            keep_every=positive_of(keep_every, "keep_every"),
-            keep=steps,
-            keep_labelled=bool(keep_labelled),
-            reencode=text_of(reencode, "reencode"),
-            dry_run=bool(dry_run),
+            Retention(
+                keep_last=positive_of(keep_last, "keep_last"),
+                keep_every=positive_of(keep_every, "keep_every"),
+                keep=steps,
+                keep_labelled=bool(keep_labelled),
+            ),
+            PruneOptions(reencode=text_of(reencode, "reencode"), dry_run=bool(dry_run)),
             threads=self._threads,
             progress=progress,
         )
@@ -204,8 +207,7 @@ class StoreManagement:
         numbers = [number_of(step, "steps") for step in (steps if isinstance(steps, Iterable) else (steps,))]
         return self._native.remove(
             numbers,
-            reencode=text_of(reencode, "reencode"),
-            dry_run=bool(dry_run),
+            PruneOptions(reencode=text_of(reencode, "reencode"), dry_run=bool(dry_run)),
             threads=self._threads,
             progress=progress,
         )

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
-from bitsnap._bitsnap import agent_report, default_job, stop_agent as native_stop_agent
+from bitsnap._bitsnap import (
+    AgentOptions as NativeAgentOptions,
+    MemoryOptions as NativeMemoryOptions,
+    agent_report,
+    default_job,
+    stop_agent as native_stop_agent,
+)
 from bitsnap._common import (
     LARGEST_COUNT,
     PathLike,
@@ -86,13 +92,11 @@ class MemoryOptions:
     snapshots: SupportsIndex = 2
     when_busy: Literal["wait", "skip"] = "wait"
 
-    def _native(self) -> dict[str, Any]:
-        return {
-            "budget_bytes": positive_of(self.budget, "budget") or 0,
-            "slots": number_of(self.slots, "slots", LARGEST_COUNT),
-            "memory_snapshots": number_of(self.snapshots, "snapshots", LARGEST_COUNT),
-            "when_busy": text_of(self.when_busy, "when_busy"),
-        }
+    def _fill(self, native: NativeMemoryOptions) -> None:
+        native.budget_bytes = positive_of(self.budget, "budget") or 0
+        native.slots = number_of(self.slots, "slots", LARGEST_COUNT)
+        native.snapshots = number_of(self.snapshots, "snapshots", LARGEST_COUNT)
+        native.when_busy = text_of(self.when_busy, "when_busy")
 
 
 @dataclass(frozen=True)
@@ -112,13 +116,11 @@ class AgentOptions:
     log: PathLike | None = None
     linger: float = 60.0
 
-    def _native(self) -> dict[str, Any]:
-        return {
-            "agent_threads": number_of(self.threads, "threads", LARGEST_COUNT),
-            "agent_program": native_path(self._program()),
-            "agent_log": b"" if self.log is None else native_path(absolute_path(self.log, "log")),
-            "linger_ms": milliseconds_of(self.linger, "linger"),
-        }
+    def _fill(self, native: NativeAgentOptions) -> None:
+        native.threads = number_of(self.threads, "threads", LARGEST_COUNT)
+        native.command = native_path(self._program())
+        native.log = b"" if self.log is None else native_path(absolute_path(self.log, "log"))
+        native.linger_ms = milliseconds_of(self.linger, "linger")
 
     def _program(self) -> Path:
         if self.command is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex, cast
 
-from bitsnap._bitsnap import Engine as NativeEngine, SaveState, Settings
+from bitsnap._bitsnap import Engine as NativeEngine, EngineOptions, Retention, SaveState, Settings
 from bitsnap._common import (
     LARGEST_COUNT,
     Device,
@@ -128,27 +128,23 @@ class Checkpointer:
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
         job = _given(job, JobOptions, "job")
         timeout_ms = milliseconds_of(timeout, "timeout")
-        options = {
-            "job": "" if job.name is None else text_of(job.name, "job.name"),
-            "keep_last": positive_of(keep_last, "keep_last"),
-            "keep_every": positive_of(keep_every, "keep_every"),
-            **_given(memory, MemoryOptions, "memory")._native(),
-            **_given(agent, AgentOptions, "agent")._native(),
-        }
+        options = EngineOptions()
+        options.path = store
+        options.job.name = "" if job.name is None else text_of(job.name, "job.name")
+        options.settings = self._settings
+        options.retention = Retention(
+            keep_last=positive_of(keep_last, "keep_last"), keep_every=positive_of(keep_every, "keep_every")
+        )
+        _given(memory, MemoryOptions, "memory")._fill(options.memory)
+        _given(agent, AgentOptions, "agent")._fill(options.agent)
+        options.timeout_ms = timeout_ms
+        options.threads = self._threads
         session = None if job.session is None else text_of(job.session, "session")
         self._ranks = Ranks(job.rank, job.world_size)
-        meeting = self._ranks.session(timeout_ms) if session is None else session
+        options.job.rank, options.job.world_size = self._ranks.rank, self._ranks.world_size
+        options.job.session = self._ranks.session(timeout_ms) if session is None else session
         try:
-            native = NativeEngine.attach(
-                store,
-                rank=self._ranks.rank,
-                world_size=self._ranks.world_size,
-                session=meeting,
-                settings=self._settings,
-                threads=self._threads,
-                wait_ms=timeout_ms,
-                **options,
-            )
+            native = NativeEngine.attach(options)
         except BusyError as error:
             explain_holder(error, "Checkpointer")
             raise
@@ -262,7 +258,7 @@ class Checkpointer:
         packed = self._packed(state, roles, masters, metadata, consent)
         save = Save(self._saves, number, persist, packed.adam)
         save.began -= time.perf_counter() - begin
-        copy = partial(self._saves.native.save, number, *packed.native, persist)
+        copy = partial(self._saves.native.save, number, packed.native, persist)
         if blocking:
             state = copy()
             save._add_stall(time.perf_counter() - begin)
@@ -294,7 +290,7 @@ class Checkpointer:
         self._check_usable()
         self._saves.wait_for_copies()
         packed = self._packed(state, may_pickle=consent)
-        self._saves.native.reserve(*packed.native)
+        self._saves.native.reserve(packed.native)
         self._warn_of_memory()
 
     def steps(self) -> list[int]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bitsnap._bitsnap import (
+    SaveOptions,
     SaveSummary,
     Settings,
     Snapshot as NativeSnapshot,
@@ -196,16 +197,10 @@ def compress(
     numbers = AdamOfState(chosen, adam)
     known = numbers.for_all()
     with numbers.explained(path):
-        return native_compress(
-            native_path(source),
-            native_target(path, overwrite),
-            settings=chosen,
-            adam=known,
-            base=_native_base(base, bases, path, overwrite),
-            overwrite=overwrite,
-            threads=threads,
-            progress=progress,
-        )
+        target = native_target(path, overwrite)
+        native = _native_base(base, bases, path, overwrite)
+        options = SaveOptions(settings=chosen, adam=known, base=native, overwrite=overwrite, threads=threads)
+        return native_compress(native_path(source), target, options, progress)
 
 
 def decompress(
@@ -267,15 +262,9 @@ def save_folder(
     numbers = AdamOfState(chosen, adam)
     known = numbers.for_all()
     with numbers.explained(path):
-        return folder.save(
-            target,
-            settings=chosen,
-            adam=known,
-            base=_native_base(base, bases, path, overwrite),
-            overwrite=overwrite,
-            threads=threads,
-            progress=progress,
-        )
+        native = _native_base(base, bases, path, overwrite)
+        options = SaveOptions(settings=chosen, adam=known, base=native, overwrite=overwrite, threads=threads)
+        return folder.save(target, options, progress)
 
 
 def write_packed(
@@ -292,15 +281,10 @@ def write_packed(
     """Writes one file. For save() and save_file(), whose caller is warned of rules that match nothing."""
     warn_of_idle_rules(settings, packed.names(), stacklevel=3)
     with packed.adam.explained(path):
-        return native_save(
-            native_target(path, overwrite),
-            *packed.native,
-            settings=settings,
-            base=_native_base(base, bases, path, overwrite),
-            overwrite=overwrite,
-            threads=threads,
-            progress=progress,
-        )
+        target = native_target(path, overwrite)
+        native = _native_base(base, bases, path, overwrite)
+        options = SaveOptions(settings=settings, base=native, overwrite=overwrite, threads=threads)
+        return native_save(target, packed.native, options, progress)
 
 
 def _pack_tensors(

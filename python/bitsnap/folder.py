@@ -17,6 +17,7 @@ import numpy as np
 
 from bitsnap._bitsnap import (
     Checkpoint,
+    CommitOptions,
     FileTensor,
     Folder as NativeFolder,
     FolderEntry,
@@ -399,8 +400,9 @@ class StoreFolders(ABC):
         numbers = AdamOfState(self._native.settings, self._adam)
         known = numbers.for_all()
         with numbers.explained(path):
+            commit = CommitOptions(labels=given)
             return self._native.save_folder(
-                number, folder, adam=known, labels=given, threads=self._threads_of(threads), progress=progress
+                number, folder, known, commit, threads=self._threads_of(threads), progress=progress
             )
 
     def open_folder(

@@ -9,12 +9,16 @@ from typing import Any, NoReturn, SupportsIndex
 
 from bitsnap._bitsnap import (
     Checkpoint,
+    CommitOptions,
     CommitOutcome,
+    Retention,
     RunUsage,
     SaveSummary,
     Settings,
+    ShardPlace,
     Snapshot as NativeSnapshot,
     Store as NativeStore,
+    StoreOptions,
 )
 from bitsnap._common import (
     LARGEST,
@@ -120,19 +124,20 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         self._settings = settings_of(settings)
         self._adam = adam_for_many(adam)
         self._packer = Packer()
+        options = StoreOptions()
+        options.access = self._access
+        options.create = bool(create)
+        options.settings = self._settings
+        options.retention = Retention(
+            keep_last=positive_of(keep_last, "keep_last"),
+            keep_every=positive_of(keep_every, "keep_every"),
+            keep_labelled=bool(keep_labelled),
+        )
+        options.prunes = bool(prunes)
+        options.base_memory_bytes = LARGEST if keep_base is True else number_of(keep_base, "keep_base")
+        options.timeout_ms = wait_ms
         try:
-            self._native = NativeStore.open(
-                native_path(absolute_path(path, "path")),
-                access=self._access,
-                create=bool(create),
-                settings=self._settings,
-                keep_last=positive_of(keep_last, "keep_last"),
-                keep_every=positive_of(keep_every, "keep_every"),
-                keep_labelled=bool(keep_labelled),
-                prunes=bool(prunes),
-                base_memory_bytes=LARGEST if keep_base is True else number_of(keep_base, "keep_base"),
-                wait_ms=wait_ms,
-            )
+            self._native = NativeStore.open(native_path(absolute_path(path, "path")), options)
         except BusyError as error:
             explain_holder(error, "Store", path)
             raise
@@ -315,15 +320,8 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         packed = self._packed(state, roles, masters, metadata, allow_pickle)
         warn_of_idle_rules(self._settings, packed.names(), stacklevel=2)
         with packed.adam.explained():
-            return self._native.save(
-                number,
-                *packed.native,
-                files=files_of(files),
-                labels=labels_of(labels, "labels"),
-                replace=bool(replace),
-                threads=self._threads,
-                progress=progress,
-            )
+            commit = CommitOptions(labels=labels_of(labels, "labels"), replace=bool(replace), files=files_of(files))
+            return self._native.save(number, packed.native, commit, threads=self._threads, progress=progress)
 
     def save_shard(
         self,
@@ -364,12 +362,15 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         """
         packed = self._packed(state, roles, masters, metadata, allow_pickle)
         with packed.adam.explained():
-            return self._native.save_shard(
-                number_of(step, "step"),
-                *packed.native,
+            place = ShardPlace(
                 shard=number_of(shard, "shard", LARGEST_COUNT),
                 shards=number_of(shards, "shards", LARGEST_COUNT),
                 attempt=text_of(attempt, "attempt"),
+            )
+            return self._native.save_shard(
+                number_of(step, "step"),
+                place,
+                packed.native,
                 replace=bool(replace),
                 threads=self._threads,
                 progress=progress,
@@ -412,10 +413,12 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
             number_of(step, "step"),
             number_of(shards, "shards", LARGEST_COUNT),
             text_of(attempt, "attempt"),
-            metadata=native_metadata(metadata),
-            files=files_of(files),
-            labels=labels_of(labels, "labels"),
-            replace=bool(replace),
+            CommitOptions(
+                labels=labels_of(labels, "labels"),
+                replace=bool(replace),
+                metadata=native_metadata(metadata),
+                files=files_of(files),
+            ),
         )
 
     def _packed(

@@ -13,7 +13,6 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -98,12 +97,6 @@ struct PyEngine {
   }
 };
 
-WhenBusy to_when_busy(const std::string& name) {
-  if (name == "wait") return WhenBusy::wait;
-  if (name == "skip") return WhenBusy::skip;
-  raise(Error(ErrorKind::invalid_argument, "unknown when_busy '" + name + "', expected 'wait' or 'skip'"));
-}
-
 SaveStage to_stage(std::string_view name) {
   for (const SaveStage stage : {SaveStage::staged, SaveStage::memory, SaveStage::persisted}) {
     if (name == save_stage_name(stage)) return stage;
@@ -111,30 +104,8 @@ SaveStage to_stage(std::string_view name) {
   throw nb::value_error("the stage is 'staged', 'memory' or 'persisted'");
 }
 
-PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std::uint32_t world_size,
-                const std::string& session, const CodingSettings& settings, std::optional<std::uint64_t> keep_last,
-                std::optional<std::uint64_t> keep_every, std::uint64_t budget_bytes, std::uint32_t slots,
-                std::uint32_t memory_snapshots, const std::string& when_busy, std::uint64_t wait_ms,
-                std::uint64_t linger_ms, unsigned threads, unsigned agent_threads, nb::bytes agent_program,
-                nb::bytes agent_log) {
-  EngineOptions options;
-  options.path = to_path(path);
-  options.job = job;
-  options.rank = rank;
-  options.world_size = world_size;
-  options.session = session;
-  options.settings = settings;
-  options.retention = {.keep_last = keep_last, .keep_every = keep_every};
-  options.budget_bytes = budget_bytes;
-  options.slots = slots;
-  options.memory_snapshots = memory_snapshots;
-  options.when_busy = to_when_busy(when_busy);
-  options.wait_ms = wait_ms;
-  options.linger_ms = linger_ms;
-  options.threads = usable_threads(threads);
-  options.agent_threads = agent_threads;
-  options.agent_program = to_path(agent_program);
-  options.agent_log = to_path(agent_log);
+PyEngine attach(EngineOptions options) {
+  options.threads = usable_threads(options.threads);
   auto held = std::make_shared<HeldEngine>();
   // The engine is destroyed before `is_closed`, which it reads.
   options.interrupted = [engine = held.get()] { return is_interrupted(engine->is_closed); };
@@ -144,10 +115,9 @@ PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std:
 }
 
 // A failure does not end a training: the result has the error, except for invalid arguments, which the caller can fix.
-SaveState save_step(const PyEngine& self, std::uint64_t step, const TensorTable& tensors, const TensorData& data,
-                    const ValueTree* tree, std::vector<std::pair<std::string, std::string>> metadata, bool persist) {
+SaveState save_step(const PyEngine& self, std::uint64_t step, const NativeState& given, bool persist) {
   RunContext context(nb::none(), self.turn());
-  const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
+  const State state = state_from_python(given, context);
   const std::shared_ptr<HeldEngine> held = self.in_use();
   return context.call([&] {
     Result<SaveState> saved =
@@ -158,10 +128,9 @@ SaveState save_step(const PyEngine& self, std::uint64_t step, const TensorTable&
   });
 }
 
-void reserve(const PyEngine& self, const TensorTable& tensors, const TensorData& data, const ValueTree* tree,
-             std::vector<std::pair<std::string, std::string>> metadata) {
+void reserve(const PyEngine& self, const NativeState& given) {
   RunContext context(nb::none(), self.turn());
-  const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
+  const State state = state_from_python(given, context);
   self.call(context, [&](Engine& engine) { return engine.reserve(state); });
 }
 
@@ -271,11 +240,7 @@ void bind_save_state(nb::module_& module) {
 void bind_engine(nb::module_& module) {
   bind_save_state(module);
   nb::class_<PyEngine>(module, "Engine")
-      .def_static("attach", &attach, nb::arg("path"), nb::kw_only(), nb::arg("job"), nb::arg("rank"),
-                  nb::arg("world_size"), nb::arg("session"), nb::arg("settings"), nb::arg("keep_last").none(),
-                  nb::arg("keep_every").none(), nb::arg("budget_bytes"), nb::arg("slots"), nb::arg("memory_snapshots"),
-                  nb::arg("when_busy"), nb::arg("wait_ms"), nb::arg("linger_ms"), nb::arg("threads"),
-                  nb::arg("agent_threads"), nb::arg("agent_program"), nb::arg("agent_log"))
+      .def_static("attach", &attach, nb::arg("options"))
       .def("close", &PyEngine::close)
       .def_prop_ro("is_closed", [](const PyEngine& self) { return self.held == nullptr; })
       .def_prop_ro("path", [](const PyEngine& self) { return nb::bytes(self.path.data(), self.path.size()); })
@@ -288,9 +253,8 @@ void bind_engine(nb::module_& module) {
                      const GilRelease release;  // a call of the engine may hold its lock
                      return held->engine->memory_note();
                    })
-      .def("save", &save_step, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
-           nb::arg("metadata"), nb::arg("persist"))
-      .def("reserve", &reserve, nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(), nb::arg("metadata"))
+      .def("save", &save_step, nb::arg("step"), nb::arg("state"), nb::arg("persist"))
+      .def("reserve", &reserve, nb::arg("state"))
       .def("look", &look, nb::arg("ticket"))
       .def("wait", &wait, nb::arg("ticket"), nb::arg("stage"), nb::arg("timeout_ms"), nb::kw_only(),
            nb::arg("is_urgent") = true)

@@ -75,16 +75,10 @@ std::vector<nb::str> notes_of(const PyFolderState& self) {
   return notes;
 }
 
-SaveSummary save_folder_file(const PyFolderState& folder, nb::bytes path, const CodingSettings& settings,
-                             const std::optional<AdamNumbers>& adam, const PySnapshot* base, bool overwrite,
-                             unsigned threads, nb::object progress) {
+SaveSummary save_folder_file(const PyFolderState& folder, nb::bytes path, const SaveOptions& given,
+                             nb::object progress) {
   RunContext context(std::move(progress));
-  SaveOptions options{.settings = settings};
-  options.adam = adam;
-  if (base != nullptr) options.base = base->snapshot;
-  options.overwrite = overwrite;
-  options.threads = usable_threads(threads);
-  options.progress = context.progress();
+  SaveOptions options = save_options(given, context);
   options.check = [&](const Snapshot& written) {
     return folder.state.check_written(written, {options.threads, nullptr});
   };
@@ -219,8 +213,7 @@ void bind_folder(nb::module_& module) {
                      }
                      return tensors;
                    })
-      .def("save", &save_folder_file, nb::arg("path"), nb::kw_only(), nb::arg("settings"), nb::arg("adam").none(),
-           nb::arg("base").none(), nb::arg("overwrite"), nb::arg("threads"), nb::arg("progress").none());
+      .def("save", &save_folder_file, nb::arg("path"), nb::arg("options"), nb::arg("progress").none());
 
   ReportClass<Folder::DamagedFile>(module, "DamagedFile", "A file of a folder that cannot be read.")
       .field("entry", &Folder::DamagedFile::entry, "Its number.")

@@ -149,7 +149,7 @@ struct PyTensorInfo {
 
 }  // namespace
 
-TextDict to_dict(const std::vector<std::pair<std::string, std::string>>& texts) {
+TextDict to_dict(const Metadata& texts) {
   TextDict result;
   for (const auto& [key, value] : texts) result[nb::str(key.data(), key.size())] = value;
   return result;

@@ -65,33 +65,7 @@ struct PyStore {
   }
 };
 
-StoreAccess to_access(std::string_view name) {
-  if (name == "read") return StoreAccess::read;
-  if (name == "write") return StoreAccess::write;
-  if (name == "shared") return StoreAccess::shared;
-  throw nb::value_error("the access is 'read', 'write' or 'shared'");
-}
-
-Reencode to_reencode(const std::string& name) {
-  if (name == "auto") return Reencode::when_it_pays;
-  if (name == "never") return Reencode::never;
-  if (name == "always") return Reencode::always;
-  raise(Error(ErrorKind::invalid_argument, "unknown reencode '" + name + "', expected 'auto', 'never' or 'always'"));
-}
-
 nb::bytes to_bytes(const std::string& name) { return nb::bytes(name.data(), name.size()); }
-
-using FileItems = std::vector<std::pair<std::string, nb::bytes>>;
-
-std::vector<CheckpointFile> to_files(const FileItems& items) {
-  std::vector<CheckpointFile> files;
-  files.reserve(items.size());
-  for (const auto& [name, content] : items) {
-    const auto* const begin = static_cast<const std::byte*>(content.data());
-    files.push_back({name, {begin, begin + content.size()}});
-  }
-  return files;
-}
 
 // The message says that the checkpoint is saved and that pruning failed.
 CheckpointInfo raise_prune_error(CheckpointInfo info) {
@@ -99,16 +73,7 @@ CheckpointInfo raise_prune_error(CheckpointInfo info) {
   return info;
 }
 
-PyStore open_store(nb::bytes path, std::string_view access, bool create, const CodingSettings& settings,
-                   std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every, bool keep_labelled,
-                   bool prunes, std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
-  StoreOptions options;
-  options.access = to_access(access);
-  options.create = create;
-  options.settings = settings;
-  options.retention = {.keep_last = keep_last, .keep_every = keep_every, .keep_labelled = keep_labelled};
-  options.prunes = prunes;
-  options.base_memory_bytes = base_memory_bytes;
+PyStore open_store(nb::bytes path, StoreOptions options) {
   // The innermost call of this thread is that of the handle.
   options.interrupted = [] {
     RunContext* const context = RunContext::innermost();
@@ -119,14 +84,11 @@ PyStore open_store(nb::bytes path, std::string_view access, bool create, const C
   std::string real_path = std::filesystem::weakly_canonical(directory, failure).string();
   if (failure) real_path = directory;
   // A shared store takes the lock in each call, which waits; any other takes it here.
-  if (options.access == StoreAccess::shared) {
-    options.lock_wait_ms = wait_ms;
-    wait_ms = 0;
-  }
+  const bool waits_here = options.access != StoreAccess::shared;
   return {call_in_slices(
-              wait_ms, kLockSliceMs,
+              waits_here ? options.timeout_ms : 0, kLockSliceMs,
               [&](std::uint64_t slice_ms, bool) {
-                if (options.access != StoreAccess::shared) options.lock_wait_ms = slice_ms;
+                if (waits_here) options.timeout_ms = slice_ms;
                 return Store::open(directory, options);
               },
               options.access == StoreAccess::read ? std::string() : real_path),
@@ -139,14 +101,11 @@ void close(PyStore& self) {
   store.reset();
 }
 
-CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, const TensorTable& tensors,
-                               const TensorData& data, const ValueTree* tree,
-                               std::vector<std::pair<std::string, std::string>> metadata, const FileItems& files,
-                               std::vector<std::string> labels, bool replace, unsigned threads, nb::object progress) {
+CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, const NativeState& given,
+                               const CommitOptions& commit, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
   const RunOptions options{usable_threads(threads), context.progress()};
-  const CommitOptions commit{.labels = std::move(labels), .replace = replace, .files = to_files(files)};
-  const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
+  const State state = state_from_python(given, context);
   return raise_prune_error(
       self.call(context, [&](Store& store) { return store.save(step, state, options, nullptr, commit); }));
 }
@@ -177,7 +136,7 @@ class ProgressOfTwo {
 };
 
 CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, PyFolderState& folder,
-                                      const std::optional<AdamNumbers>& adam, std::vector<std::string> labels,
+                                      const std::optional<AdamNumbers>& adam, const CommitOptions& commit,
                                       unsigned threads, nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
   ProgressOfTwo parts(context.progress());
@@ -188,27 +147,20 @@ CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, P
   }
   // Only a checkpoint that can be read completely, of a folder that did not change meanwhile, is committed.
   const auto check = [&](const Snapshot& written) { return folder.state.check_written(written, check_options); };
-  const CommitOptions commit{.labels = std::move(labels)};
   return raise_prune_error(self.call(
       context, [&](Store& store) { return store.save(step, folder.state.state, save_options, check, commit); }));
 }
 
-SaveSummary save_shard(const PyStore& self, std::uint64_t step, const TensorTable& tensors, const TensorData& data,
-                       const ValueTree* tree, std::vector<std::pair<std::string, std::string>> metadata,
-                       std::uint32_t shard, std::uint32_t shards, std::string attempt, bool replace, unsigned threads,
-                       nb::object progress) {
+SaveSummary save_shard(const PyStore& self, std::uint64_t step, const ShardPlace& place, const NativeState& given,
+                       bool replace, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
   const RunOptions options{usable_threads(threads), context.progress()};
-  const ShardPlace place{shard, shards, std::move(attempt)};
-  const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
+  const State state = state_from_python(given, context);
   return self.call(context, [&](Store& store) { return store.save_shard(step, place, state, options, replace); });
 }
 
 CommitOutcome commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt,
-                     std::vector<std::pair<std::string, std::string>> metadata, const FileItems& files,
-                     std::vector<std::string> labels, bool replace) {
-  const CommitOptions options{
-      .labels = std::move(labels), .replace = replace, .metadata = std::move(metadata), .files = to_files(files)};
+                     const CommitOptions& options) {
   CommitOutcome outcome = self.write([&](Store& store) { return store.commit(step, shards, attempt, options); });
   if (outcome.checkpoint) raise_prune_error(*outcome.checkpoint);
   return outcome;
@@ -270,24 +222,16 @@ void read_boxes(const PyStore& self, std::uint64_t step, const std::vector<BoxIt
   self.call(context, [&](Store& store) { return store.read_boxes(step, native, options); });
 }
 
-PruneReport prune(const PyStore& self, std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
-                  std::vector<std::uint64_t> keep, bool keep_labelled, const std::string& reencode, bool dry_run,
-                  unsigned threads, nb::object progress) {
+PruneReport prune(const PyStore& self, const Retention& retention, PruneOptions options, unsigned threads,
+                  nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
-  PruneOptions options;
-  options.reencode = to_reencode(reencode);
-  options.dry_run = dry_run;
   options.run = {usable_threads(threads), context.progress()};
-  const Retention retention{keep_last, keep_every, std::move(keep), keep_labelled};
   return self.call(context, [&](Store& store) { return store.prune(retention, options); });
 }
 
-PruneReport remove_steps(const PyStore& self, const std::vector<std::uint64_t>& steps, const std::string& reencode,
-                         bool dry_run, unsigned threads, nb::object progress) {
+PruneReport remove_steps(const PyStore& self, const std::vector<std::uint64_t>& steps, PruneOptions options,
+                         unsigned threads, nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
-  PruneOptions options;
-  options.reencode = to_reencode(reencode);
-  options.dry_run = dry_run;
   options.run = {usable_threads(threads), context.progress()};
   return self.call(context, [&](Store& store) { return store.remove(steps, options); });
 }
@@ -322,9 +266,7 @@ void bind_store(nb::module_& module) {
   module.def("is_store", [](nb::bytes path) { return is_store(to_path(path)); }, nb::arg("path"));
 
   nb::class_<PyStore>(module, "Store")
-      .def_static("open", &open_store, nb::arg("path"), nb::kw_only(), nb::arg("access"), nb::arg("create"),
-                  nb::arg("settings"), nb::arg("keep_last").none(), nb::arg("keep_every").none(),
-                  nb::arg("keep_labelled"), nb::arg("prunes"), nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
+      .def_static("open", &open_store, nb::arg("path"), nb::arg("options"))
       .def_static("repair", &repair, nb::arg("path"), nb::kw_only(), nb::arg("dry_run"), nb::arg("threads"),
                   nb::arg("progress").none())
       .def("close", &close)
@@ -347,26 +289,22 @@ void bind_store(nb::module_& module) {
       .def("tensors", &tensors, nb::arg("step"))
       .def("read_boxes", &read_boxes, nb::arg("step"), nb::arg("boxes"), nb::kw_only(), nb::arg("threads"),
            nb::arg("progress").none())
-      .def("save", &save_checkpoint, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
-           nb::arg("metadata"), nb::kw_only(), nb::arg("files"), nb::arg("labels"), nb::arg("replace"),
+      .def("save", &save_checkpoint, nb::arg("step"), nb::arg("state"), nb::arg("commit"), nb::kw_only(),
            nb::arg("threads"), nb::arg("progress").none())
-      .def("save_folder", &save_folder_checkpoint, nb::arg("step"), nb::arg("folder"), nb::kw_only(),
-           nb::arg("adam").none(), nb::arg("labels"), nb::arg("threads"), nb::arg("progress").none())
-      .def("save_shard", &save_shard, nb::arg("step"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
-           nb::arg("metadata"), nb::kw_only(), nb::arg("shard"), nb::arg("shards"), nb::arg("attempt"),
+      .def("save_folder", &save_folder_checkpoint, nb::arg("step"), nb::arg("folder"), nb::arg("adam").none(),
+           nb::arg("commit"), nb::kw_only(), nb::arg("threads"), nb::arg("progress").none())
+      .def("save_shard", &save_shard, nb::arg("step"), nb::arg("place"), nb::arg("state"), nb::kw_only(),
            nb::arg("replace"), nb::arg("threads"), nb::arg("progress").none())
-      .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"), nb::kw_only(),
-           nb::arg("metadata"), nb::arg("files"), nb::arg("labels"), nb::arg("replace"))
+      .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"), nb::arg("options"))
       .def("files", &files, nb::arg("step"))
       .def("label", &label, nb::arg("step"), nb::arg("labels"))
       .def("unlabel", &unlabel, nb::arg("label"))
       .def("find", &find_label, nb::arg("label"))
       .def("labels", &labels)
-      .def("prune", &prune, nb::kw_only(), nb::arg("keep_last").none(), nb::arg("keep_every").none(), nb::arg("keep"),
-           nb::arg("keep_labelled"), nb::arg("reencode"), nb::arg("dry_run"), nb::arg("threads"),
+      .def("prune", &prune, nb::arg("retention"), nb::arg("options"), nb::kw_only(), nb::arg("threads"),
            nb::arg("progress").none())
-      .def("remove", &remove_steps, nb::arg("steps"), nb::kw_only(), nb::arg("reencode"), nb::arg("dry_run"),
-           nb::arg("threads"), nb::arg("progress").none())
+      .def("remove", &remove_steps, nb::arg("steps"), nb::arg("options"), nb::kw_only(), nb::arg("threads"),
+           nb::arg("progress").none())
       .def("rollback", &rollback, nb::arg("step"))
       .def("verify", &verify_store, nb::kw_only(), nb::arg("decode"), nb::arg("steps"), nb::arg("threads"),
            nb::arg("progress").none());

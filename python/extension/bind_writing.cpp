@@ -26,38 +26,23 @@ namespace bitsnap::python {
 
 namespace {
 
-SaveOptions save_options(const CodingSettings& settings, const PySnapshot* base, bool overwrite, unsigned threads,
-                         RunContext& context) {
-  SaveOptions options{.settings = settings};
-  if (base != nullptr) options.base = base->snapshot;
-  options.overwrite = overwrite;
-  options.threads = usable_threads(threads);
-  options.progress = context.progress();
-  return options;
-}
-
-SaveSummary save_snapshot(nb::bytes path, const TensorTable& tensors, const TensorData& data, const ValueTree* tree,
-                          std::vector<std::pair<std::string, std::string>> metadata, const CodingSettings& settings,
-                          const PySnapshot* base, bool overwrite, unsigned threads, nb::object progress) {
+SaveSummary save(nb::bytes path, const NativeState& given, const SaveOptions& options, nb::object progress) {
   RunContext context(std::move(progress));
-  const SaveOptions options = save_options(settings, base, overwrite, threads, context);
-  const State state = state_from_python(tensors, data, tree, std::move(metadata), context);
+  const SaveOptions complete = save_options(options, context);
+  const State state = state_from_python(given, context);
   const std::string to = to_path(path);
-  return context.call([&] { return save_snapshot(to, state, options); });
+  return context.call([&] { return save_snapshot(to, state, complete); });
 }
 
-SaveSummary compress(nb::bytes source, nb::bytes path, const CodingSettings& settings,
-                     const std::optional<AdamNumbers>& adam, const PySnapshot* base, bool overwrite, unsigned threads,
-                     nb::object progress) {
+SaveSummary compress(nb::bytes source, nb::bytes path, const SaveOptions& options, nb::object progress) {
   RunContext context(std::move(progress));
-  SaveOptions options = save_options(settings, base, overwrite, threads, context);
-  options.adam = adam;
+  const SaveOptions complete = save_options(options, context);
   const std::string from = to_path(source);
   const std::string to = to_path(path);
   return context.call([&]() -> Result<SaveSummary> {
     const Result<State> state = open_safetensors(from);
     if (!state) return tl::unexpected(state.error());
-    return save_snapshot(to, *state, options);
+    return save_snapshot(to, *state, complete);
   });
 }
 
@@ -71,6 +56,12 @@ std::uint64_t decompress(const PySnapshot& snapshot, nb::bytes path, bool overwr
 
 }  // namespace
 
+SaveOptions save_options(SaveOptions given, RunContext& context) {
+  given.threads = usable_threads(given.threads);
+  given.progress = context.progress();
+  return given;
+}
+
 void bind_writing(nb::module_& module) {
   ReportClass<SaveSummary>(module, "SaveSummary", "What was written. Sizes are in bytes.")
       .field(
@@ -80,12 +71,8 @@ void bind_writing(nb::module_& module) {
       .field("stored_bytes", &SaveSummary::stored_bytes, "Size of the file.")
       .field("chunks", &SaveSummary::chunks);
 
-  module.def("save", &save_snapshot, nb::arg("path"), nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(),
-             nb::arg("metadata"), nb::kw_only(), nb::arg("settings"), nb::arg("base").none(), nb::arg("overwrite"),
-             nb::arg("threads"), nb::arg("progress").none());
-  module.def("compress", &compress, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("settings"),
-             nb::arg("adam").none(), nb::arg("base").none(), nb::arg("overwrite"), nb::arg("threads"),
-             nb::arg("progress").none());
+  module.def("save", &save, nb::arg("path"), nb::arg("state"), nb::arg("options"), nb::arg("progress").none());
+  module.def("compress", &compress, nb::arg("source"), nb::arg("path"), nb::arg("options"), nb::arg("progress").none());
   module.def("decompress", &decompress, nb::arg("snapshot"), nb::arg("path"), nb::kw_only(), nb::arg("overwrite"),
              nb::arg("threads"), nb::arg("progress").none());
   module.def(

@@ -37,8 +37,9 @@ struct PySnapshot {
 using IntTuple = nanobind::typed<nanobind::tuple, int, nanobind::ellipsis>;
 [[nodiscard]] IntTuple to_tuple(const std::vector<std::uint64_t>& shape);
 
+using Metadata = std::vector<std::pair<std::string, std::string>>;
 using TextDict = nanobind::typed<nanobind::dict, nanobind::str, nanobind::str>;
-[[nodiscard]] TextDict to_dict(const std::vector<std::pair<std::string, std::string>>& texts);
+[[nodiscard]] TextDict to_dict(const Metadata& texts);
 
 // One tensor of a list that Python objects share.
 struct PyGlobalTensor {
@@ -54,6 +55,7 @@ struct PyFolderState {
 void bind_engine(nanobind::module_& module);
 void bind_folder(nanobind::module_& module);
 void bind_loss(nanobind::module_& module);
+void bind_options(nanobind::module_& module);
 void bind_reading(nanobind::module_& module);
 void bind_settings(nanobind::module_& module);
 void bind_store(nanobind::module_& module);

@@ -10,6 +10,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -225,17 +226,18 @@ StridedMemory strided_memory(const StridedTuple& description) {
   return StridedMemory(reinterpret_cast<std::byte*>(address), shape, strides, item_bytes);
 }
 
-State state_from_python(const TensorTable& tensors, const TensorData& data, const ValueTree* tree,
-                        std::vector<std::pair<std::string, std::string>> metadata, RunContext& context) {
-  if (data.size() != tensors.tensors.size()) throw nb::value_error("tensors and their data do not go together");
+State state_from_python(const NativeState& given, RunContext& context) {
+  if (given.data.size() != given.tensors->tensors.size()) {
+    throw nb::value_error("tensors and their data do not go together");
+  }
   State state;
-  state.tensors = tensors.tensors;
-  for (std::size_t i = 0; i < state.tensors.size(); ++i) set_data(state.tensors[i], data[i], context);
-  if (DeviceTensors found = device_tensors(data, context); !found.tensors.empty()) {
+  state.tensors = given.tensors->tensors;
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) set_data(state.tensors[i], given.data[i], context);
+  if (DeviceTensors found = device_tensors(given.data, context); !found.tensors.empty()) {
     state.device_tensors = std::move(found);
   }
-  if (tree != nullptr) state.tree = tree->value;
-  state.metadata = std::move(metadata);
+  if (given.tree != nullptr) state.tree = given.tree->value;
+  state.metadata = given.metadata;
   return state;
 }
 
@@ -251,6 +253,15 @@ void bind_sources(nb::module_& module) {
       .def(
           "__init__", [](ValueTree* self, nb::handle value) { new (self) ValueTree{value_from_python(value)}; },
           nb::arg("value").none());
+  nb::class_<NativeState>(module, "NativeState", "A state as the functions of the extension take it.")
+      .def(
+          "__init__",
+          [](NativeState* self, std::shared_ptr<TensorTable> tensors, TensorData data, std::shared_ptr<ValueTree> tree,
+             Metadata metadata) {
+            new (self) NativeState{std::move(tensors), std::move(data), std::move(tree), std::move(metadata)};
+          },
+          nb::arg("tensors"), nb::arg("data"), nb::arg("tree").none(), nb::arg("metadata"))
+      .def_ro("data", &NativeState::data);
 }
 
 }  // namespace bitsnap::python

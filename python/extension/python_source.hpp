@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -12,6 +12,7 @@
 
 #include <bitsnap/writer.hpp>
 
+#include "bindings.hpp"
 #include "run_context.hpp"
 #include "strided_memory.hpp"
 
@@ -29,14 +30,24 @@ struct ValueTree {
 
 using TensorData = nanobind::typed<nanobind::list, nanobind::any>;
 
-// `data` has for each tensor memory of the caller, little-endian: an address if it is contiguous, otherwise (address,
-// shape, strides in bytes, bytes of an element). Or it is a callable that returns (owner, address) of contiguous
-// memory: a thread of the library calls it when the first bytes of the tensor are needed, and releases the owner after
-// the last. A callable with an attribute `copy_all` is a tensor of a device
-// (bitsnap._tensors.device_copies.DeviceTensor): an engine copies all of them with one call of that. `tree` is nullptr
-// for a state without one. The state must not outlive the memory and `context`.
-[[nodiscard]] State state_from_python(const TensorTable& tensors, const TensorData& data, const ValueTree* tree,
-                                      std::vector<std::pair<std::string, std::string>> metadata, RunContext& context);
+// A state as Python packs it.
+struct NativeState {
+  std::shared_ptr<TensorTable> tensors;
+  // For each tensor memory of the caller, little-endian: an address if it is contiguous, otherwise (address, shape,
+  // strides in bytes, bytes of an element). Or a callable that returns (owner, address) of contiguous memory: a thread
+  // of the library calls it when the first bytes of the tensor are needed, and releases the owner after the last. A
+  // callable with an attribute `copy_all` is a tensor of a device (bitsnap._tensors.device_copies.DeviceTensor): an
+  // engine copies all of them with one call of that.
+  TensorData data;
+  std::shared_ptr<ValueTree> tree;  // nullptr: none
+  Metadata metadata;
+};
+
+// The result must not outlive `state`, its memory and `context`.
+[[nodiscard]] State state_from_python(const NativeState& state, RunContext& context);
+
+// `given`, for one call.
+[[nodiscard]] SaveOptions save_options(SaveOptions given, RunContext& context);
 
 void bind_sources(nanobind::module_& module);
 

@@ -24,14 +24,14 @@ constexpr std::int64_t kLongMs = 60'000;
 
 }  // namespace
 
-Result<std::unique_ptr<Agent>> Agent::start(const AgentOptions& options, os::FileSystem& files) {
+Result<std::unique_ptr<Agent>> Agent::start(const RunAgentOptions& options, os::FileSystem& files) {
   BITSNAP_TRY(check_job_name(options.job));
   BITSNAP_ASSIGN(os::LocalListener listener, os::LocalListener::listen(socket_name(options.job)));
   BITSNAP_ASSIGN(os::EventSignal woken, os::EventSignal::create());
   return std::unique_ptr<Agent>(new Agent(options, files, std::move(listener), std::move(woken)));
 }
 
-Agent::Agent(const AgentOptions& options, os::FileSystem& files, os::LocalListener listener, os::EventSignal woken)
+Agent::Agent(const RunAgentOptions& options, os::FileSystem& files, os::LocalListener listener, os::EventSignal woken)
     : options_(options),
       files_(files),
       woken_(std::move(woken)),
@@ -224,7 +224,7 @@ void Agent::answer_lists() {
 
 namespace bitsnap {
 
-Result<AgentEnd> run_agent(const AgentOptions& options) {
+Result<AgentEnd> run_agent(const RunAgentOptions& options) {
   os::share_one_heap();  // before the first thread
   auto agent = engine::Agent::start(options, os::real_file_system());
   if (!agent) {

@@ -49,7 +49,7 @@ constexpr auto json_fields(std::type_identity<EarlierReport>) {
 class Agent final : public ProgressSink, private ConnectionHandler {
  public:
   // Starts to listen; busy if the job has an agent already.
-  [[nodiscard]] static Result<std::unique_ptr<Agent>> start(const AgentOptions& options, os::FileSystem& files);
+  [[nodiscard]] static Result<std::unique_ptr<Agent>> start(const RunAgentOptions& options, os::FileSystem& files);
   ~Agent() override;
 
   // Runs until the job has ended or the agent is stopped.
@@ -104,7 +104,7 @@ class Agent final : public ProgressSink, private ConnectionHandler {
     std::vector<Fetch> fetches;
   };
 
-  Agent(const AgentOptions& options, os::FileSystem& files, os::LocalListener listener, os::EventSignal woken);
+  Agent(const RunAgentOptions& options, os::FileSystem& files, os::LocalListener listener, os::EventSignal woken);
 
   // Begins to end after a signal or a `stop` request. Receives first what trainers sent before.
   void stop_as_told();
@@ -149,7 +149,7 @@ class Agent final : public ProgressSink, private ConnectionHandler {
   // How long the loop may wait, in milliseconds; nullopt if the agent ends.
   [[nodiscard]] std::optional<std::int64_t> time_left();
 
-  const AgentOptions options_;
+  const RunAgentOptions options_;
   os::FileSystem& files_;
   const os::EventSignal woken_;
   const std::uint64_t started_ns_;

@@ -77,7 +77,7 @@ Result<os::LocalConnection> connect_or_start(const std::string& job, const os::D
     if (kind == ErrorKind::not_found && !(started && started->is_alive())) {
       if (program.program.empty()) {
         return fail(ErrorKind::not_found,
-                    fmt::format("job '{}' has no agent on this machine, and agent_program is not set", job));
+                    fmt::format("job '{}' has no agent on this machine, and no command to start one is given", job));
       }
       if (starts == kMostStarts) {
         return fail(

@@ -20,7 +20,7 @@ constexpr const char* kJobVariable = "BITSNAP_TEST_AGENT_JOB";
 TEST(AgentProcess, DISABLED_ServesTheJobThatItIsTold) {
   const char* const job = std::getenv(kJobVariable);
   ASSERT_NE(job, nullptr);
-  AgentOptions options;
+  RunAgentOptions options;
   options.job = job;
   options.hello_ms = 20'000;
   options.lower_priority = false;

@@ -1,5 +1,5 @@
 // Agents in processes of their own, which tests kill and stop. A trainer starts them through
-// EngineOptions::agent_program.
+// AgentOptions::command.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ std::string unique_job() {
 }
 
 AgentThread::AgentThread(const std::string& job, os::FileSystem& files) : job_(job) {
-  AgentOptions options;
+  RunAgentOptions options;
   options.job = job;
   options.hello_ms = 20'000;
   auto agent = Agent::start(options, files);

@@ -65,7 +65,7 @@ Result<Engine::Restored> Engine::restore(std::uint64_t step, const std::string& 
 
 const std::string& Engine::path() const noexcept { return impl_->options().path; }
 
-const std::string& Engine::job() const noexcept { return impl_->options().job; }
+const std::string& Engine::job() const noexcept { return impl_->options().job.name; }
 
 std::int64_t Engine::agent_process() const noexcept { return impl_->agent_process(); }
 

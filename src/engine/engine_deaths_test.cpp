@@ -172,7 +172,7 @@ TEST_F(EngineDeathsTest, EveryWaitEndsIfNoAgentStarts) {
   });
   auto agent = std::make_unique<AgentThread>(job_, slow);
   EngineOptions wanted = options();
-  wanted.wait_ms = 500;
+  wanted.timeout_ms = 500;
   const auto engine = attach(wanted);
   const auto first = engine->save(1, trained_.state());
   const auto second = engine->save(2, trained_.state());
@@ -192,23 +192,23 @@ TEST_F(EngineDeathsTest, EveryWaitEndsIfNoAgentStarts) {
 
 TEST_F(EngineDeathsTest, DoesNotWaitForAProgramThatExits) {
   EngineOptions wanted = options("/bin/false");
-  wanted.agent_log = directory_.path() + "/log";
+  wanted.agent.log = directory_.path() + "/log";
   const os::Stopwatch stopwatch;
   const auto engine = Engine::attach(wanted);
   EXPECT_LT(stopwatch.elapsed_seconds(), kSoonSeconds);
   ASSERT_FALSE(engine.has_value());
   EXPECT_EQ(engine.error().kind(), ErrorKind::io);
   EXPECT_NE(engine.error().message().find("/bin/false"), std::string::npos) << engine.error().message();
-  EXPECT_NE(engine.error().message().find(wanted.agent_log), std::string::npos) << engine.error().message();
+  EXPECT_NE(engine.error().message().find(wanted.agent.log), std::string::npos) << engine.error().message();
 }
 
 TEST_F(EngineDeathsTest, StopsWaitingForAnAgentThatAcceptsNoTrainer) {
-  AgentOptions silent;
+  RunAgentOptions silent;
   silent.job = job_;
   const auto agent = Agent::start(silent, os::real_file_system());  // its loop does not run
   ASSERT_TRUE(agent.has_value());
   EngineOptions wanted = options();
-  wanted.wait_ms = 300;
+  wanted.timeout_ms = 300;
   const os::Stopwatch stopwatch;
   const auto engine = Engine::attach(wanted);
   ASSERT_FALSE(engine.has_value());
@@ -327,7 +327,7 @@ TEST_F(EngineDeathsTest, ASaveThatKillsAgentsFails) {
 
 TEST_F(EngineDeathsTest, AnAgentDoesNotEndWhileTrainersAreConnected) {
   EngineOptions wanted = options(agent_program_in(directory_.path()));
-  wanted.linger_ms = 0;
+  wanted.agent.linger_ms = 0;
   const auto engine = attach(wanted);
   const std::int64_t process = engine->agent_process();
   for (std::uint64_t step = 1; step <= 3; ++step) {

@@ -55,10 +55,10 @@ class EngineDiskTest : public ::testing::Test {
   EngineOptions options() const {
     EngineOptions options;
     options.path = kPath;
-    options.job = job_;
-    options.wait_ms = kWaitMs;
+    options.job.name = job_;
+    options.timeout_ms = kWaitMs;
     options.threads = 1;
-    options.agent_threads = 1;
+    options.agent.threads = 1;
     return options;
   }
 
@@ -215,7 +215,7 @@ TEST_F(EngineDiskTest, ASlowDiskDoesNotDelaySavesForMemory) {
   HeldDisk slow(disk_);
   const AgentThread agent(job_, slow.files);
   EngineOptions wanted = options();
-  wanted.memory_snapshots = 8;
+  wanted.memory.snapshots = 8;
   const auto engine = attach(wanted, disk_);
   SmallState state;
   const auto first = engine->save(1, state.state());
@@ -238,8 +238,8 @@ TEST_F(EngineDiskTest, ASaveSkipsOrWaitsWhileAllSlotsAreInUse) {
   const AgentThread agent(job_, slow.files);
   for (const WhenBusy when_busy : {WhenBusy::skip, WhenBusy::wait}) {
     EngineOptions wanted = options();
-    wanted.wait_ms = when_busy == WhenBusy::skip ? kWaitMs : 2000;
-    wanted.when_busy = when_busy;
+    wanted.timeout_ms = when_busy == WhenBusy::skip ? kWaitMs : 2000;
+    wanted.memory.when_busy = when_busy;
     const auto engine = attach(wanted, disk_);
     SmallState state;
     const std::uint64_t begin = when_busy == WhenBusy::skip ? 1 : 11;
@@ -269,7 +269,7 @@ TEST_F(EngineDiskTest, ASaveSkipsOrWaitsWhileAllSlotsAreInUse) {
 TEST_F(EngineDiskTest, AStateAboveTheBudgetIsPersistedButNotKeptInMemory) {
   const AgentThread agent(job_, disk_);
   EngineOptions wanted = options();
-  wanted.slots = 1;  // the second slot would hold the state
+  wanted.memory.slots = 1;  // the second slot would hold the state
   SmallState state;
   std::uint64_t arena = 0;
   {
@@ -277,7 +277,7 @@ TEST_F(EngineDiskTest, AStateAboveTheBudgetIsPersistedButNotKeptInMemory) {
     ASSERT_TRUE(engine->reserve(state.state()).has_value());
     arena = engine->arena_bytes();
   }
-  wanted.budget_bytes = arena + 500;
+  wanted.memory.budget_bytes = arena + 500;
   const auto engine = attach(wanted, disk_);
   const SaveState only_memory = saved(*engine, 1, state.state(), false);
   EXPECT_EQ(only_memory.stage, SaveStage::failed);
@@ -296,7 +296,7 @@ TEST_F(EngineDiskTest, ASlotHoldsAStateThatIsAboveTheBudget) {
   EngineOptions wanted = options();
   SmallState state;
   ASSERT_TRUE(attach(wanted, disk_)->reserve(state.state()).has_value());
-  wanted.budget_bytes = attach(wanted, disk_)->arena_bytes() + 500;
+  wanted.memory.budget_bytes = attach(wanted, disk_)->arena_bytes() + 500;
   const auto engine = attach(wanted, disk_);
   for (std::uint64_t step = 1; step <= 3; ++step) {
     state.step();
@@ -317,7 +317,7 @@ TEST_F(EngineDiskTest, MemoryKeepsANewStateInPlaceOfABaseForWhichThereIsNoRoom) 
   {
     const auto engine = attach(wanted, disk_);
     file_bytes = saved(*engine, 1, state.state(), false).stored_bytes;
-    wanted.budget_bytes = engine->arena_bytes() + 2 * kTensorBytes + file_bytes + 300;
+    wanted.memory.budget_bytes = engine->arena_bytes() + 2 * kTensorBytes + file_bytes + 300;
   }
   const auto engine = attach(wanted, disk_);
   for (std::uint64_t step = 2; step <= 4; ++step) {

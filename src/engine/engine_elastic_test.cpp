@@ -33,12 +33,12 @@ class EngineElasticTest : public EngineFixture {
     Engines engines;
     for (std::uint32_t rank = 0; rank + absent < world_size; ++rank) {
       EngineOptions wanted = options(program_);
-      wanted.rank = rank;
-      wanted.world_size = world_size;
-      wanted.slots = slots;
+      wanted.job.rank = rank;
+      wanted.job.world_size = world_size;
+      wanted.memory.slots = slots;
       wanted.settings = settings_;
-      wanted.session = session_;
-      wanted.linger_ms = kWaitMs;  // no slow machine ends the agent between two jobs
+      wanted.job.session = session_;
+      wanted.agent.linger_ms = kWaitMs;  // no slow machine ends the agent between two jobs
       engines.push_back(attach(wanted));
     }
     return engines;

@@ -53,7 +53,7 @@ TEST_F(EngineEndsTest, SavesDuringTheEndOfAnAgentGoToTheNextAgent) {
   });
   auto agent = std::make_unique<AgentThread>(job_, slow);
   EngineOptions wanted = options(agent_program_in(directory_.path()));
-  wanted.when_busy = WhenBusy::skip;
+  wanted.memory.when_busy = WhenBusy::skip;
   const auto engine = attach(wanted);
   ASSERT_TRUE(engine->save(1, trained_.state()).has_value());
   ASSERT_TRUE(has_begun_to_end());
@@ -85,7 +85,7 @@ TEST_F(EngineEndsTest, ARefusedSaveFailsAndFreesItsSlot) {
     });
   });
   EngineOptions wanted = options();
-  wanted.slots = 1;
+  wanted.memory.slots = 1;
   auto engine = attach(wanted);
   for (std::uint64_t step = 1; step <= 3; ++step) {
     const auto save = engine->save(step, trained_.state());
@@ -105,7 +105,7 @@ TEST_F(EngineEndsTest, ARefusedSaveFailsAndFreesItsSlot) {
 
 TEST_F(EngineEndsTest, SavingCopiesWhileTheAgentIsStopped) {
   EngineOptions wanted = options(agent_program_in(directory_.path()));
-  wanted.when_busy = WhenBusy::skip;
+  wanted.memory.when_busy = WhenBusy::skip;
   const auto engine = attach(wanted);
   ASSERT_TRUE(engine->reserve(trained_.state()).has_value());
   {
@@ -128,7 +128,7 @@ TEST_F(EngineEndsTest, SavingCopiesWhileTheAgentIsStopped) {
 
 TEST_F(EngineEndsTest, MessagesOfADeadTrainerAreProcessed) {
   EngineOptions wanted = options(agent_program_in(directory_.path()));
-  wanted.linger_ms = kWaitMs;
+  wanted.agent.linger_ms = kWaitMs;
   const std::int64_t process = attach(wanted)->agent_process();
   {
     RawConnection trainer(job_);
@@ -170,8 +170,8 @@ TEST_F(EngineEndsTest, AnAgentFinishesSavesStagedBeforeItWasStopped) {
 
 TEST_F(EngineEndsTest, AListIncludesMessagesThatWereNotReceivedYet) {
   EngineOptions wanted = options(agent_program_in(directory_.path()));
-  wanted.world_size = 2;
-  wanted.linger_ms = kWaitMs;
+  wanted.job.world_size = 2;
+  wanted.agent.linger_ms = kWaitMs;
   const std::int64_t process = attach(wanted)->agent_process();
   RawConnection first(job_);
   RawConnection second(job_);
@@ -275,9 +275,9 @@ TEST_F(EngineEndsTest, AnEndingAgentAcceptsMissingShards) {
   std::vector<std::unique_ptr<Engine>> engines;
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     EngineOptions wanted = options();
-    wanted.rank = rank;
-    wanted.world_size = 2;
-    wanted.slots = 1;
+    wanted.job.rank = rank;
+    wanted.job.world_size = 2;
+    wanted.memory.slots = 1;
     engines.push_back(attach(wanted));
   }
   ASSERT_TRUE(engines[0]->save(1, trained_.state()).has_value());

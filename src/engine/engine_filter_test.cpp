@@ -46,7 +46,7 @@ class EngineFilterTest : public EngineFixture {
 
 TEST_F(EngineFilterTest, SavesAndRestoresWithoutACallThatIsRefused) {
   EngineOptions wanted = options(agent_program_in(directory_.path()));
-  wanted.linger_ms = kWaitMs;  // the agent waits for the second trainer, however slow the machine is
+  wanted.agent.linger_ms = kWaitMs;  // the agent waits for the second trainer, however slow the machine is
   for (const os::RefusedCall& call : os::refusable_calls()) {
     for (const int error : {EPERM, ENOSYS}) {
       const int said = os::returned_by_child([&] {

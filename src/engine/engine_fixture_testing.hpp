@@ -27,11 +27,11 @@ class EngineFixture : public ::testing::Test {
   EngineOptions options(const std::string& program = "") const {
     EngineOptions options;
     options.path = directory_.path() + "/run";
-    options.job = job_;
-    options.wait_ms = kWaitMs;
-    options.agent_threads = 2;
-    options.linger_ms = 300;
-    options.agent_program = program;
+    options.job.name = job_;
+    options.timeout_ms = kWaitMs;
+    options.agent.threads = 2;
+    options.agent.linger_ms = 300;
+    options.agent.command = program;
     return options;
   }
 

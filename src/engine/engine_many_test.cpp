@@ -62,13 +62,13 @@ class EngineManyTest : public ::testing::Test {
   EngineOptions options(std::uint32_t rank = 0, std::uint32_t world_size = 1) const {
     EngineOptions options;
     options.path = kPath;
-    options.job = job_;
-    options.rank = rank;
-    options.world_size = world_size;
-    options.wait_ms = kWaitMs;
+    options.job.name = job_;
+    options.job.rank = rank;
+    options.job.world_size = world_size;
+    options.timeout_ms = kWaitMs;
     options.retention.keep_last = 2;
     options.threads = 1;
-    options.agent_threads = 1;
+    options.agent.threads = 1;
     return options;
   }
 
@@ -107,8 +107,8 @@ TEST_F(EngineManyTest, MemoryHoldsTheConfiguredNumberOfSteps) {
   constexpr std::uint64_t kSteps = kIsSanitized ? 1000 : 3000;
   weight_.resize(64);
   EngineOptions wanted = options();
-  wanted.memory_snapshots = kSteps;
-  wanted.budget_bytes = std::uint64_t{100} << 20;
+  wanted.memory.snapshots = kSteps;
+  wanted.memory.budget_bytes = std::uint64_t{100} << 20;
   const auto engine = attach_on(disk_, wanted);
   ASSERT_TRUE(engine.has_value()) << engine.error().message();
   for (std::uint64_t step = 1; step <= kSteps; ++step) {

@@ -28,8 +28,8 @@ class EngineMemoryTest : public EngineFixture {
  protected:
   std::unique_ptr<Engine> attach_to(const std::string& job, std::uint32_t slots = 2) {
     EngineOptions wanted = options();
-    wanted.slots = slots;
-    wanted.job = job;
+    wanted.memory.slots = slots;
+    wanted.job.name = job;
     wanted.path = directory_.path() + "/" + job;
     auto engine = attach_within(
         [this]() -> Result<os::AvailableMemory> { return os::AvailableMemory{available_, 0, "a limit"}; }, wanted);

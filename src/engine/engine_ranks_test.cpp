@@ -29,9 +29,9 @@ class EngineRanksTest : public EngineFixture {
 
   EngineOptions rank_options(std::uint32_t rank) const {
     EngineOptions wanted = options();
-    wanted.rank = rank;
-    wanted.world_size = 2;
-    wanted.agent_threads = 1;
+    wanted.job.rank = rank;
+    wanted.job.world_size = 2;
+    wanted.agent.threads = 1;
     return wanted;
   }
 
@@ -39,8 +39,8 @@ class EngineRanksTest : public EngineFixture {
     Engines engines;
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
       EngineOptions wanted = rank_options(rank);
-      wanted.when_busy = when_busy;
-      wanted.slots = slots;
+      wanted.memory.when_busy = when_busy;
+      wanted.memory.slots = slots;
       engines[rank] = attach(wanted);
     }
     return engines;
@@ -187,9 +187,9 @@ TEST_F(EngineRanksTest, AStepThatARankOnAnotherMachineDoesNotSaveIsSkipped) {
   Engines engines;
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     EngineOptions wanted = rank_options(rank);
-    wanted.job = unique_job();
-    wanted.session = "s";
-    wanted.agent_program = agent_program_in(directory_.path());
+    wanted.job.name = unique_job();
+    wanted.job.session = "s";
+    wanted.agent.command = agent_program_in(directory_.path());
     engines[rank] = attach(wanted);
   }
   std::vector<std::uint64_t> stored;
@@ -206,9 +206,9 @@ TEST_F(EngineRanksTest, AStepThatARankOnAnotherMachineDoesNotSaveIsSkipped) {
 
 TEST_F(EngineRanksTest, AStoppedAgentDelaysADecisionOnce) {
   EngineOptions wanted = rank_options(0);
-  wanted.agent_program = agent_program_in(directory_.path());
-  wanted.when_busy = WhenBusy::skip;
-  wanted.wait_ms = 300;
+  wanted.agent.command = agent_program_in(directory_.path());
+  wanted.memory.when_busy = WhenBusy::skip;
+  wanted.timeout_ms = 300;
   auto engine = Engine::attach(wanted);
   for (int tries = 0; !engine && tries < 100; ++tries) engine = Engine::attach(wanted);  // on a slow machine
   ASSERT_TRUE(engine.has_value()) << engine.error().message();

@@ -38,11 +38,11 @@ class EngineRestartsTest : public ::testing::Test {
   EngineOptions options(std::uint32_t rank = 0, std::uint32_t world_size = 1) const {
     EngineOptions options;
     options.path = directory_.path() + "/run";
-    options.job = job_;
-    options.rank = rank;
-    options.world_size = world_size;
-    options.wait_ms = kWaitMs;
-    options.agent_threads = 2;
+    options.job.name = job_;
+    options.job.rank = rank;
+    options.job.world_size = world_size;
+    options.timeout_ms = kWaitMs;
+    options.agent.threads = 2;
     return options;
   }
 
@@ -58,7 +58,7 @@ TEST_F(EngineRestartsTest, ANewSessionRestoresTheMemoryOfTheLastSession) {
     std::vector<std::uint64_t> tickets;
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
       EngineOptions wanted = options(rank, 2);
-      wanted.session = session;
+      wanted.job.session = session;
       auto engine = Engine::attach(wanted);
       ASSERT_TRUE(engine.has_value()) << engine.error().message();
       engines.push_back(std::move(*engine));
@@ -80,11 +80,11 @@ TEST_F(EngineRestartsTest, ANewSessionRestoresTheMemoryOfTheLastSession) {
 TEST_F(EngineRestartsTest, ANewSessionIsRefusedWhileTheLastSessionRuns) {
   const AgentThread agent(job_);
   EngineOptions first = options(0, 2);
-  first.session = "first";
+  first.job.session = "first";
   auto engine = Engine::attach(first);
   ASSERT_TRUE(engine.has_value());
   EngineOptions second = options(1, 2);
-  second.session = "second";
+  second.job.session = "second";
   EXPECT_EQ(Engine::attach(second).error().kind(), ErrorKind::invalid_argument);
   // The restart comes while the staged save is still being worked on.
   ASSERT_TRUE((*engine)->save(1, trained_.state()).has_value());
@@ -103,7 +103,7 @@ TEST_F(EngineRestartsTest, AnArenaAboveTheBudgetIsNotReusedAfterARestart) {
   engine->reset();
   for (const std::uint64_t budget : {arena - 1, arena}) {
     EngineOptions wanted = options();
-    wanted.budget_bytes = budget;
+    wanted.memory.budget_bytes = budget;
     engine = Engine::attach(wanted);
     ASSERT_TRUE(engine.has_value()) << engine.error().message();
     EXPECT_EQ((*engine)->arena_bytes(), budget == arena ? arena : 0);
@@ -166,7 +166,7 @@ TEST_F(EngineRestartsTest, ARestartWithAnotherWorldSizeWaitsForEarlierSaves) {
   ASSERT_TRUE((*engine)->save(2, trained_.state()).has_value());
   engine->reset();
   EngineOptions wanted = options(1, 2);
-  wanted.slots = 1;
+  wanted.memory.slots = 1;
   engine = Engine::attach(wanted);
   ASSERT_TRUE(engine.has_value()) << engine.error().message();
   State grown = trained_.state();
@@ -205,10 +205,10 @@ TEST_F(EngineRestartsTest, AListIncludesEarlierSavesOfAllRanks) {
     std::vector<std::unique_ptr<Engine>> engines;
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
       EngineOptions wanted = options(rank, 2);
-      wanted.job = job;
+      wanted.job.name = job;
       wanted.path = directory_.path() + (fits ? "/fits" : "/does-not");
-      wanted.slots = fits ? 2 : 1;
-      if (!fits) wanted.budget_bytes = 6'400'000;
+      wanted.memory.slots = fits ? 2 : 1;
+      if (!fits) wanted.memory.budget_bytes = 6'400'000;
       auto engine = Engine::attach(wanted);
       ASSERT_TRUE(engine.has_value()) << engine.error().message();
       const auto save = (*engine)->save(1, trained_.state(), !fits);
@@ -252,9 +252,9 @@ TEST_F(EngineRestartsTest, StoreAndMemoryOfDifferentRestartsAreNotMixed) {
   const std::string elsewhere = unique_job();
   const auto attach = [&](std::uint32_t rank, const std::string& job) {
     EngineOptions wanted = options(rank, 2);
-    wanted.job = job;
-    wanted.linger_ms = 1000;
-    wanted.agent_program = program;
+    wanted.job.name = job;
+    wanted.agent.linger_ms = 1000;
+    wanted.agent.command = program;
     return std::move(*Engine::attach(wanted));
   };
   // Rank 0 alone saves step 2 with this agent. Then both ranks save step 2 with another agent.
@@ -373,7 +373,7 @@ TEST_F(EngineRestartsTest, RefusesRanksWithOtherSettings) {
   ASSERT_TRUE(engine.has_value()) << engine.error().message();
   const auto refusal = [&](void (*change)(EngineOptions&)) {
     EngineOptions second = first;
-    second.rank = 1;
+    second.job.rank = 1;
     change(second);
     const auto refused = Engine::attach(second);
     if (refused) return std::string("welcome");
@@ -389,7 +389,7 @@ TEST_F(EngineRestartsTest, RefusesRanksWithOtherSettings) {
   EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.codec = "zstd"; }),
               HasSubstr("codec none, but rank 1 has \"zstd\""));
   // Options that may differ between ranks.
-  EXPECT_EQ(refusal([](EngineOptions& second) { second.memory_snapshots = 7; }), "welcome");
+  EXPECT_EQ(refusal([](EngineOptions& second) { second.memory.snapshots = 7; }), "welcome");
   // After a restart, the settings may differ.
   engine->reset();
   EXPECT_EQ(refusal([](EngineOptions& second) { second.settings.max_depth = 6; }), "welcome");
@@ -412,8 +412,8 @@ TEST_F(EngineRestartsTest, TheLongestTimeoutsDoNotExpireAtOnce) {
   const AgentThread agent(job_);
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   EngineOptions wanted = options();
-  wanted.wait_ms = kMost;
-  wanted.linger_ms = kMost;
+  wanted.timeout_ms = kMost;
+  wanted.agent.linger_ms = kMost;
   const auto engine = Engine::attach(wanted);
   ASSERT_TRUE(engine.has_value()) << engine.error().message();
   const auto save = (*engine)->save(1, trained_.state());

@@ -37,7 +37,7 @@ class EngineStoreTest : public EngineFixture {
   Result<std::unique_ptr<Engine>> attach_to(os::FileSystem& files, std::uint32_t world_size = 1) const {
     EngineOptions wanted = options();
     wanted.path = "/run";
-    wanted.world_size = world_size;
+    wanted.job.world_size = world_size;
     return attach_on(files, wanted);
   }
 

@@ -26,9 +26,9 @@ class EngineTest : public ::testing::Test {
   EngineOptions options() const {
     EngineOptions options;
     options.path = directory_.path() + "/run";
-    options.job = job_;
-    options.wait_ms = kWaitMs;
-    options.agent_threads = 2;
+    options.job.name = job_;
+    options.timeout_ms = kWaitMs;
+    options.agent.threads = 2;
     return options;
   }
 
@@ -90,8 +90,8 @@ TEST_F(EngineTest, SavesTheStateAtTheTimeOfTheCall) {
 TEST_F(EngineTest, StepsForMemoryAreCodedAgainstTheStepBefore) {
   const AgentThread agent(job_);
   EngineOptions wanted = options();
-  wanted.memory_snapshots = 4;
-  wanted.budget_bytes = std::uint64_t{1} << 30;
+  wanted.memory.snapshots = 4;
+  wanted.memory.budget_bytes = std::uint64_t{1} << 30;
   const auto engine = attach(wanted);
   saved(*engine, 0, trained_.state());
   std::vector<Training> states;
@@ -122,10 +122,10 @@ TEST_F(EngineTest, AJournalOfManyStepsHasOneKeyframe) {
   for (const std::uint32_t wanted_steps : {2U, 20U}) {
     EngineOptions wanted = options();
     wanted.path += std::to_string(wanted_steps);
-    wanted.job += std::to_string(wanted_steps);
-    wanted.memory_snapshots = wanted_steps;
-    wanted.budget_bytes = std::uint64_t{1} << 30;
-    const AgentThread agent(wanted.job);
+    wanted.job.name += std::to_string(wanted_steps);
+    wanted.memory.snapshots = wanted_steps;
+    wanted.memory.budget_bytes = std::uint64_t{1} << 30;
+    const AgentThread agent(wanted.job.name);
     const auto engine = attach(wanted);
     std::vector<std::uint64_t> keyframes;
     std::vector<Training> states;
@@ -153,10 +153,10 @@ TEST_F(EngineTest, StepsForMemoryAreCodedWithTheSettingsThatTheStoreRemembers) {
   for (const bool is_fast : {false, true}) {
     EngineOptions wanted = options();
     wanted.path += is_fast ? "-fast" : "-slow";
-    wanted.job += is_fast ? "f" : "s";
+    wanted.job.name += is_fast ? "f" : "s";
     const CodingSettings remembered{.store_speed = is_fast ? 1'000'000'000'000 : 1'000'000};
     ASSERT_TRUE(Store::open(wanted.path, {.access = StoreAccess::write, .settings = remembered}));
-    const AgentThread agent(wanted.job);
+    const AgentThread agent(wanted.job.name);
     const auto engine = attach(wanted);
     const auto save = engine->save(1, trained_.state(), false);
     ASSERT_TRUE(save.has_value()) << save.error().message();
@@ -193,7 +193,7 @@ TEST_F(EngineTest, TheNewestStepIsInMemoryWithItsWholeChain) {
   const AgentThread agent(job_);
   {
     EngineOptions wanted = options();
-    wanted.memory_snapshots = 1;
+    wanted.memory.snapshots = 1;
     const auto engine = attach(wanted);
     for (std::uint64_t step = 1; step <= 8; ++step) {
       trained_.step();
@@ -227,8 +227,8 @@ TEST_F(EngineTest, ACheckpointIsCommittedOnlyIfAllRanksSavedIt) {
   std::vector<std::unique_ptr<Engine>> engines;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     EngineOptions wanted = options();
-    wanted.rank = rank;
-    wanted.world_size = 3;
+    wanted.job.rank = rank;
+    wanted.job.world_size = 3;
     engines.push_back(attach(wanted));
   }
   std::vector<SaveState> saves;
@@ -250,7 +250,7 @@ TEST_F(EngineTest, ACheckpointIsCommittedOnlyIfAllRanksSavedIt) {
 TEST_F(EngineTest, RefusesABudgetThatIsTooSmallBeforeAllocating) {
   const AgentThread agent(job_);
   EngineOptions wanted = options();
-  wanted.budget_bytes = 14 * Training::kElements;
+  wanted.memory.budget_bytes = 14 * Training::kElements;
   const auto engine = attach(wanted);
   const auto save = engine->save(1, trained_.state());
   ASSERT_FALSE(save.has_value());
@@ -269,7 +269,7 @@ TEST_F(EngineTest, TakesOneSlotIfTheBudgetHasNoRoomForTwo) {
     EXPECT_EQ(engine->memory_note(), "");
     arena = engine->arena_bytes();
   }
-  wanted.budget_bytes = arena - 1;
+  wanted.memory.budget_bytes = arena - 1;
   const auto engine = attach(wanted);
   for (std::uint64_t step = 1; step <= 3; ++step) {
     trained_.step();
@@ -284,7 +284,7 @@ TEST_F(EngineTest, TakesOneSlotIfTheBudgetHasNoRoomForTwo) {
 TEST_F(EngineTest, WorksWithOneSlot) {
   const AgentThread agent(job_);
   EngineOptions wanted = options();
-  wanted.slots = 1;
+  wanted.memory.slots = 1;
   const auto engine = attach(wanted);
   for (std::uint64_t step = 1; step <= 3; ++step) {
     trained_.step();
@@ -361,7 +361,7 @@ TEST_F(EngineTest, AnAgentWithoutTrainersEnds) {
   AgentThread agent(job_);
   {
     EngineOptions wanted = options();
-    wanted.linger_ms = 50;
+    wanted.agent.linger_ms = 50;
     const auto engine = attach(wanted);
     saved(*engine, 1, trained_.state());
   }

@@ -37,7 +37,7 @@ TEST_F(EngineWaitsTest, AStoppedAgentIsNamedWithWhatToDo) {
   engine.reset();
   const StoppedAgent stopped(process);
   EngineOptions wanted = options();
-  wanted.wait_ms = 300;
+  wanted.timeout_ms = 300;
   const os::Stopwatch stopwatch;
   const auto next = Engine::attach(wanted);
   EXPECT_LT(stopwatch.elapsed_seconds(), kSoonSeconds);

@@ -48,7 +48,7 @@ Result<std::shared_ptr<Store>> RankStore::open() {
     options = store_options(settings_, rank_, job_.world_size);
     options.prunes = options.prunes && !is_rotated_;
   }
-  options.lock_wait_ms = kLockWaitMs;
+  options.timeout_ms = kLockWaitMs;
   auto opened = store::open_store(job_.files, job_.store_path, options, cache_);
   if (!opened && opened.error().kind() == ErrorKind::busy) {
     return fail(ErrorKind::busy,

@@ -50,22 +50,22 @@ Result<void> check_options(const EngineOptions& options) {
   if (!is_utf8(options.path)) {
     return wrong(fmt::format("the path of the store must be valid UTF-8, got {}", quote_name(options.path)));
   }
-  BITSNAP_TRY(engine::check_job_name(options.job));
-  if (options.world_size == 0 || options.world_size > store::kMaxShards) {
-    return wrong(fmt::format("world_size must be 1 to {}, got {}", store::kMaxShards, options.world_size));
+  BITSNAP_TRY(engine::check_job_name(options.job.name));
+  if (options.job.world_size == 0 || options.job.world_size > store::kMaxShards) {
+    return wrong(fmt::format("world_size must be 1 to {}, got {}", store::kMaxShards, options.job.world_size));
   }
-  if (options.rank >= options.world_size) {
-    return wrong(fmt::format("rank must be below world_size = {}, got {}", options.world_size, options.rank));
+  if (options.job.rank >= options.job.world_size) {
+    return wrong(fmt::format("rank must be below world_size = {}, got {}", options.job.world_size, options.job.rank));
   }
-  if (!options.session.empty() &&
-      (options.session.size() > kMaxSessionBytes || !store::is_attempt_name(options.session))) {
+  if (!options.job.session.empty() &&
+      (options.job.session.size() > kMaxSessionBytes || !store::is_attempt_name(options.job.session))) {
     return wrong(fmt::format("session must have 1 to {} of the characters a-z, 0-9 and '-', got '{}'", kMaxSessionBytes,
-                             options.session));
+                             options.job.session));
   }
-  if (options.slots == 0 || options.slots > engine::kMaxSlots) {
-    return wrong(fmt::format("slots must be 1 or {}, got {}", engine::kMaxSlots, options.slots));
+  if (options.memory.slots == 0 || options.memory.slots > engine::kMaxSlots) {
+    return wrong(fmt::format("slots must be 1 or {}, got {}", engine::kMaxSlots, options.memory.slots));
   }
-  if (options.memory_snapshots == 0) return wrong("memory_snapshots must be at least 1, got 0");
+  if (options.memory.snapshots == 0) return wrong("snapshots must be at least 1, got 0");
   BITSNAP_TRY(check_retention(options.retention));
   return check_settings(options.settings);
 }
@@ -103,9 +103,9 @@ Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& 
                                                            os::MemoryProbe memory) {
   EngineOptions complete = options;
   complete.path = os::canonical_path(options.path);
-  if (complete.job.empty()) complete.job = default_job(complete.path);
+  if (complete.job.name.empty()) complete.job.name = default_job(complete.path);
   BITSNAP_TRY(check_options(complete));
-  const Clock::time_point deadline = engine::deadline_in(complete.wait_ms);
+  const Clock::time_point deadline = engine::deadline_in(complete.timeout_ms);
   std::unique_ptr<Impl> impl(new Impl(complete, files, std::move(memory)));
   BITSNAP_TRY(impl->store_.check());
   const std::lock_guard lock(impl->save_mutex_);
@@ -132,16 +132,16 @@ Result<void> Engine::Impl::check_process() const {
 }
 
 engine::Hello Engine::Impl::hello() const {
-  return {.job = options_.job,
+  return {.job = options_.job.name,
           .store = options_.path,
           .place = os::nearest_file(options_.path),
-          .rank = options_.rank,
-          .world_size = options_.world_size,
-          .session = options_.session,
+          .rank = options_.job.rank,
+          .world_size = options_.job.world_size,
+          .session = options_.job.session,
           .settings = {.coding = options_.settings, .retention = options_.retention},
-          .budget_bytes = options_.budget_bytes,
-          .memory_snapshots = options_.memory_snapshots,
-          .linger_ms = options_.linger_ms,
+          .budget_bytes = options_.memory.budget_bytes,
+          .memory_snapshots = options_.memory.snapshots,
+          .linger_ms = options_.agent.linger_ms,
           .threads = arena_.agent_threads()};
 }
 
@@ -160,13 +160,14 @@ Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
   if (Link link = this->link()) return link;
   drop_link();
   settle_lost();
-  const os::DetachedProgram agent{.program = options_.agent_program,
-                                  .arguments = {"agent", "run", "--job", options_.job},
+  const os::DetachedProgram agent{.program = options_.agent.command,
+                                  .arguments = {"agent", "run", "--job", options_.job.name},
                                   .environment = {},
-                                  .log_path = options_.agent_log};
+                                  .log_path = options_.agent.log};
   for (;;) {
-    BITSNAP_ASSIGN(os::LocalConnection connection,
-                   engine::connect_or_start(options_.job, agent, milliseconds_until(deadline), options_.interrupted));
+    BITSNAP_ASSIGN(
+        os::LocalConnection connection,
+        engine::connect_or_start(options_.job.name, agent, milliseconds_until(deadline), options_.interrupted));
     std::uint64_t number = 0;
     {
       const std::lock_guard lock(mutex_);
@@ -264,7 +265,7 @@ Result<std::unique_lock<std::mutex>> Engine::Impl::lock_saving(Clock::time_point
     BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
     if (Clock::now() >= deadline) {
       return fail(ErrorKind::busy,
-                  fmt::format("another call on this handle is still running after {} ms", options_.wait_ms));
+                  fmt::format("another call on this handle is still running after {} ms", options_.timeout_ms));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     static_cast<void>(lock.try_lock());

@@ -66,7 +66,7 @@ Result<void> TrainerArena::choose_slots(const SlotPlan& plan) {
   std::string note;
   auto slots = affordable_slots(plan, 0, note);
   must_replace_ = false;
-  if (arena_ != nullptr && (!slots || *slots < options_.slots)) {
+  if (arena_ != nullptr && (!slots || *slots < options_.memory.slots)) {
     std::string other_note;
     auto others = affordable_slots(plan, arena_->memory.present_bytes(), other_note);
     if (others && (!slots || *slots < *others)) {
@@ -88,17 +88,17 @@ Result<std::uint32_t> TrainerArena::affordable_slots(const SlotPlan& plan, std::
   const std::uint64_t names = kTensorBytes * plan.offsets.size();
   const std::uint64_t agent = agent_bytes(plan, agent_threads());
   const std::uint64_t most =
-      arena_size(plan, options_.slots).value_or(0) + agent + spare_bytes(plan, options_.slots, memory_());
+      arena_size(plan, options_.memory.slots).value_or(0) + agent + spare_bytes(plan, options_.memory.slots, memory_());
   const auto available = os::available_memory_for(most, memory_);
   std::string reason;
-  for (std::uint32_t slots = options_.slots; slots > 0; --slots) {
+  for (std::uint32_t slots = options_.memory.slots; slots > 0; --slots) {
     const auto size = arena_size(plan, slots);
     if (!size) return fail(ErrorKind::resource_exhausted, "the state needs an arena of more than 2^64 bytes");
     const std::string needs = fmt::format("a state of {} needs an arena of {} ({} slot{})", megabytes(plan.raw_bytes),
                                           megabytes(*size), slots, slots > 1 ? "s" : "");
-    if (options_.budget_bytes != 0 && *size + names > options_.budget_bytes) {
+    if (options_.memory.budget_bytes != 0 && *size + names > options_.memory.budget_bytes) {
       reason = fmt::format("{} and {} for the names and shapes of its tensors, but the budget is {}", needs,
-                           megabytes(names), megabytes(options_.budget_bytes));
+                           megabytes(names), megabytes(options_.memory.budget_bytes));
     } else if (available &&
                available->available_bytes + more_bytes < *size + agent + spare_bytes(plan, slots, available)) {
       const std::uint64_t spare = spare_bytes(plan, slots, available);
@@ -141,8 +141,8 @@ void TrainerArena::replace(Made made) {
 
 bool TrainerArena::adopt(os::Descriptor descriptor, const Welcome& welcome) {
   const std::uint64_t size = kSlotUnit + welcome.slots.size() * welcome.slot_bytes;
-  if (welcome.slots.empty() || welcome.slots.size() > options_.slots) return false;
-  if (options_.budget_bytes != 0 && size > options_.budget_bytes) return false;
+  if (welcome.slots.empty() || welcome.slots.size() > options_.memory.slots) return false;
+  if (options_.memory.budget_bytes != 0 && size > options_.memory.budget_bytes) return false;
   auto memory = os::SharedMemory::adopt(std::move(descriptor), size);
   if (!memory || memory->size_bytes() != size) return false;
   auto mapping = memory->map(os::MemoryAccess::read_write);
@@ -209,7 +209,7 @@ void TrainerArena::give_back(const std::vector<std::uint32_t>& free_slots) {
 }
 
 unsigned TrainerArena::agent_threads() const {
-  return options_.agent_threads != 0 ? options_.agent_threads : std::max(1U, os::usable_threads() / 2);
+  return options_.agent.threads != 0 ? options_.agent.threads : std::max(1U, os::usable_threads() / 2);
 }
 
 std::uint64_t TrainerArena::size_bytes() const {

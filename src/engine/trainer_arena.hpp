@@ -36,7 +36,7 @@ class TrainerArena {
 
   // `options` and `executor` outlive this object.
   TrainerArena(const EngineOptions& options, exec::Executor& executor, const os::MemoryProbe& memory)
-      : options_(options), executor_(executor), memory_(memory), wanted_slots_(options.slots) {}
+      : options_(options), executor_(executor), memory_(memory), wanted_slots_(options.memory.slots) {}
 
   // nullptr: there is none.
   [[nodiscard]] const std::shared_ptr<Arena>& get() const noexcept { return arena_; }
@@ -45,7 +45,7 @@ class TrainerArena {
   // Chooses the number of slots: one, if there is not enough memory for more. resource_exhausted if there is not enough
   // for one.
   [[nodiscard]] Result<void> choose_slots(const SlotPlan& plan);
-  [[nodiscard]] bool has_fewer_slots() const noexcept { return wanted_slots_ < options_.slots; }
+  [[nodiscard]] bool has_fewer_slots() const noexcept { return wanted_slots_ < options_.memory.slots; }
   // An arena for this state. Its pages are taken before the agent gets it, so that a failure leaves nothing allocated,
   // unless there is memory for it only without the present arena.
   [[nodiscard]] Result<Made> make(const SlotPlan& plan, Pages pages);

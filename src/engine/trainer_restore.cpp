@@ -41,7 +41,7 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint6
     BITSNAP_TRY(check_process());
     std::map<std::uint64_t, RestorableStep> found;
     {
-      const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.wait_ms));
+      const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.timeout_ms));
       BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
       BITSNAP_ASSIGN(const engine::StepList list, this->list(deadline));
       for (const engine::MemoryStep& step : list.steps) {
@@ -92,7 +92,7 @@ Result<void> Engine::Impl::persist_earlier(std::uint64_t step, const std::string
                                            std::optional<std::uint64_t> timeout_ms) {
   return no_throw("persist_earlier", [&]() -> Result<void> {
     BITSNAP_TRY(check_process());
-    const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.wait_ms));
+    const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.timeout_ms));
     BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
     // Whatever the answer: agents may store the step later than the first save of this trainer.
     store_.note_step(step);
@@ -106,7 +106,7 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
                                                std::optional<std::uint64_t> timeout_ms, bool in_place) {
   return no_throw("restore", [&]() -> Result<Restored> {
     BITSNAP_TRY(check_process());
-    const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.wait_ms));
+    const Clock::time_point deadline = engine::deadline_in(timeout_ms.value_or(options_.timeout_ms));
     auto from_memory = fetch(step, attempt, in_place, deadline);
     if (from_memory) return Restored{.snapshot = std::move(*from_memory), .from_memory = true};
     const bool lacks_memory = from_memory.error().kind() == ErrorKind::resource_exhausted;
@@ -181,7 +181,7 @@ Result<void> Engine::Impl::check_not_dropped(std::uint64_t step, Clock::time_poi
       ErrorKind::invalid_argument,
       fmt::format("step {} was saved with world_size = {} to the memory of the agent, but world_size is {} now: memory "
                   "serves restarts with as many ranks only. Other numbers of ranks read steps of the store {}{}",
-                  step, found->earlier_ranks, options_.world_size, options_.path,
+                  step, found->earlier_ranks, options_.job.world_size, options_.path,
                   found->held_ranks.empty() ? ", and the agent has dropped this one"
                                             : ": persist_earlier() stores what memory still has"));
 }
@@ -209,7 +209,7 @@ Result<std::shared_ptr<const engine::FetchedSnapshots>> Engine::Impl::accept_fil
     BITSNAP_ASSIGN(
         engine::AgentLink::Answer rest,
         link->call(MessageKind::fetch, serialize_body(engine::FetchRequest{step, true}), MessageKind::fetched,
-                   engine::wait_of(impl->options_.wait_ms), {}, impl->options_.interrupted));
+                   engine::wait_of(impl->options_.timeout_ms), {}, impl->options_.interrupted));
     return impl->accept_files(std::move(rest), step);
   };
   return engine::FetchedSnapshots::make(std::move(fetched), std::move(mapping),
@@ -255,7 +255,7 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
 
 Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::string& agreed,
                                                  Clock::time_point deadline) {
-  if (options_.world_size == 1) return std::string();
+  if (options_.job.world_size == 1) return std::string();
   BITSNAP_ASSIGN(std::optional<std::string> stored, store_.committed_attempt(step));
   if (stored) return *std::move(stored);
   if (!agreed.empty()) return agreed;

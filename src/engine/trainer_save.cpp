@@ -31,7 +31,7 @@ constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupt
 Result<void> Engine::Impl::reserve(const State& state) {
   return no_throw("save", [&]() -> Result<void> {
     BITSNAP_TRY(check_process());
-    const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+    const Clock::time_point deadline = engine::deadline_in(options_.timeout_ms);
     BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
     BITSNAP_ASSIGN(const engine::SlotPlan plan, planner_.plan(state));
     BITSNAP_TRY(fit_arena(plan, Pages::all, deadline));
@@ -44,7 +44,7 @@ Result<void> Engine::Impl::reserve(const State& state) {
 Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, bool persist) {
   BITSNAP_TRY(check_process());
   const os::Stopwatch whole;
-  const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+  const Clock::time_point deadline = engine::deadline_in(options_.timeout_ms);
   BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
   BITSNAP_ASSIGN(const engine::SlotPlan plan, planner_.plan(state));
   BITSNAP_TRY(fit_arena(plan, Pages::of_a_slot, deadline));
@@ -104,15 +104,15 @@ Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, boo
 }
 
 Result<bool> Engine::Impl::is_decided_to_save(std::uint64_t step) {
-  if (options_.when_busy != WhenBusy::skip || options_.world_size == 1) return true;
+  if (options_.memory.when_busy != WhenBusy::skip || options_.job.world_size == 1) return true;
   const Link link = link_that_knows(&engine::Welcome::decides);
   {
     const std::lock_guard lock(mutex_);
     if (link == nullptr || session_.is_silent) return true;
   }
-  const engine::DecideRequest request{step, options_.slots};
+  const engine::DecideRequest request{step, options_.memory.slots};
   const auto answer = link->call(MessageKind::decide, serialize_body(request), MessageKind::decided,
-                                 std::min(kDecisionMs, engine::wait_of(options_.wait_ms)), {}, options_.interrupted);
+                                 std::min(kDecisionMs, engine::wait_of(options_.timeout_ms)), {}, options_.interrupted);
   const auto decided =
       answer.and_then([](const auto& got) { return engine::parse_body<engine::Decided>(got.packet.body); });
   if (decided) return decided->save;
@@ -181,7 +181,7 @@ Result<std::optional<std::uint32_t>> Engine::Impl::wait_for_slot(Clock::time_poi
     {
       std::unique_lock lock(mutex_);
       const auto is_ready = [&] { return saves_.has_free_slot() || session_.is_lost; };
-      if (options_.when_busy == WhenBusy::wait && !is_ready()) {
+      if (options_.memory.when_busy == WhenBusy::wait && !is_ready()) {
         lock.unlock();
         hurry_agent(true);
         lock.lock();
@@ -192,13 +192,13 @@ Result<std::optional<std::uint32_t>> Engine::Impl::wait_for_slot(Clock::time_poi
         arena_.send_readers_away(*slot);
         return slot;
       }
-      if (options_.when_busy == WhenBusy::skip && !session_.is_lost) return std::optional<std::uint32_t>();
+      if (options_.memory.when_busy == WhenBusy::skip && !session_.is_lost) return std::optional<std::uint32_t>();
     }
     BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
     if (Clock::now() >= deadline) {
       return fail(ErrorKind::busy, fmt::format("no slot of the arena became free within {} ms: the agent, process {}, "
                                                "still works on earlier saves",
-                                               options_.wait_ms, agent_process()));
+                                               options_.timeout_ms, agent_process()));
     }
     // The wait was too short, or the agent died. In the second case, the next agent works on what is in the slots.
     BITSNAP_TRY(connected(deadline));
@@ -225,7 +225,7 @@ Result<void> Engine::Impl::await_encoded(Clock::time_point deadline) {
     return fail(
         ErrorKind::busy,
         fmt::format("the state has grown beyond the slots of {} bytes in the arena, which is still in use after {} ms",
-                    arena_.get()->slot_bytes, options_.wait_ms));
+                    arena_.get()->slot_bytes, options_.timeout_ms));
   }
   return {};
 }

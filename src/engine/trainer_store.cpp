@@ -19,8 +19,8 @@ Result<std::unique_ptr<Store>> TrainerStore::open() const {
 }
 
 Result<void> TrainerStore::check() const {
-  const StoreOptions options =
-      store_options({.coding = options_.settings, .retention = options_.retention}, options_.rank, options_.world_size);
+  const StoreOptions options = store_options({.coding = options_.settings, .retention = options_.retention},
+                                             options_.job.rank, options_.job.world_size);
   const auto check = [&]() -> Result<void> {
     const auto store = store::open_store(files_, options_.path, options);
     // An agent holds the lock of its store while it lives; any other writer may have gone before the first save.
@@ -57,14 +57,14 @@ Result<std::shared_ptr<const Snapshot>> TrainerStore::load(std::uint64_t step) c
   BITSNAP_ASSIGN(const std::unique_ptr<Store> store, open());
   BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
   if (info.damage) return tl::unexpected(*info.damage);
-  if (info.shards != 1 && info.shards != options_.world_size) {
+  if (info.shards != 1 && info.shards != options_.job.world_size) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{0}: step {1} was saved by {2} ranks, expected 1 or world_size = {3}. Start {2} ranks to "
                             "restore it; or read its {2} shards, from Store.load({1}, shard=0) to Store.load({1}, "
                             "shard={4}), and give each rank its part of the state",
-                            options_.path, step, info.shards, options_.world_size, info.shards - 1));
+                            options_.path, step, info.shards, options_.job.world_size, info.shards - 1));
   }
-  return store->snapshot(step, info.shards == 1 ? 0 : options_.rank);
+  return store->snapshot(step, info.shards == 1 ? 0 : options_.job.rank);
 }
 
 }  // namespace bitsnap::engine

@@ -226,8 +226,8 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   const std::uint64_t start = os::monotonic_ns();
   // Ranks that open a new store together wait until one of them has created it.
   const std::uint64_t wait_ms = options_.access == StoreAccess::shared && kind == os::LockKind::exclusive
-                                    ? std::max(options_.lock_wait_ms, kCreateWaitMs)
-                                    : options_.lock_wait_ms;
+                                    ? std::max(options_.timeout_ms, kCreateWaitMs)
+                                    : options_.timeout_ms;
   for (;;) {
     auto lock = file_system_.lock(layout_.lock(), kind);
     if (lock) {

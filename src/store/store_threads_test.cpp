@@ -24,7 +24,7 @@ StoreOptions options_for(StoreAccess access) {
   options.access = access;
   options.settings.max_depth = 3;
   options.base_memory_bytes = 1 << 20;
-  options.lock_wait_ms = 60'000;
+  options.timeout_ms = 60'000;
   return options;
 }
 

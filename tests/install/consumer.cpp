@@ -95,9 +95,9 @@ void save_to_store(const std::string& path) {
 void save_by_engine(const std::string& path, const std::string& agent_program) {
   bitsnap::EngineOptions options;
   options.path = path;
-  options.agent_program = agent_program;
-  options.wait_ms = kTimeoutMs;
-  options.linger_ms = 1000;
+  options.agent.command = agent_program;
+  options.timeout_ms = kTimeoutMs;
+  options.agent.linger_ms = 1000;
   const Training training(7);
   {
     const std::unique_ptr<bitsnap::Engine> engine = value_of(bitsnap::Engine::attach(options));

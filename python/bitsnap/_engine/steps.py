@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-from bitsnap._bitsnap import Store as NativeStore, default_job
+from bitsnap._bitsnap import Store as NativeStore, StoreOptions, default_job
 from bitsnap._common import (
     PathLike,
     absolute_path,
@@ -16,7 +16,6 @@ from bitsnap._common import (
     milliseconds_of,
     native_path,
     number_of,
-    settings_of,
     text_of,
 )
 from bitsnap.agents import agent_status
@@ -25,18 +24,12 @@ from bitsnap.errors import KINDS, BitsnapError, BusyError, InternalError, Invali
 
 def opened_store(path: Path) -> NativeStore:
     """The store at a path as it is now, for reading. Raises NotFoundError if there is none."""
-    return NativeStore.open(
-        native_path(path),
-        access="read",
-        create=False,
-        settings=settings_of(None),
-        keep_last=None,
-        keep_every=None,
-        keep_labelled=False,
-        prunes=False,
-        base_memory_bytes=0,
-        wait_ms=0,
-    )
+    options = StoreOptions()
+    options.access = "read"
+    options.create = False
+    options.prunes = False
+    options.base_memory_bytes = 0
+    return NativeStore.open(native_path(path), options)
 
 
 class SavableSteps:

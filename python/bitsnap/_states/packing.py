@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bitsnap._bitsnap import Settings, TensorRef, TensorTable, TypedValue, ValueTree, value_text
+from bitsnap._bitsnap import NativeState, Settings, TensorRef, TensorTable, TypedValue, ValueTree, value_text
 from bitsnap._common import Masters, Role, may_lose, without_collection
 from bitsnap._states.adam import AdamOfState, Adams, AdamSources
 from bitsnap._states.program_values import PICKLED, REGISTERED, Registration, changes, packed
@@ -394,15 +394,6 @@ class PackedState(NamedTuple):
     def names(self) -> Iterator[tuple[str, str, str | None]]:
         """Names, dtypes and roles of the tensors."""
         return ((entry.name, entry.dtype, entry.role) for entry in self.entries)
-
-
-class NativeState(NamedTuple):
-    """The state as the functions of the extension take it, in their order."""
-
-    tensors: TensorTable
-    data: list[Data]
-    tree: ValueTree | None
-    metadata: list[tuple[str, str]]
 
 
 class Packer:

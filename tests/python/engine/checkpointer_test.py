@@ -168,7 +168,7 @@ def test_errors_of_the_caller_are_raised_at_once(jobs: Jobs, tmp_path: Path) -> 
         ({"job": bitsnap.JobOptions(rank=2, world_size=2)}, "rank 2 of 2"),
         ({"job": bitsnap.JobOptions(session="A")}, "session"),
         ({"memory": bitsnap.MemoryOptions(slots=3)}, "slots"),
-        ({"memory": bitsnap.MemoryOptions(snapshots=0)}, "memory_snapshots"),
+        ({"memory": bitsnap.MemoryOptions(snapshots=0)}, "snapshots must be at least 1"),
         ({"memory": bitsnap.MemoryOptions(when_busy="maybe")}, "when_busy"),  # type: ignore[arg-type]
         ({"settings": "best"}, "policy"),
         ({"adam": bitsnap.Adam(step=3)}, "step must be a function here"),

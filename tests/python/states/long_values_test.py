@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import bitsnap
-from bitsnap._bitsnap import TensorRef, TensorTable, TypedValue, ValueTree
+from bitsnap._bitsnap import NativeState, TensorRef, TensorTable, TypedValue, ValueTree
 from bitsnap._common import settings_of
 from bitsnap._states.adam import AdamOfState
-from bitsnap._states.packing import NativeState, PackedState
+from bitsnap._states.packing import PackedState
 from bitsnap._states.tensors import Entries
 from bitsnap._states.tree import MAX_VALUE_BYTES
 from bitsnap._tensors.arrays import source_of
