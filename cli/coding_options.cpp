@@ -106,9 +106,7 @@ std::pair<double, double> parse_betas(const std::string& text) {
   const std::size_t comma = std::min(text.find(','), text.size());
   const auto first = parse_real(std::string_view(text).substr(0, comma));
   const auto second = parse_real(std::string_view(text).substr(std::min(comma + 1, text.size())));
-  if (!first || !second) {
-    throw wrong_value("--betas", "two numbers, such as 0.9,0.95", text);
-  }
+  if (!first || !second) throw wrong_value("--betas", "two numbers, such as 0.9,0.95", text);
   return {*first, *second};
 }
 

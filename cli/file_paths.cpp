@@ -14,9 +14,7 @@ namespace bitsnap::cli {
 namespace fs = std::filesystem;
 
 std::string replace_extension(const std::string& path, std::string_view from, std::string_view to) {
-  if (path.size() > from.size() && path.ends_with(from)) {
-    return path.substr(0, path.size() - from.size()).append(to);
-  }
+  if (path.size() > from.size() && path.ends_with(from)) return path.substr(0, path.size() - from.size()).append(to);
   return path + std::string(to);
 }
 
@@ -28,9 +26,7 @@ std::string without_slash(std::string path) {
 fs::path resolve_path(const std::string& path) {
   std::error_code error;
   fs::path resolved = fs::weakly_canonical(fs::absolute(path, error), error);
-  if (error) {
-    resolved = path;
-  }
+  if (error) resolved = path;
   return resolved.has_filename() ? resolved : resolved.parent_path();
 }
 
@@ -42,9 +38,7 @@ std::string file_name(const std::string& path) {
 Result<std::uint64_t> file_size(const std::string& path) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
-  if (error) {
-    return fail(ErrorKind::io, fmt::format("{}: cannot find its size: {}", path, error.message()));
-  }
+  if (error) return fail(ErrorKind::io, fmt::format("{}: cannot find its size: {}", path, error.message()));
   return size;
 }
 
@@ -60,9 +54,7 @@ Result<void> check_not_within(const std::string& output, const std::string& inpu
 Result<void> check_output(const std::string& output, const std::vector<std::string>& inputs, bool overwrite) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(output, error);
-  if (!fs::exists(status)) {
-    return {};
-  }
+  if (!fs::exists(status)) return {};
   if (fs::is_directory(status)) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: is a directory; name another output", output));
   }

@@ -81,9 +81,7 @@ std::string version_text() {
 }
 
 Result<void> apply_cpu_level(const std::string& name) {
-  if (name.empty()) {
-    return {};
-  }
+  if (name.empty()) return {};
   const auto level = cpu_level_from_name(name);
   if (!level) {
     return fail(ErrorKind::invalid_argument,
@@ -114,9 +112,7 @@ int report(const Error& error, const CommonOptions& common, bool json_lines = fa
 bool asks_for_json(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if (argument == "--json" || argument == "--") {
-      return argument == "--json";
-    }
+    if (argument == "--json" || argument == "--") return argument == "--json";
   }
   return false;
 }
@@ -167,9 +163,7 @@ std::optional<std::string> closest(std::string_view typed, const std::vector<std
   std::optional<std::string> best;
   std::size_t best_distance = 0;
   for (const std::string& candidate : candidates) {
-    if (typed.size() >= 2 && candidate.starts_with(typed)) {
-      return candidate;
-    }
+    if (typed.size() >= 2 && candidate.starts_with(typed)) return candidate;
     const std::size_t distance = edit_distance(typed, candidate);
     if (distance <= std::max<std::size_t>(1, candidate.size() / 3) && (!best || distance < best_distance)) {
       best = candidate;
@@ -204,9 +198,7 @@ class Program {
       print_result(kShortHelp);
       return kExitOk;
     }
-    if (const auto status = run_external_command(argv)) {
-      return *status;
-    }
+    if (const auto status = run_external_command(argv)) return *status;
     try {
       app_.parse(argc, argv);
     } catch (const CLI::Success&) {  // --help
@@ -216,20 +208,14 @@ class Program {
     } catch (const CLI::ParseError& error) {
       return explain(error);
     }
-    if (const auto applied = apply_cpu_level(common_.cpu_level); !applied) {
-      return report(applied.error(), common_);
-    }
-    if (const auto local = check_no_url(app_); !local) {
-      return report(local.error(), common_);
-    }
+    if (const auto applied = apply_cpu_level(common_.cpu_level); !applied) return report(applied.error(), common_);
+    if (const auto local = check_no_url(app_); !local) return report(local.error(), common_);
     if (common_.max_cost) set_max_cost(*common_.max_cost);
     if (show_version_) {
       print_result(version_text());
       return kExitOk;
     }
-    if (help_->parsed()) {
-      return show_help();
-    }
+    if (help_->parsed()) return show_help();
     for (const Command& command : commands_) {
       if (command.app->parsed()) {
         const auto status = command.run();
@@ -244,9 +230,7 @@ class Program {
  private:
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const Command& command : commands_) {
-      names.push_back(command.app->get_name());
-    }
+    for (const Command& command : commands_) names.push_back(command.app->get_name());
     names.emplace_back(kReport.name);
     return names;
   }
@@ -260,26 +244,20 @@ class Program {
   // such program, and an exit status if the program cannot be started.
   std::optional<int> run_external_command(const char* const* argv) {
     const std::string_view name = argv[1];
-    if (name.starts_with('-') || is_built_in(name)) {
-      return std::nullopt;
-    }
+    if (name.starts_with('-') || is_built_in(name)) return std::nullopt;
     return become_external(name, argv + 2);
   }
 
   std::optional<int> become_external(std::string_view name, const char* const* arguments) {
     const auto path = find_external(name);
-    if (!path) {
-      return std::nullopt;
-    }
+    if (!path) return std::nullopt;
     const Error error = run_external(*path, arguments);
     common_.json = json_;
     return report(error, common_);
   }
 
   int usage_error(std::string_view message, std::string_view hint) const {
-    if (json_) {
-      print_json({{"error", {{"kind", kUsageKind}, {"message", message}, {"exit_code", kExitUsage}}}});
-    }
+    if (json_) print_json({{"error", {{"kind", kUsageKind}, {"message", message}, {"exit_code", kExitUsage}}}});
     print_error(message, kUsageKind);
     print_note(fmt::format("{}\n", hint));
     return kExitUsage;
@@ -326,9 +304,7 @@ class Program {
       }
     }
     constexpr std::array<const char*, 2> kHelp = {"--help", nullptr};
-    if (const auto status = become_external(help_topic_, kHelp.data())) {
-      return *status;
-    }
+    if (const auto status = become_external(help_topic_, kHelp.data())) return *status;
     return unknown_command(help_topic_);
   }
 
@@ -336,9 +312,7 @@ class Program {
     const auto used = app_.get_subcommands();
     if (used.empty()) {
       for (const std::string& rest : app_.remaining()) {
-        if (!rest.starts_with('-')) {
-          return unknown_command(rest);
-        }
+        if (!rest.starts_with('-')) return unknown_command(rest);
       }
     }
     const std::string command = used.empty() ? "" : used.front()->get_name() + " ";

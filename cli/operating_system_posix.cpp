@@ -70,16 +70,12 @@ bool is_program(const fs::path& path) {
 // accident.
 std::vector<fs::path> folders() {
   std::vector<fs::path> found;
-  if (const fs::path own = own_path(); !own.empty()) {
-    found.push_back(own.parent_path());
-  }
+  if (const fs::path own = own_path(); !own.empty()) found.push_back(own.parent_path());
   const char* variable = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): the only thread
   std::string_view rest = variable == nullptr ? "" : variable;
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(':'), rest.size());
-    if (fs::path folder = rest.substr(0, end); folder.is_absolute()) {
-      found.push_back(std::move(folder));
-    }
+    if (fs::path folder = rest.substr(0, end); folder.is_absolute()) found.push_back(std::move(folder));
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return found;
@@ -99,18 +95,14 @@ std::optional<std::size_t> terminal_width(std::FILE* stream) noexcept {
 
 void open_standard_streams() noexcept {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (::fcntl(fd, F_GETFD) == -1 && ::open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) != fd) {
-      return;
-    }
+    if (::fcntl(fd, F_GETFD) == -1 && ::open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) != fd) return;
   }
 }
 
 void catch_interrupts() noexcept {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before{};
-    if (::sigaction(signal, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) {
-      continue;
-    }
+    if (::sigaction(signal, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) continue;
     struct sigaction action{};
     action.sa_handler = on_signal;
     // Reset: the second one ends the process. Restart: no system call of the library fails for this.
@@ -180,13 +172,9 @@ std::string external_help() {
 }
 
 std::optional<std::string> find_external(std::string_view name) {
-  if (!is_name(name)) {
-    return std::nullopt;
-  }
+  if (!is_name(name)) return std::nullopt;
   for (const fs::path& folder : folders()) {
-    if (const fs::path path = folder / fmt::format("bitsnap-{}", name); is_program(path)) {
-      return path.string();
-    }
+    if (const fs::path path = folder / fmt::format("bitsnap-{}", name); is_program(path)) return path.string();
   }
   return std::nullopt;
 }
@@ -196,9 +184,7 @@ Error run_external(const std::string& path, const char* const* arguments) {
     ::setenv("BITSNAP_COMMAND", own.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): the only thread
   }
   std::vector<char*> pointers = {const_cast<char*>(path.c_str())};  // execv() changes none of them
-  for (; *arguments != nullptr; ++arguments) {
-    pointers.push_back(const_cast<char*>(*arguments));
-  }
+  for (; *arguments != nullptr; ++arguments) pointers.push_back(const_cast<char*>(*arguments));
   pointers.push_back(nullptr);
   ::execv(path.c_str(), pointers.data());
   const std::error_code error(errno, std::generic_category());

@@ -20,9 +20,7 @@ constexpr std::size_t kMostNeeded = 5;  // where not all are shown
 
 // Bytes that pruning freed, less those that rewriting added; nullopt before rewriting is done.
 std::optional<std::int64_t> freed_bytes(const PruneReport& report) {
-  if (report.dry_run && !report.rewritten.empty()) {
-    return std::nullopt;
-  }
+  if (report.dry_run && !report.rewritten.empty()) return std::nullopt;
   auto freed = static_cast<std::int64_t>(report.removed_bytes);
   for (const PruneReport::Rewritten& rewritten : report.rewritten) {
     freed += static_cast<std::int64_t>(rewritten.bytes_before) - static_cast<std::int64_t>(rewritten.bytes_after);
@@ -32,12 +30,8 @@ std::optional<std::int64_t> freed_bytes(const PruneReport& report) {
 
 std::string describe_freed(const PruneReport& report) {
   const auto freed = freed_bytes(report);
-  if (!freed) {
-    return fmt::format("would free up to {}", format_size(report.removed_bytes));
-  }
-  if (*freed < 0) {
-    return fmt::format("took {} more", format_size(static_cast<std::uint64_t>(-*freed)));
-  }
+  if (!freed) return fmt::format("would free up to {}", format_size(report.removed_bytes));
+  if (*freed < 0) return fmt::format("took {} more", format_size(static_cast<std::uint64_t>(-*freed)));
   return fmt::format("{} {}", report.dry_run ? "would free" : "freed", format_size(static_cast<std::uint64_t>(*freed)));
 }
 
@@ -110,9 +104,7 @@ std::string render_pruning(const PruneReport& report) {
                : fmt::format("rewrote step {} ({} -> {})\n", rewritten.step, format_size(rewritten.bytes_before),
                              format_size(rewritten.bytes_after));
   }
-  for (const PruneReport::Needed& needed : report.needed) {
-    out += describe_needed(report, needed);
-  }
+  for (const PruneReport::Needed& needed : report.needed) out += describe_needed(report, needed);
   for (const std::string& stray : report.strays) {
     out += fmt::format("{} {}, which belongs to no checkpoint\n", removed_word, printable(stray));
   }
@@ -143,17 +135,13 @@ std::string render_pruning_sum(const PruneReport& report) {
   if (!report.rewritten.empty()) {
     out += fmt::format("; {} {}", report.dry_run ? "would rewrite" : "rewrote", format_count(report.rewritten.size()));
   }
-  if (!report.removed.empty() || !report.rewritten.empty()) {
-    out += "; " + describe_freed(report);
-  }
+  if (!report.removed.empty() || !report.rewritten.empty()) out += "; " + describe_freed(report);
   out += fmt::format("; {} kept", format_count(report.kept.size()));
   if (!report.dry_run || report.rewritten.empty()) {
     out += fmt::format(" in {} ({})", format_size(report.held_bytes()),
                        format_ratio(report.kept_raw_bytes, report.held_bytes()));
   }
-  if (still_staying > 0) {
-    out += fmt::format(", {} pruned before still needed", format_count(still_staying));
-  }
+  if (still_staying > 0) out += fmt::format(", {} pruned before still needed", format_count(still_staying));
   return out + '\n';
 }
 

@@ -18,12 +18,8 @@ constexpr std::string_view kEllipsis = "...";
 
 // Three significant digits below 1000.
 std::string three_digits(double value) {
-  if (value < 9.995) {
-    return fmt::format("{:.2f}", value);
-  }
-  if (value < 99.95) {
-    return fmt::format("{:.1f}", value);
-  }
+  if (value < 9.995) return fmt::format("{:.2f}", value);
+  if (value < 99.95) return fmt::format("{:.1f}", value);
   return fmt::format("{:.0f}", value);
 }
 
@@ -62,12 +58,8 @@ std::string format_size(std::uint64_t bytes) {
 }
 
 std::string format_ratio(double ratio) {
-  if (ratio < 9.9995) {
-    return fmt::format("{:.3f}x", ratio);
-  }
-  if (ratio < 99.995) {
-    return fmt::format("{:.2f}x", ratio);
-  }
+  if (ratio < 9.9995) return fmt::format("{:.3f}x", ratio);
+  if (ratio < 99.995) return fmt::format("{:.2f}x", ratio);
   return fmt::format("{:.{}f}x", ratio, ratio < 999.95 ? 1 : 0);
 }
 
@@ -128,12 +120,8 @@ std::size_t display_width(std::string_view text) noexcept {
 
 std::string elide_middle(std::string_view text, std::size_t width) {
   const std::size_t full = display_width(text);
-  if (full <= width) {
-    return std::string(text);
-  }
-  if (width <= kEllipsis.size()) {
-    return std::string(kEllipsis.substr(0, width));
-  }
+  if (full <= width) return std::string(text);
+  if (width <= kEllipsis.size()) return std::string(kEllipsis.substr(0, width));
   // The end of a tensor's name says more than its beginning.
   const std::size_t kept = width - kEllipsis.size();
   const std::size_t head = kept / 2;
@@ -143,12 +131,8 @@ std::string elide_middle(std::string_view text, std::size_t width) {
 }
 
 std::string elide_end(std::string_view text, std::size_t width) {
-  if (display_width(text) <= width) {
-    return std::string(text);
-  }
-  if (width <= kEllipsis.size()) {
-    return std::string(kEllipsis.substr(0, width));
-  }
+  if (display_width(text) <= width) return std::string(text);
+  if (width <= kEllipsis.size()) return std::string(kEllipsis.substr(0, width));
   return std::string(text.substr(0, offset_of(text, width - kEllipsis.size()))).append(kEllipsis);
 }
 

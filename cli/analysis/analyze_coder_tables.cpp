@@ -30,9 +30,7 @@ void add_coders(const StateReport& report, CoderList list, Table& table) {
   for (const GroupAnalysis& group : report.analysis.groups) {
     for (const CodedFindings& coded : group.findings.*list) {
       std::string name = coder_name(coded);
-      if (std::ranges::find(names, name) == names.end()) {
-        names.push_back(std::move(name));
-      }
+      if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
     }
   }
   for (const std::string& name : names) {
@@ -49,18 +47,14 @@ void add_coders(const StateReport& report, CoderList list, Table& table) {
 
 std::vector<Column> group_columns(std::string first, const GroupTitles& titles) {
   std::vector<Column> columns = {{std::move(first)}};
-  for (const std::string& title : titles) {
-    columns.push_back({title, Align::right});
-  }
+  for (const std::string& title : titles) columns.push_back({title, Align::right});
   return columns;
 }
 
 // Share of elements with a ULP distance of at most 1.
 double near_share(const ChangeFindings& change) {
   double share = 0;
-  for (std::size_t i = 0; i < std::min<std::size_t>(2, change.distances.size()); ++i) {
-    share += change.distances[i];
-  }
+  for (std::size_t i = 0; i < std::min<std::size_t>(2, change.distances.size()); ++i) share += change.distances[i];
   return share;
 }
 
@@ -72,15 +66,11 @@ std::string render_coders(const StateReport& report, const GroupTitles& titles, 
   table.add_rule();
   const auto add_best = [&](std::string name, std::optional<BestCodec> Findings::* best) {
     std::vector<std::string> row = {std::move(name)};
-    for (const GroupAnalysis& group : report.analysis.groups) {
-      row.push_back(format_bits(group.findings.*best));
-    }
+    for (const GroupAnalysis& group : report.analysis.groups) row.push_back(format_bits(group.findings.*best));
     table.add_row(std::move(row));
   };
   add_best("best alone", &Findings::best_alone);
-  if (report.earlier) {
-    add_best("best with base", &Findings::best_on_base);
-  }
+  if (report.earlier) add_best("best with base", &Findings::best_on_base);
   table.add_rule();
   add_coders(report, &Findings::baselines, table);
   return titled("bits per element by coder, without help from other tensors", table, width);
@@ -96,12 +86,8 @@ std::string render_quantizers(const StateReport& report, const GroupTitles& titl
   for (std::size_t i = 0; i < titles.size(); ++i) {
     for (const QuantizerFindings& point : report.analysis.groups[i].findings.quantizers) {
       const std::pair key(point.quantizer, point.parameter);
-      if (std::ranges::find(points, key) == points.end()) {
-        points.push_back(key);
-      }
-      if (shown.empty() || shown.back() != i) {
-        shown.push_back(i);
-      }
+      if (std::ranges::find(points, key) == points.end()) points.push_back(key);
+      if (shown.empty() || shown.back() != i) shown.push_back(i);
     }
   }
   std::ranges::sort(points, {}, [](const auto& point) {
@@ -111,9 +97,7 @@ std::string render_quantizers(const StateReport& report, const GroupTitles& titl
   for (const std::size_t i : shown) {
     columns.push_back({titles[i], Align::right});
     columns.push_back({"MRE", Align::right});
-    if (has_updates(i)) {
-      columns.push_back({"update", Align::right, Narrow::never, 1});
-    }
+    if (has_updates(i)) columns.push_back({"update", Align::right, Narrow::never, 1});
   }
   Table table(std::move(columns));
   for (const auto& point : points) {
@@ -139,12 +123,8 @@ std::string render_quantizers(const StateReport& report, const GroupTitles& titl
   }
   const bool any_updates = std::ranges::any_of(shown, has_updates);
   std::string title = "bits per element and mean relative error (MRE) after quantizing";
-  if (report.earlier) {
-    title += ", with base";
-  }
-  if (any_updates) {
-    title += "; update: mean error of updates";
-  }
+  if (report.earlier) title += ", with base";
+  if (any_updates) title += "; update: mean error of updates";
   std::string text = titled(title, table, width);
   const bool has_moments = std::ranges::any_of(report.analysis.groups, [](const GroupAnalysis& group) {
     return group.role == Role::exp_avg && group.dtype == DType::f32;
@@ -171,18 +151,14 @@ std::string render_steps(const std::vector<StateReport>& reports, Width width) {
       {"by exp.", Align::right, Narrow::never, 1},
       {"alone", Align::right},
       {"with base", Align::right}};
-  if (is_stored) {
-    columns.push_back({"stored", Align::right});
-  }
+  if (is_stored) columns.push_back({"stored", Align::right});
   Table table(std::move(columns));
   // All groups, in the order in which the states have them.
   std::vector<std::pair<Role, std::string>> groups;
   for (const StateReport& report : reports) {
     for (const GroupAnalysis& group : report.analysis.groups) {
       const std::pair key(group.role, group.dtype_name);
-      if (std::ranges::find(groups, key) == groups.end()) {
-        groups.push_back(key);
-      }
+      if (std::ranges::find(groups, key) == groups.end()) groups.push_back(key);
     }
   }
   for (const auto& key : groups) {
@@ -190,16 +166,12 @@ std::string render_steps(const std::vector<StateReport>& reports, Width width) {
     const std::string& dtype = key.second;
     const bool alone = std::ranges::count_if(groups, [&](const auto& other) { return other.first == role; }) == 1;
     std::string title = alone ? std::string(role_name(role)) : fmt::format("{} {}", role_name(role), printable(dtype));
-    if (!table.empty()) {
-      table.add_rule();
-    }
+    if (!table.empty()) table.add_rule();
     for (const StateReport& report : reports) {
       const auto& own = report.analysis.groups;
       const auto found = std::ranges::find_if(
           own, [&](const GroupAnalysis& group) { return group.role == role && group.dtype_name == dtype; });
-      if (found == own.end()) {
-        continue;
-      }
+      if (found == own.end()) continue;
       const Findings& findings = found->findings;
       const auto& change = findings.change;
       std::vector<std::string> row = {

@@ -23,9 +23,7 @@ StatePlace checkpoint_place(const std::string& run, std::uint64_t step) {
 // Evenly spread indices with the first and the last one; for one, the last.
 std::vector<std::size_t> spread(std::size_t count, std::uint64_t wanted) {
   std::vector<std::size_t> chosen;
-  if (wanted >= count) {
-    wanted = count;
-  }
+  if (wanted >= count) wanted = count;
   for (std::uint64_t i = 0; i < wanted; ++i) {
     chosen.push_back(wanted == 1 ? count - 1 : static_cast<std::size_t>(i * (count - 1) / (wanted - 1)));
   }
@@ -38,9 +36,7 @@ Result<std::vector<std::uint64_t>> readable_steps(const std::string& run) {
   BITSNAP_ASSIGN(auto checkpoints, store->list());
   std::vector<std::uint64_t> steps;
   for (const CheckpointInfo& info : checkpoints) {
-    if (!info.damage) {
-      steps.push_back(info.step);
-    }
+    if (!info.damage) steps.push_back(info.step);
   }
   if (steps.empty()) {
     return fail(ErrorKind::not_found,
@@ -55,29 +51,21 @@ Result<std::vector<StatePair>> find_in_run(const RunPath& path, std::uint64_t wa
   const auto add = [&](std::uint64_t step) {
     StatePair pair{checkpoint_place(path.run, step), std::nullopt};
     const auto after = std::ranges::lower_bound(steps, step);
-    if (after != steps.begin()) {
-      pair.earlier = checkpoint_place(path.run, *(after - 1));
-    }
+    if (after != steps.begin()) pair.earlier = checkpoint_place(path.run, *(after - 1));
     pairs.push_back(std::move(pair));
   };
   if (path.step) {
     add(*path.step);
     return pairs;
   }
-  for (const std::size_t i : spread(steps.size(), wanted)) {
-    add(steps[i]);
-  }
+  for (const std::size_t i : spread(steps.size(), wanted)) add(steps[i]);
   return pairs;
 }
 
 Result<StatePlace> find_place(const std::string& path, const std::vector<std::string>& all) {
   BITSNAP_ASSIGN(auto run, find_run(path));
-  if (!run) {
-    return StatePlace{path, std::nullopt, all};
-  }
-  if (run->step) {
-    return checkpoint_place(run->run, *run->step);
-  }
+  if (!run) return StatePlace{path, std::nullopt, all};
+  if (run->step) return checkpoint_place(run->run, *run->step);
   return readable_steps(run->run).map(
       [&](const std::vector<std::uint64_t>& steps) { return checkpoint_place(run->run, steps.back()); });
 }
@@ -109,23 +97,17 @@ Result<std::vector<StatePair>> find_states(const AnalyzeArguments& arguments) {
                             : run                      ? "names one checkpoint"
                                                        : "is not a run"));
   }
-  if (arguments.paths.size() == 1 && run) {
-    return find_in_run(*run, arguments.steps.value_or(1));
-  }
+  if (arguments.paths.size() == 1 && run) return find_in_run(*run, arguments.steps.value_or(1));
   std::vector<std::string> files;
   for (const std::string& path : arguments.paths) {
     const auto other = find_run(path);
-    if (other && !*other) {
-      files.push_back(path);
-    }
+    if (other && !*other) files.push_back(path);
   }
   std::vector<StatePair> pairs;
   for (const std::string& path : arguments.paths) {
     BITSNAP_ASSIGN(auto place, find_place(path, files));
     StatePair pair{std::move(place), std::nullopt};
-    if (!pairs.empty()) {
-      pair.earlier = pairs.back().state;
-    }
+    if (!pairs.empty()) pair.earlier = pairs.back().state;
     pairs.push_back(std::move(pair));
   }
   return pairs;

@@ -68,9 +68,7 @@ namespace {
 std::optional<std::uint64_t> layer_of(std::string_view name) {
   while (!name.empty()) {
     const std::size_t end = name.find_first_of("./");
-    if (const auto number = parse_decimal(name.substr(0, end))) {
-      return number;
-    }
+    if (const auto number = parse_decimal(name.substr(0, end))) return number;
     name.remove_prefix(end == std::string_view::npos ? name.size() : end + 1);
   }
   return std::nullopt;
@@ -89,9 +87,7 @@ void add_findings(Json& object, const Findings& findings, bool with_details) {
   object["infinities"] = findings.infinities;
   object["change"] = change;
   object["best"] = {{"alone", findings.best_alone}, {"base", findings.best_on_base}};
-  if (!with_details) {
-    return;
-  }
+  if (!with_details) return;
   object["bits"] = {{"ones", findings.ones},
                     {"constant", findings.constant_bits},
                     {"same", change ? Json(change->same_bits) : Json()}};
@@ -132,9 +128,7 @@ Json tensor_json(const StateReport& report, const TensorAnalysis& tensor, bool w
   add_stored(object, sizes);
   object["codec"] = sizes == nullptr ? Json() : Json(sizes->codec());
   object["skipped"] = is_analyzed ? Json() : Json(kind_name(tensor.kind));
-  if (is_analyzed) {
-    add_findings(object, tensor.findings, with_details);
-  }
+  if (is_analyzed) add_findings(object, tensor.findings, with_details);
   return object;
 }
 
@@ -172,9 +166,7 @@ Json state_json(const StateReport& report, bool with_details) {
 Json analysis_json(const std::vector<StateReport>& reports, std::optional<std::uint64_t> limit_bytes,
                    bool with_details) {
   Json document = {{"version", version()}, {"limit_bytes", limit_bytes}, {"states", Json::array()}};
-  for (const StateReport& report : reports) {
-    document["states"].push_back(state_json(report, with_details));
-  }
+  for (const StateReport& report : reports) document["states"].push_back(state_json(report, with_details));
   return document;
 }
 

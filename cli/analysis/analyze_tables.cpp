@@ -24,22 +24,16 @@ std::string format_bits(const std::optional<BestCodec>& best) {
 }
 
 std::string format_error(double error) {
-  if (error == 0) {
-    return "0";
-  }
+  if (error == 0) return "0";
   const double percent = 100 * error;
-  if (percent < 1e-4 || percent >= 1000) {
-    return fmt::format("{:.1e}", error);
-  }
+  if (percent < 1e-4 || percent >= 1000) return fmt::format("{:.1e}", error);
   const int digits = std::max(0, 1 - static_cast<int>(std::floor(std::log10(percent))));
   return fmt::format("{:.{}f} %", percent, digits);
 }
 
 std::string format_list(const std::vector<double>& bits) {
   std::string text;
-  for (const double plane : bits) {
-    text += fmt::format("{}{:.2f}", text.empty() ? "" : " ", plane);
-  }
+  for (const double plane : bits) text += fmt::format("{}{:.2f}", text.empty() ? "" : " ", plane);
   return text;
 }
 
@@ -57,9 +51,7 @@ GroupTitles group_titles(const Analysis& analysis) {
   for (const GroupAnalysis& group : analysis.groups) {
     const auto alike = std::ranges::count(analysis.groups, group.role, &GroupAnalysis::role);
     std::string title(role_name(group.role));
-    if (alike > 1) {
-      title += " " + printable(group.dtype_name);
-    }
+    if (alike > 1) title += " " + printable(group.dtype_name);
     titles.push_back(std::move(title));
   }
   return titles;
@@ -151,9 +143,7 @@ template <typename Sign>
 std::string bit_string(DType dtype, std::size_t bits, Sign sign) {
   std::string text;
   for (std::size_t bit = 0; bit < bits; ++bit) {
-    if (begins_field(dtype, bit)) {
-      text += ' ';
-    }
+    if (begins_field(dtype, bit)) text += ' ';
     text += sign(bit);
   }
   return text;
@@ -178,9 +168,7 @@ std::string render_bits(const StateReport& report, const GroupRows& rows, Width 
     });
   };
   Fields fields = {{{"role"}, &GroupRow::title}};
-  if (report.earlier) {
-    fields.push_back({{"the same as before"}, same_bits});
-  }
+  if (report.earlier) fields.push_back({{"the same as before"}, same_bits});
   fields.push_back({{"constant in each tensor", Align::left, kWhole, 1}, constant_bits});
   return titled(report.earlier ? "bits from the sign down: tenths of elements in which a bit is the same, * all"
                                : "bits from the sign down",
@@ -198,23 +186,17 @@ std::string render_distances(const GroupRows& rows, Width width) {
   constexpr Range kRanges[] = {{"0", 1},    {"1", 2},      {"2-3", 3},      {"4-7", 4},
                                {"8-15", 5}, {"16-255", 9}, {"256-64k", 17}, {"more", 65}};
   std::vector<Column> columns = {{"role"}};
-  for (const Range& range : kRanges) {
-    columns.push_back({std::string(range.title), Align::right});
-  }
+  for (const Range& range : kRanges) columns.push_back({std::string(range.title), Align::right});
   columns.push_back({"sign", Align::right});
   Table table(std::move(columns));
   for (const GroupRow& group : rows) {
     const auto& change = group.findings().change;
-    if (!change || change->distances.empty()) {
-      continue;
-    }
+    if (!change || change->distances.empty()) continue;
     std::vector<std::string> row = {group.title};
     std::size_t at = 0;
     for (const Range& range : kRanges) {
       double share = 0;
-      for (; at < std::min(range.end, change->distances.size()); ++at) {
-        share += change->distances[at];
-      }
+      for (; at < std::min(range.end, change->distances.size()); ++at) share += change->distances[at];
       row.push_back(format_share(share, ""));
     }
     row.push_back(format_share(change->sign_changed, ""));
@@ -283,9 +265,7 @@ std::string render_tensors(const StateReport& report, Width width) {
                     }});
   std::vector<Row> rows;
   for (const TensorAnalysis& tensor : report.analysis.tensors) {
-    if (tensor.kind == TensorAnalysis::Kind::analyzed) {
-      rows.push_back(&tensor);
-    }
+    if (tensor.kind == TensorAnalysis::Kind::analyzed) rows.push_back(&tensor);
   }
   return titled("tensors of 4 KiB or more: bits per element, and the codec with the fewest", make_table(fields, rows),
                 width);
@@ -300,9 +280,7 @@ std::string render_analysis(const std::vector<StateReport>& reports, bool with_t
   const GroupRows rows = group_rows(last, titles);
   std::string out = reports.size() > 1 ? render_steps(reports, width) : "";
   out += render_header(last) + render_elements(last, rows, width);
-  if (rows.empty()) {
-    return out;
-  }
+  if (rows.empty()) return out;
   out += render_bits(last, rows, width);
   out += render_distances(rows, width);
   out += render_entropies(last, rows, width);

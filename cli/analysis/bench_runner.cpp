@@ -81,16 +81,12 @@ class Runner {
 
   Result<BenchOutcome> run(std::size_t codecs) {
     reserve_arena();
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      BITSNAP_TRY(first_pass(entries_[i], i < codecs));
-    }
+    for (std::size_t i = 0; i < entries_.size(); ++i) BITSNAP_TRY(first_pass(entries_[i], i < codecs));
     std::erase_if(entries_, [](const Entry& entry) { return entry.slots.empty(); });
     share_out_rounds();
     for (unsigned round = 0; round < limits_.rounds; ++round) {
       for (Entry& entry : entries_) {
-        if (round < entry.rounds) {
-          BITSNAP_TRY(measure(entry));
-        }
+        if (round < entry.rounds) BITSNAP_TRY(measure(entry));
       }
     }
     return outcome();
@@ -104,9 +100,7 @@ class Runner {
       std::size_t at = 0;
       for (std::size_t i = 0; i < sample_.chunks.size(); ++i) {
         const CoderChunk& chunk = sample_.chunks[i];
-        if (!entry.coder->accepts(chunk.dtype) || (entry.coder->uses_base() && chunk.base.empty())) {
-          continue;
-        }
+        if (!entry.coder->accepts(chunk.dtype) || (entry.coder->uses_base() && chunk.base.empty())) continue;
         const std::size_t bound =
             entry.coder->max_encoded_size(chunk.dtype, chunk.data.size() / element_size(chunk.dtype));
         entry.slots.push_back({i, at, bound, 0});
@@ -119,9 +113,7 @@ class Runner {
 
   Result<void> encode(const Entry& entry, Slot& slot, CoderWorker& worker) {
     auto size = worker.encode(sample_.chunks[slot.chunk], arena(slot).first(slot.arena_size));
-    if (!size) {
-      return tl::unexpected(std::move(size).error().within(entry.coder->name()));
-    }
+    if (!size) return tl::unexpected(std::move(size).error().within(entry.coder->name()));
     slot.encoded_size = size->value_or(0);
     slot.is_expressed = size->has_value();
     return {};
@@ -148,9 +140,7 @@ class Runner {
   void spoil(const Entry& entry) {
     for (const Slot& slot : entry.slots) {
       const std::span<std::byte> out = decoded(slot);
-      for (std::size_t i = 0; i < out.size(); i += 64) {
-        out[i] = ~sample_.chunks[slot.chunk].data[i];
-      }
+      for (std::size_t i = 0; i < out.size(); i += 64) out[i] = ~sample_.chunks[slot.chunk].data[i];
     }
   }
 
@@ -182,15 +172,11 @@ class Runner {
   // Each coder gets the same share of the time. If one round takes longer than that, the first pass is its measurement.
   void share_out_rounds() {
     double per_round = 0;
-    for (const unsigned threads : limits_.threads) {
-      per_round += 1.0 / threads;
-    }
+    for (const unsigned threads : limits_.threads) per_round += 1.0 / threads;
     double left = limits_.seconds;
     std::size_t coders_left = entries_.size();
     std::vector<Entry*> by_cost;
-    for (Entry& entry : entries_) {
-      by_cost.push_back(&entry);
-    }
+    for (Entry& entry : entries_) by_cost.push_back(&entry);
     std::sort(by_cost.begin(), by_cost.end(),
               [](const Entry* a, const Entry* b) { return a->first_pass() < b->first_pass(); });
     // Cheapest first: the time that they leave unused goes to the others.
@@ -200,9 +186,7 @@ class Runner {
       entry->rounds = static_cast<unsigned>(std::min<double>(limits_.rounds, share / cost));
       left -= entry->rounds * cost;
       total_cost_ += entry->rounds * cost;
-      if (entry->rounds == 0) {
-        use_first_pass(*entry);
-      }
+      if (entry->rounds == 0) use_first_pass(*entry);
     }
   }
 
@@ -221,9 +205,7 @@ class Runner {
   Result<void> measure(Entry& entry) {
     for (std::size_t i = 0; i < limits_.threads.size(); ++i) {
       const bool measured = entry.rounds == 1 && !entry.times[i].encode.empty();
-      if (measured) {
-        continue;
-      }
+      if (measured) continue;
       BITSNAP_TRY(report_progress(entry, total_cost_ > 0 ? std::min(1.0, spent_ / total_cost_) : 1.0));
       spoil(entry);
       BITSNAP_TRY(measure_on(entry, limits_.threads[i], entry.times[i]));
@@ -258,18 +240,12 @@ class Runner {
     };
     {
       std::vector<std::jthread> others;
-      for (unsigned i = 1; i < threads; ++i) {
-        others.emplace_back(work, i);
-      }
+      for (unsigned i = 1; i < threads; ++i) others.emplace_back(work, i);
       work(0);
     }
     const auto done = Clock::now();
-    if (interrupt_signal() != 0) {
-      return fail(ErrorKind::cancelled, "bench: cancelled");
-    }
-    for (const Result<void>& outcome : outcomes) {
-      BITSNAP_TRY(outcome);
-    }
+    if (interrupt_signal() != 0) return fail(ErrorKind::cancelled, "bench: cancelled");
+    for (const Result<void>& outcome : outcomes) BITSNAP_TRY(outcome);
     times.encode.push_back(std::chrono::duration<double>(encoded - started).count());
     times.decode.push_back(std::chrono::duration<double>(done - encoded).count());
     return {};
@@ -300,9 +276,7 @@ class Runner {
                                    .rounds = static_cast<unsigned>(entry.times[i].encode.size())});
       }
     }
-    for (const std::size_t size : smallest_) {
-      outcome.smallest_encoded_bytes += size;
-    }
+    for (const std::size_t size : smallest_) outcome.smallest_encoded_bytes += size;
     return outcome;
   }
 

@@ -19,9 +19,7 @@ std::vector<std::optional<std::size_t>> match_tensors(const TensorFile& file, co
   std::vector<std::optional<std::size_t>> matches(file.tensors.size());
   if (base == nullptr) return matches;
   std::unordered_map<std::string_view, std::size_t> by_name;
-  for (std::size_t i = 0; i < base->tensors.size(); ++i) {
-    by_name.emplace(base->tensors[i].name, i);
-  }
+  for (std::size_t i = 0; i < base->tensors.size(); ++i) by_name.emplace(base->tensors[i].name, i);
   for (std::size_t i = 0; i < matches.size(); ++i) {
     const TensorInfo& tensor = file.tensors[i];
     const auto found = by_name.find(tensor.name);
@@ -45,9 +43,7 @@ Result<std::span<const std::byte>> read_piece(const TensorFile& file, std::size_
 
 Result<BenchSample> load_sample(const TensorFile& file, const TensorFile* base, std::uint64_t limit_bytes) {
   BenchSample sample;
-  for (const TensorInfo& tensor : file.tensors) {
-    sample.total_bytes += tensor.alias_of ? 0 : tensor.size_bytes;
-  }
+  for (const TensorInfo& tensor : file.tensors) sample.total_bytes += tensor.alias_of ? 0 : tensor.size_bytes;
   const double share = sample.total_bytes <= limit_bytes
                            ? 1.0
                            : static_cast<double>(limit_bytes) / static_cast<double>(sample.total_bytes);

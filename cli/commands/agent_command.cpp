@@ -36,12 +36,8 @@ struct AgentCommandOptions {
 };
 
 Result<std::string> job_of(const AgentCommandOptions& options) {
-  if (!options.job.empty()) {
-    return options.job;
-  }
-  if (!options.store.empty()) {
-    return default_job(options.store);
-  }
+  if (!options.job.empty()) return options.job;
+  if (!options.store.empty()) return default_job(options.store);
   return fail(ErrorKind::invalid_argument, "name the agent by the store that the trainers save to, or by --job");
 }
 
@@ -78,9 +74,7 @@ double real(const Json& row, const char* key) {
 }
 
 std::string text_or_dash(const Json& value) {
-  if (value.is_string()) {
-    return value.get<std::string>();
-  }
+  if (value.is_string()) return value.get<std::string>();
   return value.is_null() ? "-" : value.dump();
 }
 
@@ -133,9 +127,7 @@ std::string render(const Json& report, std::optional<std::size_t> width) {
              : fmt::format("{:.2f}", static_cast<double>(number(row, "raw_bytes")) / static_cast<double>(stored)),
          text_or_dash(row["last_persisted_step"]), doing(row)});
   }
-  if (table.empty()) {
-    return out + "no trainer has connected yet\n";
-  }
+  if (table.empty()) return out + "no trainer has connected yet\n";
   out += table.render(width);
   if (const auto earlier = report.find("earlier"); earlier != report.end() && earlier->is_object()) {
     out += fmt::format("earlier job of {} ranks: {} in memory, steps {}\n", number(*earlier, "world_size"),
@@ -179,9 +171,7 @@ std::string render_prometheus(const Json& report) {
     std::string values;
     for (const Json& row : report["ranks"]) {
       const auto found = row.find(metric.key);
-      if (found == row.end() || !found->is_number()) {
-        continue;
-      }
+      if (found == row.end() || !found->is_number()) continue;
       values += fmt::format("{}{{job=\"{}\",rank=\"{}\"}} {}\n", metric.name, job, row["rank"].dump(), found->dump());
     }
     if (!values.empty()) {
@@ -244,9 +234,7 @@ Command add_agent(CLI::App& program, const CommonOptions& common) {
   app->footer(
       "The first trainer of a job starts an agent. The agent ends by itself when no trainer needs it any more.");
   return {app, [options, &common, show, end]() -> Result<int> {
-            if (show->parsed()) {
-              return status(*options, common);
-            }
+            if (show->parsed()) return status(*options, common);
             return end->parsed() ? stop(*options, common) : run(*options, common);
           }};
 }

@@ -67,13 +67,9 @@ Result<void> add_stored_sizes(const Snapshot& snapshot, StateReport& report) {
 
 // Adam's values in the snapshot, which has them for first moments that it quantized.
 std::optional<AdamNumbers> recorded_adam(const Snapshot* snapshot, std::size_t tensor) {
-  if (snapshot == nullptr) {
-    return std::nullopt;
-  }
+  if (snapshot == nullptr) return std::nullopt;
   const auto stream = snapshot->stream_of(tensor);
-  if (!stream || !snapshot->quantizer(*stream)) {
-    return std::nullopt;
-  }
+  if (!stream || !snapshot->quantizer(*stream)) return std::nullopt;
   return snapshot->quantizer(*stream)->adam;
 }
 
@@ -95,9 +91,7 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
       analysis.baselines = baseline_coders();
       analysis.adam = [&report, said, snapshot = file.snapshot.get()](std::size_t tensor) {
         const auto numbers = said ? said : recorded_adam(snapshot, tensor);
-        if (!report.adam) {
-          report.adam = numbers;
-        }
+        if (!report.adam) report.adam = numbers;
         return numbers;
       };
     }
@@ -105,9 +99,7 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
     analysis.run = bar.run(common);
     BITSNAP_ASSIGN(report.analysis, analyze_state(file, opened.earlier ? &*opened.earlier : nullptr, analysis));
   }
-  if (file.snapshot != nullptr) {
-    BITSNAP_TRY(add_stored_sizes(*file.snapshot, report));
-  }
+  if (file.snapshot != nullptr) BITSNAP_TRY(add_stored_sizes(*file.snapshot, report));
   return report;
 }
 

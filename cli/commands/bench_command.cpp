@@ -76,9 +76,7 @@ std::string processor_name() {
   constexpr std::string_view kKey = "model name";
   for (std::string line; std::getline(file, line);) {
     const auto colon = line.find(": ");
-    if (line.starts_with(kKey) && colon != std::string::npos) {
-      return line.substr(colon + 2);
-    }
+    if (line.starts_with(kKey) && colon != std::string::npos) return line.substr(colon + 2);
   }
   return "";
 }
@@ -141,9 +139,7 @@ Result<Coders> codec_coders(bool with_base) {
   Coders coders;
   for (const CodecInfo& codec : list_codecs()) {
     for (const bool on_base : {false, true}) {
-      if (on_base && !with_base) {
-        continue;
-      }
+      if (on_base && !with_base) continue;
       BITSNAP_ASSIGN(auto coder, make_codec_coder(codec.name, on_base));
       coders.push_back(std::move(coder));
     }
@@ -156,9 +152,7 @@ void add_baselines(Coders& coders, bool with_base) {
   for (const auto& baseline : baseline_coders()) {
     coders.push_back(baseline);
     coders.push_back(make_plane_coder(baseline, BytePlanes::plain));
-    if (with_base) {
-      coders.push_back(make_plane_coder(baseline, BytePlanes::of_xor));
-    }
+    if (with_base) coders.push_back(make_plane_coder(baseline, BytePlanes::of_xor));
   }
 }
 
@@ -181,9 +175,7 @@ Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
 
   BenchLimits limits = options.limits;
   limits.threads = {1};
-  if (report.threads > 1) {
-    limits.threads.push_back(report.threads);
-  }
+  if (report.threads > 1) limits.threads.push_back(report.threads);
   BITSNAP_ASSIGN(auto coders, codec_coders(base.has_value()));
   const std::size_t codecs = coders.size();
   add_baselines(coders, base.has_value());

@@ -108,9 +108,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
     save.progress = bar.callback();
     save.check = [&](const Snapshot& written) { return check_written(input, written, common.threads); };
     auto summary = save_snapshot(report.output, input.state, save);
-    if (!summary) {
-      return tl::unexpected(explain_adam(std::move(summary).error()));
-    }
+    if (!summary) return tl::unexpected(explain_adam(std::move(summary).error()));
     report.summary = *summary;
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -120,9 +118,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   } else if (!common.quiet) {
     print_note(describe_stored(report.input, report.input_bytes, report.summary.stored_bytes, report.seconds) +
                printable(report.output) + '\n');
-    if (common.verbose) {
-      BITSNAP_TRY(print_details(report, open));
-    }
+    if (common.verbose) BITSNAP_TRY(print_details(report, open));
   }
   return 0;
 }

@@ -92,9 +92,7 @@ bool are_alike(const Snapshot& a, const Snapshot& b) {
 }
 
 bool trees_equal(const std::optional<Value>& a, const std::optional<Value>& b) {
-  if (!a || !b) {
-    return a.has_value() == b.has_value();
-  }
+  if (!a || !b) return a.has_value() == b.has_value();
   const auto text_a = serialize_value(*a);
   const auto text_b = serialize_value(*b);
   return text_a && text_b && *text_a == *text_b;

@@ -123,9 +123,7 @@ std::string render_steps(const DuReport& report, std::optional<std::size_t> widt
     }
   }
   const bool with_pool = report.total.pool.raw_bytes > 0;
-  if (with_pool) {
-    columns.push_back({"(pool)", Align::right, Narrow::never, spare++});
-  }
+  if (with_pool) columns.push_back({"(pool)", Align::right, Narrow::never, spare++});
   columns.push_back({"(index)", Align::right, Narrow::never, spare});
   const std::size_t count = columns.size();
   Table table(std::move(columns));
@@ -142,9 +140,7 @@ std::string render_steps(const DuReport& report, std::optional<std::size_t> widt
       const auto found = checkpoint.roles.find(role);
       row.push_back(found == checkpoint.roles.end() ? "-" : format_size(found->second.stored_bytes));
     }
-    if (with_pool) {
-      row.push_back(format_size(checkpoint.pool.stored_bytes));
-    }
+    if (with_pool) row.push_back(format_size(checkpoint.pool.stored_bytes));
     row.push_back(format_size(checkpoint.overhead_bytes));
     table.add_row(std::move(row));
   }

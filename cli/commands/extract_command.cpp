@@ -31,9 +31,7 @@ struct ExtractOptions {
 // Next to the run, not in it: a run contains only its checkpoints.
 std::string default_output(const OpenCheckpoint& checkpoint) {
   std::string path = fmt::format("{}-{}", run_folder(checkpoint.run).string(), checkpoint.info.step);
-  if (checkpoint.info.shards > 1) {
-    path += fmt::format("-shard-{}", checkpoint.shard);
-  }
+  if (checkpoint.info.shards > 1) path += fmt::format("-shard-{}", checkpoint.shard);
   return path;
 }
 

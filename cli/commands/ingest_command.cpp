@@ -44,9 +44,7 @@ class Ingestion {
     BITSNAP_ASSIGN(inputs_, find_raw_inputs(options_.inputs));
     // An earlier call may have deleted all checkpoints of a directory.
     if (!options_.keeping.delete_after_verify) BITSNAP_TRY(check_none_empty(inputs_));
-    for (const RawCheckpoint& input : inputs_.checkpoints) {
-      BITSNAP_TRY(check_outside(options_.save.run, input.path));
-    }
+    for (const RawCheckpoint& input : inputs_.checkpoints) BITSNAP_TRY(check_outside(options_.save.run, input.path));
     BITSNAP_TRY(check_steps());
     BITSNAP_ASSIGN(store_, open_to_save(options_.save));
     // The run may have changed before it was locked.
@@ -89,12 +87,8 @@ class Ingestion {
   }
 
   Result<void> take_all() {
-    for (const RawCheckpoint& left : inputs_.deleting) {
-      BITSNAP_TRY(finish(left));
-    }
-    for (const RawSkipped& skipped : inputs_.skipped) {
-      events_.skipped(skipped.path, skipped.step, skipped.reason);
-    }
+    for (const RawCheckpoint& left : inputs_.deleting) BITSNAP_TRY(finish(left));
+    for (const RawSkipped& skipped : inputs_.skipped) events_.skipped(skipped.path, skipped.step, skipped.reason);
     for (const RawCheckpoint& gone : inputs_.gone) {
       events_.skipped(gone.path, gone.step, "it is not there, and the run has its step");
     }

@@ -52,9 +52,7 @@ void add_metadata(std::string& out, const Metadata& metadata, bool whole) {
 // The keys are known to differ, so none is looked for: Json searches all of an object's keys for each that is set.
 Json metadata_json(const Metadata& metadata) {
   Json object = Json::object();
-  for (const auto& [key, value] : metadata) {
-    object.get_ref<Json::object_t&>().emplace_back(key, value);
-  }
+  for (const auto& [key, value] : metadata) object.get_ref<Json::object_t&>().emplace_back(key, value);
   return object;
 }
 
@@ -88,12 +86,8 @@ void add_stream(Json& object, const Snapshot& snapshot, std::size_t stream, cons
   object["codecs"] = sizes.codecs;
   object["depth"] = sizes.depth;
   object["reason"] = snapshot.reason(stream);
-  if (const auto& lost = snapshot.quantizer(stream)) {
-    object["quantizer"] = *lost;
-  }
-  if (with_chunks) {
-    object["chunks"] = chunks_json(snapshot, stream);
-  }
+  if (const auto& lost = snapshot.quantizer(stream)) object["quantizer"] = *lost;
+  if (with_chunks) object["chunks"] = chunks_json(snapshot, stream);
 }
 
 Json tensor_json(const Snapshot& snapshot, const SnapshotSizes& sizes, std::size_t index, bool with_chunks) {
@@ -271,24 +265,18 @@ Result<int> inspect_snapshot(const std::shared_ptr<const Snapshot>& snapshot, co
     BITSNAP_ASSIGN(const std::string tree, tree_json(*snapshot));
     Json document = snapshot_json(*snapshot, sizes, common.verbose);
     if (folder != nullptr) document["folder"] = folder_json(*folder);
-    if (checkpoint != nullptr) {
-      document["checkpoint"] = checkpoint_json(*checkpoint);
-    }
+    if (checkpoint != nullptr) document["checkpoint"] = checkpoint_json(*checkpoint);
     print_json(document, "tree", tree);
     return kExitOk;
   }
   std::string out;
-  if (checkpoint != nullptr) {
-    add_checkpoint(out, *checkpoint);
-  }
+  if (checkpoint != nullptr) add_checkpoint(out, *checkpoint);
   out += render_header(*snapshot, sizes, common.verbose) + '\n';
   if (folder != nullptr) {
     const std::string files = render_folder(*folder, common);
     out += files.empty() ? "" : files + '\n';
   }
-  if (!snapshot->tensors().empty()) {
-    out += render_tensors(*snapshot, sizes, common) + '\n';
-  }
+  if (!snapshot->tensors().empty()) out += render_tensors(*snapshot, sizes, common) + '\n';
   out += render_roles(sizes, common.table_width());
   const std::string losses = render_losses(*snapshot, common);
   print_result(losses.empty() ? out : out + '\n' + losses);
@@ -308,9 +296,7 @@ std::string render_state(const std::string& path, std::string_view kind, std::ui
     tensors.add_row({printable(source.info.name), printable(source.info.dtype_name), format_shape(source.info.shape),
                      std::string(role_name(source.info.role)), format_size(source.info.size_bytes)});
   }
-  if (!tensors.empty()) {
-    out += '\n' + tensors.render(common.table_width());
-  }
+  if (!tensors.empty()) out += '\n' + tensors.render(common.table_width());
   return out + '\n' + render_roles(sizes, common.table_width());
 }
 
@@ -333,9 +319,7 @@ Result<int> inspect_input(const std::string& path, std::string_view kind, const 
   Json document = {{"path", path}, {"kind", kind}, {"file_bytes", file_bytes}};
   document["metadata"] = metadata_json(state.metadata);
   document["tensors"] = Json::array();
-  for (const TensorSource& source : state.tensors) {
-    document["tensors"].push_back(source.info);
-  }
+  for (const TensorSource& source : state.tensors) document["tensors"].push_back(source.info);
   document["roles"] = roles_json(sizes.roles);
   print_json(document);
   return kExitOk;

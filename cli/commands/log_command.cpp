@@ -45,9 +45,7 @@ using Row = std::vector<std::string>;
 
 std::string render_labels(const CheckpointInfo& info) {
   std::string text;
-  for (const std::string& label : info.labels) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", printable(label));
-  }
+  for (const std::string& label : info.labels) text += fmt::format("{}{}", text.empty() ? "" : ", ", printable(label));
   return text;
 }
 
@@ -87,9 +85,7 @@ Row needed_row(const RunUsage& usage) {
 
 std::string render(const RunPath& path, const std::vector<CheckpointInfo>& checkpoints, const RunUsage& usage,
                    std::optional<std::size_t> width) {
-  if (checkpoints.empty()) {
-    return fmt::format("{}: no checkpoint yet\n", printable(path.run));
-  }
+  if (checkpoints.empty()) return fmt::format("{}: no checkpoint yet\n", printable(path.run));
   const bool with_shards =
       std::any_of(checkpoints.begin(), checkpoints.end(), [](const CheckpointInfo& info) { return info.shards > 1; });
   const bool with_labels = std::any_of(checkpoints.begin(), checkpoints.end(),
@@ -102,20 +98,12 @@ std::string render(const RunPath& path, const std::vector<CheckpointInfo>& check
                                  {"ratio", Align::right, kUncut, 2},
                                  {"base", Align::right, kUncut, 3},
                                  {"depth", Align::right, kUncut, 6}};
-  if (with_shards) {
-    columns.push_back({"shards", Align::right, kUncut, 4});
-  }
-  if (with_labels) {
-    columns.push_back({"labels", Align::left, Narrow::end});
-  }
+  if (with_shards) columns.push_back({"shards", Align::right, kUncut, 4});
+  if (with_labels) columns.push_back({"labels", Align::left, Narrow::end});
   Table table(std::move(columns));
   const auto add = [&](Row row) {
-    if (!with_labels) {
-      row.pop_back();
-    }
-    if (!with_shards) {
-      row.erase(row.end() - (with_labels ? 2 : 1));
-    }
+    if (!with_labels) row.pop_back();
+    if (!with_shards) row.erase(row.end() - (with_labels ? 2 : 1));
     table.add_row(std::move(row));
   };
   std::string damages;
@@ -136,9 +124,7 @@ std::string render(const RunPath& path, const std::vector<CheckpointInfo>& check
 
 // All checkpoints, or the one that the path names.
 Result<std::vector<CheckpointInfo>> find_checkpoints(const Store& store, const RunPath& path) {
-  if (!path.step) {
-    return store.list();
-  }
+  if (!path.step) return store.list();
   return store.info(*path.step).map([](CheckpointInfo info) { return std::vector<CheckpointInfo>{std::move(info)}; });
 }
 

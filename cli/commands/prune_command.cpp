@@ -53,9 +53,7 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
   prune.run = bar.run(common);
   auto pruning = run();
   bar.clear();
-  if (!pruning) {
-    return tl::unexpected(std::move(pruning).error());
-  }
+  if (!pruning) return tl::unexpected(std::move(pruning).error());
   if (common.json) {
     Json document = {{"run", options.run}};
     document.update(Json(*pruning));

@@ -55,9 +55,7 @@ std::string render(const RollbackOptions& options, const RollbackReport& report)
   for (const std::uint64_t step : report.removed) {
     out += fmt::format("{} step {}\n", options.dry_run ? "would remove" : "removed", step);
   }
-  if (report.removed.empty()) {
-    return fmt::format("nothing to remove: step {} is the newest\n", *options.step);
-  }
+  if (report.removed.empty()) return fmt::format("nothing to remove: step {} is the newest\n", *options.step);
   return out + fmt::format("{} {}, {} {}; step {} {} the newest\n", options.dry_run ? "would remove" : "removed",
                            format_plural(report.removed.size(), "checkpoint"), options.dry_run ? "free" : "freed",
                            format_size(report.removed_bytes), *options.step, options.dry_run ? "would be" : "is");

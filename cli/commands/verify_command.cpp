@@ -88,9 +88,7 @@ Result<void> verify_file(const VerifyOptions& options, const CommonOptions& comm
 void print_report(const FileReport& report, const VerifyOptions& options, const CommonOptions& common) {
   const std::string path = printable(report.path);
   if (report.ok()) {
-    if (common.quiet) {
-      return;
-    }
+    if (common.quiet) return;
     std::string line = path + ": OK";
     if (common.verbose) {
       // Without decoding, only the bytes of the file were read.
@@ -158,13 +156,9 @@ Result<void> verify_store(const Store& store, const StoreVerifyOptions& options,
   BITSNAP_ASSIGN(auto verification, store.verify(options));
   BITSNAP_ASSIGN(auto still, store.steps());
   for (const std::uint64_t step : steps) {
-    if (std::binary_search(still.begin(), still.end(), step)) {
-      report.checkpoints[step];
-    }
+    if (std::binary_search(still.begin(), still.end(), step)) report.checkpoints[step];
   }
-  for (StoreDamage& damage : verification.damages) {
-    report.checkpoints[damage.step].push_back(std::move(damage));
-  }
+  for (StoreDamage& damage : verification.damages) report.checkpoints[damage.step].push_back(std::move(damage));
   report.bytes = verification.bytes;
   report.strays = std::move(verification.strays);
   return {};
@@ -267,9 +261,7 @@ class Verification {
  private:
   template <typename Report>
   Result<void> add(const Report& report, Json& list) {
-    if (report.error && report.error->kind() == ErrorKind::cancelled) {
-      return tl::unexpected(*report.error);
-    }
+    if (report.error && report.error->kind() == ErrorKind::cancelled) return tl::unexpected(*report.error);
     has_runs_ = has_runs_ || &list == &runs_;
     if (!report.ok()) {
       ++failed_;
@@ -297,9 +289,7 @@ class Verification {
 
 Result<int> verify(const VerifyOptions& options, const CommonOptions& common) {
   Verification verification(options, common);
-  for (const std::string& path : options.files) {
-    BITSNAP_TRY(verification.add(path));
-  }
+  for (const std::string& path : options.files) BITSNAP_TRY(verification.add(path));
   return verification.finish();
 }
 

@@ -52,9 +52,7 @@ Result<std::uint64_t> find_labelled(const std::string& run, const std::string& l
 Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std::uint64_t step,
                                  std::optional<std::uint64_t> shard, bool partial) {
   BITSNAP_ASSIGN(auto info, store.info(step));
-  if (info.damage && info.shards == 0) {
-    return tl::unexpected(*info.damage);
-  }
+  if (info.damage && info.shards == 0) return tl::unexpected(*info.damage);
   const std::string name = checkpoint_name(run, step);
   if (!shard && info.shards > 1) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: has {} shards; choose one with --shard 0 to --shard {}",
@@ -106,9 +104,7 @@ Result<RunPath> follow(const Reference& reference) {
   }
   BITSNAP_ASSIGN(const auto steps, store->steps());
   for (const ReferencedSave& save : reference.saves) {
-    if (std::ranges::binary_search(steps, save.step) && is_of(*store, save)) {
-      return RunPath{reference.run, save.step};
-    }
+    if (std::ranges::binary_search(steps, save.step) && is_of(*store, save)) return RunPath{reference.run, save.step};
   }
   return fail(ErrorKind::not_found,
               fmt::format("{}: {}, which has no such checkpoint any more", reference.path, describe(reference)));
@@ -117,16 +113,10 @@ Result<RunPath> follow(const Reference& reference) {
 }  // namespace
 
 Result<std::optional<RunPath>> find_run(const std::string& text) {
-  if (is_store(text)) {
-    return RunPath{text, std::nullopt};
-  }
+  if (is_store(text)) return RunPath{text, std::nullopt};
   BITSNAP_ASSIGN(const auto reference, read_reference(text));
-  if (reference) {
-    return follow(*reference);
-  }
-  if (is_there_but_no_directory(text)) {
-    return std::nullopt;
-  }
+  if (reference) return follow(*reference);
+  if (is_there_but_no_directory(text)) return std::nullopt;
   // Both the path of a run and a label may contain an '@'.
   for (std::size_t at = text.rfind('@'); at != std::string::npos && at > 0; at = text.rfind('@', at - 1)) {
     if (!is_store(text.substr(0, at))) continue;
@@ -141,9 +131,7 @@ Result<std::optional<RunPath>> find_run(const std::string& text) {
 
 Result<RunPath> parse_run_path(const std::string& text) {
   BITSNAP_ASSIGN(auto found, find_run(text));
-  if (found) {
-    return *found;
-  }
+  if (found) return *found;
   if (is_there_but_no_directory(text)) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: is a file, and no run; `bitsnap decompress` takes snapshots", text));
@@ -151,9 +139,7 @@ Result<RunPath> parse_run_path(const std::string& text) {
   std::error_code error;
   const std::size_t at = text.rfind('@');
   if (at != std::string::npos && at != 0 && !fs::exists(text, error)) {
-    if (const auto step = parse_decimal(text.substr(at + 1))) {
-      return RunPath{text.substr(0, at), step};
-    }
+    if (const auto step = parse_decimal(text.substr(at + 1))) return RunPath{text.substr(0, at), step};
   }
   return RunPath{text, std::nullopt};
 }
@@ -188,9 +174,7 @@ Result<void> check_whole_run(const std::string& text) {
     }
   }
   const auto run = find_run(text);
-  if (!run || !*run || !(*run)->step) {
-    return {};
-  }
+  if (!run || !*run || !(*run)->step) return {};
   return fail(ErrorKind::invalid_argument,
               fmt::format("{}: names one checkpoint, but this command needs the run: {}", text, (*run)->run));
 }
@@ -199,9 +183,7 @@ std::string checkpoint_name(const std::string& run, std::uint64_t step) { return
 
 fs::path run_folder(const std::string& run) {
   fs::path folder = fs::path(run).lexically_normal();
-  if (!folder.has_filename()) {
-    folder = folder.parent_path();
-  }
+  if (!folder.has_filename()) folder = folder.parent_path();
   return folder.empty() || folder.filename() == "." || folder.filename() == ".." ? resolve_path(run) : folder;
 }
 
@@ -218,16 +200,12 @@ Result<std::uint64_t> newest_step(const Store& store, const std::string& run) {
 
 Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard, bool partial) {
   BITSNAP_ASSIGN(auto store, open_to_read(path.run));
-  if (path.step) {
-    return open_step(*store, path.run, *path.step, shard, partial);
-  }
+  if (path.step) return open_step(*store, path.run, *path.step, shard, partial);
   for (int attempt = 1;; ++attempt) {
     BITSNAP_ASSIGN(const std::uint64_t newest, newest_step(*store, path.run));
     auto opened = open_step(*store, path.run, newest, shard, partial);
     // A writer may have removed or replaced the newest checkpoint since.
-    if (opened || opened.error().kind() != ErrorKind::not_found || attempt == kOpenNewest) {
-      return opened;
-    }
+    if (opened || opened.error().kind() != ErrorKind::not_found || attempt == kOpenNewest) return opened;
   }
 }
 
@@ -249,9 +227,7 @@ Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOption
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
     options.timeout_ms = std::min(kWaitSliceMs, static_cast<std::uint64_t>(std::max<std::int64_t>(0, left)));
     auto store = Store::open(run, options);
-    if (store || store.error().kind() != ErrorKind::busy) {
-      return store;
-    }
+    if (store || store.error().kind() != ErrorKind::busy) return store;
     if (options.timeout_ms == 0) {
       const std::string advice = wait.count() == 0
                                      ? "--wait SECONDS waits for it"
@@ -269,9 +245,7 @@ Error explain_busy(const std::string& run, Error error, std::string_view advice)
   const std::string_view message = error.message();
   const std::size_t end = message.rfind(" holds it");
   const std::size_t start = message.substr(0, end).rfind(": ");
-  if (error.kind() != ErrorKind::busy || end == std::string_view::npos || start == std::string_view::npos) {
-    return error;
-  }
+  if (error.kind() != ErrorKind::busy || end == std::string_view::npos || start == std::string_view::npos) return error;
   const std::string_view holder = message.substr(start + 2, end - start - 2);
   return Error(ErrorKind::busy, fmt::format("{}: {} is writing to it; {}", run, holder, advice));
 }

@@ -23,9 +23,7 @@ Result<TensorFile> open_tensors(const std::string& path, const OpenOptions& opti
 TensorFile tensors_of(State state) {
   const auto held = std::make_shared<const State>(std::move(state));
   TensorFile file;
-  for (const TensorSource& source : held->tensors) {
-    file.tensors.push_back(source.info);
-  }
+  for (const TensorSource& source : held->tensors) file.tensors.push_back(source.info);
   file.read = [held](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
     return held->tensors[tensor].read(offset, out);
   };

@@ -62,9 +62,7 @@ std::string render_losses(const Snapshot& snapshot, const CommonOptions& common)
   for (std::size_t i = 0; i < snapshot.tensors().size(); ++i) {
     const TensorInfo& tensor = snapshot.tensors()[i];
     const auto stream = snapshot.stream_of(i);
-    if (!stream || tensor.alias_of || !snapshot.quantizer(*stream)) {
-      continue;
-    }
+    if (!stream || tensor.alias_of || !snapshot.quantizer(*stream)) continue;
     const LossReport& report = *snapshot.quantizer(*stream);
     std::string name = common.verbose ? printable(tensor.name) : std::string(role_name(tensor.role));
     const auto known = std::ranges::find_if(lines, [&](const Line& line) {
@@ -77,9 +75,7 @@ std::string render_losses(const Snapshot& snapshot, const CommonOptions& common)
       merge(known->report, report);
     }
   }
-  if (lines.empty()) {
-    return {};
-  }
+  if (lines.empty()) return {};
   Table table({{common.verbose ? "lossy" : "lossy role", Align::left, Narrow::middle},
                {"tensors", Align::right, Narrow::never, 1},
                {"what"},

@@ -60,9 +60,7 @@ void ProgressBar::set_label(std::string_view label) {
 }
 
 bool ProgressBar::update(std::uint64_t done, std::uint64_t total) {
-  if (interrupt_signal() != 0) {
-    return false;
-  }
+  if (interrupt_signal() != 0) return false;
   if (enabled_) {
     const std::unique_lock lock(mutex_, std::try_to_lock);  // another thread draws at this moment
     const auto now = Clock::now();
@@ -75,9 +73,7 @@ bool ProgressBar::update(std::uint64_t done, std::uint64_t total) {
 }
 
 void ProgressBar::draw(std::uint64_t done, std::uint64_t total, Clock::time_point now) {
-  if (total == 0) {
-    return;
-  }
+  if (total == 0) return;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
   const std::string remaining = share > 0 ? format_remaining(seconds / share - seconds) : "";

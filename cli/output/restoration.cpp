@@ -67,9 +67,7 @@ Result<LeftOut> find_left_out(const Snapshot& snapshot, const Folder* folder, co
       return entry.kind == EntryKind::file || entry.kind == EntryKind::hard_link;
     }));
   }
-  if (!left_out.errors.empty() && left_out.errors.size() == all) {
-    return tl::unexpected(left_out.errors.front().second);
-  }
+  if (!left_out.errors.empty() && left_out.errors.size() == all) return tl::unexpected(left_out.errors.front().second);
   return left_out;
 }
 

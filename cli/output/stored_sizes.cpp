@@ -23,9 +23,7 @@ Result<StreamSizes> measure_stream(const Snapshot& snapshot, std::size_t stream)
     sizes.stored_bytes += info.stored_bytes;
     sizes.depth = std::max(sizes.depth, info.depth);
     std::string label(info.codec);
-    if (info.uses_base && info.codec != kSameCodec) {
-      label += "+base";
-    }
+    if (info.uses_base && info.codec != kSameCodec) label += "+base";
     ++sizes.codecs[label];
   }
   return sizes;
@@ -58,17 +56,13 @@ Sizes& Sizes::operator+=(const Sizes& other) {
 }
 
 std::string StreamSizes::codec() const {
-  if (codecs.empty()) {
-    return "-";
-  }
+  if (codecs.empty()) return "-";
   return codecs.size() == 1 ? codecs.begin()->first : "mix";
 }
 
 std::string StreamSizes::codec_counts() const {
   std::string text;
-  for (const auto& [codec, count] : codecs) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", codec, count);
-  }
+  for (const auto& [codec, count] : codecs) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", codec, count);
   return text;
 }
 

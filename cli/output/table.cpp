@@ -36,9 +36,7 @@ std::vector<std::size_t> Table::full_widths() const {
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     widths[i] = display_width(columns_[i].title);
     for (const auto& row : rows_) {
-      if (!row.empty()) {
-        widths[i] = std::max(widths[i], display_width(row[i]));
-      }
+      if (!row.empty()) widths[i] = std::max(widths[i], display_width(row[i]));
     }
   }
   return widths;
@@ -46,9 +44,7 @@ std::vector<std::size_t> Table::full_widths() const {
 
 bool Table::narrow(const std::vector<std::size_t>& shown, std::size_t limit, std::vector<std::size_t>& widths) const {
   std::size_t total = (shown.size() - 1) * kGap;
-  for (const std::size_t i : shown) {
-    total += widths[i];
-  }
+  for (const std::size_t i : shown) total += widths[i];
   for (const Narrow way : {Narrow::end, Narrow::middle}) {
     for (const std::size_t i : shown) {
       if (total > limit && columns_[i].narrow == way && widths[i] > kNarrowest) {
@@ -64,9 +60,7 @@ bool Table::narrow(const std::vector<std::size_t>& shown, std::size_t limit, std
 std::optional<std::size_t> Table::most_sparable(const std::vector<std::size_t>& shown) const {
   std::optional<std::size_t> found;
   for (const std::size_t i : shown) {
-    if (columns_[i].spare > (found ? columns_[*found].spare : 0)) {
-      found = i;
-    }
+    if (columns_[i].spare > (found ? columns_[*found].spare : 0)) found = i;
   }
   return found;
 }
@@ -79,9 +73,7 @@ std::string Table::render(std::optional<std::size_t> width) const {
   if (width && !columns_.empty()) {
     while (!narrow(shown, *width, widths)) {
       const auto spared = most_sparable(shown);
-      if (!spared) {
-        break;
-      }
+      if (!spared) break;
       std::erase(shown, *spared);
       widths = full;
     }
@@ -93,9 +85,7 @@ std::string Table::render(std::optional<std::size_t> width) const {
       out.append(i == shown.front() ? 0 : kGap, ' ');
       append_cell(out, cell(i), columns_[i], widths[i]);
     }
-    while (out.size() > start && out.back() == ' ') {
-      out.pop_back();
-    }
+    while (out.size() > start && out.back() == ' ') out.pop_back();
     out += '\n';
   };
   add_line([&](std::size_t i) -> std::string_view { return columns_[i].title; });

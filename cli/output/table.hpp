@@ -58,15 +58,11 @@ struct Field {
 template <typename Row>
 [[nodiscard]] Table make_table(const std::vector<Field<Row>>& fields, const std::vector<Row>& rows) {
   std::vector<Column> columns;
-  for (const Field<Row>& field : fields) {
-    columns.push_back(field.column);
-  }
+  for (const Field<Row>& field : fields) columns.push_back(field.column);
   Table table(std::move(columns));
   for (const Row& row : rows) {
     std::vector<std::string> cells;
-    for (const Field<Row>& field : fields) {
-      cells.push_back(field.cell(row));
-    }
+    for (const Field<Row>& field : fields) cells.push_back(field.cell(row));
     table.add_row(std::move(cells));
   }
   return table;

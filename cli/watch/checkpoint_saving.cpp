@@ -61,9 +61,7 @@ Result<std::unique_ptr<Store>> open_to_save(const RunSaveOptions& options) {
 Result<void> prepare_input(FolderState& input, const RunSaveOptions& options, std::optional<std::uint64_t> adam_step,
                            const CommonOptions& common) {
   BITSNAP_ASSIGN(const auto adam, adam_of(options.coding.adam, adam_step));
-  for (TensorSource& tensor : input.state.tensors) {
-    tensor.adam = adam;
-  }
+  for (TensorSource& tensor : input.state.tensors) tensor.adam = adam;
   if (!common.quiet) {
     warn_of_plain_files(input);
     warn_of_idle_rules(options.coding.settings, input.state);

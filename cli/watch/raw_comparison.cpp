@@ -43,9 +43,7 @@ class FileComparison {
 
   // `streamed`: what the call that streams the stored file returned.
   Result<Found> finish(const Result<void>& streamed) {
-    if (differs_) {
-      return Found({fmt::format("{}: its bytes from {} on differ", name_, at_), true});
-    }
+    if (differs_) return Found({fmt::format("{}: its bytes from {} on differ", name_, at_), true});
     if (!streamed) return tl::unexpected(streamed.error());
     if (in_.peek() != std::ifstream::traits_type::eof()) {
       return Found({fmt::format("{}: has more than the {} bytes that the run holds", name_, at_), true});

@@ -144,9 +144,7 @@ Result<std::vector<std::string>> check_others(const std::vector<CheckpointFile>&
   for (const CheckpointFile& file : files) {
     if (file.path.ends_with(".index.json")) BITSNAP_TRY(check_index(file, files));
     if (!file.container.empty()) continue;
-    if (!file.note.empty()) {
-      return fail(ErrorKind::corrupt, fmt::format("{}: {}", quote_name(file.path), file.note));
-    }
+    if (!file.note.empty()) return fail(ErrorKind::corrupt, fmt::format("{}: {}", quote_name(file.path), file.note));
     if (is_tensor_file(file.path)) left_out.push_back(file.path + " (of a format that is not read)");
   }
   return left_out;
@@ -166,9 +164,7 @@ Result<StateParts> parts_of_file(const CheckpointFile& file, const interop::Cont
                             kind->name, kDcpMetadata));
   };
   Result<StateParts> parts = read();
-  if (!parts && !file.path.empty()) {
-    return tl::unexpected(std::move(parts).error().within(quote_name(file.path)));
-  }
+  if (!parts && !file.path.empty()) return tl::unexpected(std::move(parts).error().within(quote_name(file.path)));
   if (!parts) return parts;
   parts->label = file.path;
   parts->file_bytes = file.bytes.size();
@@ -324,9 +320,7 @@ Result<TrainingState> join_ranks(std::vector<StateParts> ranks, const DecodeLimi
   BITSNAP_ASSIGN(joined.tensors, join_boxes(ranks));
   // A tensor that moves makes the indices of trees wrong, and aliases with them.
   for (StateParts& rank : ranks) {
-    if (rank.tree && interop::has_other_values(*rank.tree)) {
-      rank.left_out.emplace_back("its values besides tensors");
-    }
+    if (rank.tree && interop::has_other_values(*rank.tree)) rank.left_out.emplace_back("its values besides tensors");
     rank.tree.reset();
     for (TensorSource& tensor : rank.tensors) tensor.info.alias_of.reset();
   }

@@ -80,9 +80,7 @@ Result<void> DistcpReader::add(const DcpItem& item, const std::string& name, Con
 
 Result<void> DistcpReader::read_item(const DcpItem& item, const std::string& name) {
   Result<FileBytes> part = bytes_.part(item.offset, item.bytes);
-  if (!part) {
-    return fail(ErrorKind::corrupt, fmt::format("item {}: {}", quote_name(item.name), part.error().message()));
-  }
+  if (!part) return fail(ErrorKind::corrupt, fmt::format("item {}: {}", quote_name(item.name), part.error().message()));
   Result<Contents> contents = read_torch_zip(*part, limits_);
   if (contents) return add(item, name, std::move(*contents));
   if (is_fault_of_bytes(contents.error().kind())) return {};

@@ -42,9 +42,7 @@ class FolderExtraction {
       const FolderEntry& entry = folder_.entries[number];
       if (is_left_out(number)) continue;
       if (entry.kind == EntryKind::hard_link) BITSNAP_TRY(files().link(root_ + "/" + entry.target, path_of(entry)));
-      if (entry.kind == EntryKind::symbolic_link) {
-        BITSNAP_TRY(os::create_symbolic_link(entry.target, path_of(entry)));
-      }
+      if (entry.kind == EntryKind::symbolic_link) BITSNAP_TRY(os::create_symbolic_link(entry.target, path_of(entry)));
     }
     BITSNAP_TRY(directory_.sync());
     // The content of a directory changes its time, so directories come last, from the deepest up.

@@ -35,9 +35,7 @@ class NpyHeaderParser {
     }
     skip_space();
     if (at_ != text_.size()) return bad("expected the end of the header");
-    if (!has_type_ || !has_order_ || !has_shape_) {
-      return bad("expected the keys 'descr', 'fortran_order' and 'shape'");
-    }
+    if (!has_type_ || !has_order_ || !has_shape_) return bad("expected the keys 'descr', 'fortran_order' and 'shape'");
     if (std::ranges::find(header_.shape, 0U) != header_.shape.end()) return std::move(header_);
     std::optional<std::uint64_t> bytes = header_.element_bytes;
     for (const std::uint64_t extent : header_.shape) {

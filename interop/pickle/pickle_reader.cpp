@@ -341,9 +341,7 @@ Result<bool> PickleMachine::make_by_name(char opcode) {
     return push_global(module, name);
   }
   if (opcode != 'P' && opcode != 'Q') return false;
-  if (opcode == 'P') {
-    BITSNAP_TRY(push_text(PickleKind::string, text_.take_line()));
-  }
+  if (opcode == 'P') BITSNAP_TRY(push_text(PickleKind::string, text_.take_line()));
   BITSNAP_ASSIGN(const NodeId id, stack_.pop());
   return push({.kind = PickleKind::persistent_id, .arguments = id});
 }

@@ -147,9 +147,7 @@ class DcpReader {
     bool is_nested = true;
     for (const auto& [name, keys] : paths) {
       const auto found = named.find(name);
-      if (found == named.end()) {
-        return fail(ErrorKind::corrupt, fmt::format("no file holds item {}", quote_name(name)));
-      }
+      if (found == named.end()) return fail(ErrorKind::corrupt, fmt::format("no file holds item {}", quote_name(name)));
       is_nested =
           is_nested && !keys.empty() && keys.size() + 1 < limits_.tree_depth && nested.add(keys, *found->second);
       named.erase(found);

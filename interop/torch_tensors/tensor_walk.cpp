@@ -233,9 +233,7 @@ Result<void> TensorWalk::visit(const Step& step) {
   }
   if (visited_[step.node]) return {};
   visited_[step.node] = true;
-  if (node.kind == PickleKind::persistent_id) {
-    BITSNAP_TRY(add_storage(step.node));
-  }
+  if (node.kind == PickleKind::persistent_id) BITSNAP_TRY(add_storage(step.node));
   expand(step);
   return {};
 }

@@ -40,9 +40,7 @@ nb::object power_of_ten(std::size_t exponent) {
 
 // The decimal digits of an integer of any size; splits at a power of ten near the middle.
 std::string decimal_digits(nb::handle positive, std::size_t digits_at_most) {
-  if (digits_at_most <= kDigitsAtOnce) {
-    return nb::cast<std::string>(checked(PyObject_Str(positive.ptr())));
-  }
+  if (digits_at_most <= kDigitsAtOnce) return nb::cast<std::string>(checked(PyObject_Str(positive.ptr())));
   const std::size_t low_digits = digits_at_most / 2;
   const nb::object parts = checked(PyNumber_Divmod(positive.ptr(), power_of_ten(low_digits).ptr()));
   const std::string high = decimal_digits(parts[0], digits_at_most - low_digits);

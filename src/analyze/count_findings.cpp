@@ -22,9 +22,7 @@ std::vector<double> share_of_bits(const std::vector<ByteCounts>& planes, std::ui
   for (const ByteCounts& plane : planes | std::views::reverse) {
     for (unsigned bit = 8; bit-- > 0;) {
       std::uint64_t count = 0;
-      for (std::size_t byte = 0; byte < plane.size(); ++byte) {
-        count += (byte >> bit & 1) == bit_value ? plane[byte] : 0;
-      }
+      for (std::size_t byte = 0; byte < plane.size(); ++byte) count += (byte >> bit & 1) == bit_value ? plane[byte] : 0;
       shares.push_back(share(count, elements));
     }
   }

@@ -193,9 +193,7 @@ Result<ChangeCounts> count_changes(DType dtype, ConstByteSpan elements, ConstByt
   const std::size_t element_bytes = element_size(dtype);
   ChangeCounts counts;
   counts.elements = elements.size() / element_bytes;
-  if (has_order(dtype)) {
-    counts.differences.resize(is_float(dtype) ? kExponentContexts : 1);
-  }
+  if (has_order(dtype)) counts.differences.resize(is_float(dtype) ? kExponentContexts : 1);
   BITSNAP_ASSIGN(counts.planes, count_planes(element_bytes, elements, base, scratch));
   with_integer(element_bytes, [&](auto zero) { count_differences<decltype(zero)>(dtype, elements, base, counts); });
   return counts;

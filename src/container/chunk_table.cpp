@@ -141,9 +141,7 @@ Result<void> check_chunks(const Index& index, std::uint64_t index_offset) {
     const StreamInfo& info = index.streams.streams[stream];
     for (std::uint64_t chunk = 0; chunk * kChunkElements < info.elements; ++chunk, ++number) {
       Result<void> checked = check_chunk(index, stream, chunk, index.chunks[number]);
-      if (!checked) {
-        return tl::unexpected(std::move(checked).error().within(chunk_place(index.content, info, chunk)));
-      }
+      if (!checked) return tl::unexpected(std::move(checked).error().within(chunk_place(index.content, info, chunk)));
     }
   }
   return check_extents(index, index_offset);

@@ -37,9 +37,7 @@ Result<SectionEntry> read_entry(ByteCursor& cursor, std::uint32_t previous_kind)
   BITSNAP_ASSIGN(const auto encoding, cursor.read<std::uint32_t>("encoding of a section"));
   BITSNAP_ASSIGN(entry.stored_bytes, cursor.read<std::uint64_t>("stored size of a section"));
   BITSNAP_ASSIGN(entry.raw_bytes, cursor.read<std::uint64_t>("raw size of a section"));
-  if (kind > kSectionKinds) {
-    return fail(ErrorKind::unsupported, fmt::format("unknown section kind {}", kind));
-  }
+  if (kind > kSectionKinds) return fail(ErrorKind::unsupported, fmt::format("unknown section kind {}", kind));
   if (kind <= previous_kind) {
     return fail(ErrorKind::corrupt,
                 fmt::format("sections are out of order: kind {} follows kind {}", kind, previous_kind));

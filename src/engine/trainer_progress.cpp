@@ -98,9 +98,7 @@ Result<void> Engine::Impl::wait_until_all_over(std::uint64_t timeout_ms) {
 Result<void> Engine::Impl::wait_for_change(Clock::time_point deadline) {
   {
     std::unique_lock lock(mutex_);
-    if (!session_.is_lost) {
-      changed_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(200)));
-    }
+    if (!session_.is_lost) changed_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(200)));
     if (!session_.is_lost) return {};
   }
   const std::unique_lock saving(save_mutex_, std::try_to_lock);

@@ -64,9 +64,7 @@ AtomicFile::AtomicFile(FileSystem& file_system, std::string path, std::string te
 Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string& path, bool overwrite, FileMode mode,
                                       Durability durability) {
   const std::string_view name = file_name(path);
-  if (!is_plain_name(name)) {
-    return fail(ErrorKind::invalid_argument, "create " + path + ": it does not name a file");
-  }
+  if (!is_plain_name(name)) return fail(ErrorKind::invalid_argument, "create " + path + ": it does not name a file");
   BITSNAP_ASSIGN(const FileInfo target, file_system.stat(path));
   if (target.exists && !overwrite) return already_exists(path);
   if (target.exists && !target.is_regular) {

@@ -211,9 +211,7 @@ Result<std::unique_ptr<FileLock>> lock_file(const PathAt& at, const std::string&
     }
   }
   Descriptor fd = open_lock_file(at, kind);
-  if (!fd.is_open() || ::fstat(fd.get(), &info) != 0) {
-    return at.fail_open(errno, operation_name(kind), path, "a file");
-  }
+  if (!fd.is_open() || ::fstat(fd.get(), &info) != 0) return at.fail_open(errno, operation_name(kind), path, "a file");
   if (!S_ISREG(info.st_mode)) {
     return fail(ErrorKind::invalid_argument, operation_name(kind) + " " + path + ": it is not a regular file");
   }

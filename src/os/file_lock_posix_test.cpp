@@ -223,9 +223,7 @@ TEST(PosixLock, IsReleasedWhileAForkedChildLivesOn) {
       ::close(life[1]);
       const pid_t grandchild = ::fork();
       char one = 0;
-      if (grandchild == 0) {
-        ::_exit(::write(runs[1], &one, 1) == 1 ? static_cast<int>(::read(life[0], &one, 1)) : 1);
-      }
+      if (grandchild == 0) ::_exit(::write(runs[1], &one, 1) == 1 ? static_cast<int>(::read(life[0], &one, 1)) : 1);
       return grandchild > 0 && ::read(runs[0], &one, 1) == 1 ? 'l' : 'f';
     });
     ASSERT_EQ(holder.said(), 'l');

@@ -263,9 +263,7 @@ class PosixFileSystem final : public FileSystem {
   Result<void> create_directory(const std::string& path, FileMode mode) override {
     BITSNAP_ASSIGN(const PathAt at, PathAt::find("create directory", path, root_));
     const auto make = [&] { return ::mkdirat(at.directory(), at.name(), static_cast<mode_t>(mode)); };
-    if (call_again(make) != 0) {
-      return fail_errno(errno, "create directory", path);
-    }
+    if (call_again(make) != 0) return fail_errno(errno, "create directory", path);
     return {};
   }
 

@@ -61,9 +61,7 @@ Result<std::vector<PollEvent>> PollSet::wait(std::int64_t timeout_ms) const {
     entries.push_back({known.descriptor, static_cast<short>(events), 0});
   }
   const int ready = poll_until(entries.data(), entries.size(), Deadline(timeout_ms));
-  if (ready < 0) {
-    return fail_errno(-ready, "wait for", std::to_string(entries.size()) + " descriptors");
-  }
+  if (ready < 0) return fail_errno(-ready, "wait for", std::to_string(entries.size()) + " descriptors");
   std::vector<PollEvent> events;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const int found = entries[i].revents;

@@ -119,9 +119,7 @@ void DirectoryBases::try_candidate(Candidate& candidate, Search& search) const {
       candidate.is_no_snapshot = kind != ErrorKind::io && kind != ErrorKind::resource_exhausted;
       // If the file was named, or a system error hides what it is, the reason helps more than "not found".
       const bool is_meant = os::file_name(candidate.path) == os::file_name(search.wanted.name);
-      if (!search.unreadable && (is_meant || !candidate.is_no_snapshot)) {
-        search.unreadable = std::move(footer).error();
-      }
+      if (!search.unreadable && (is_meant || !candidate.is_no_snapshot)) search.unreadable = std::move(footer).error();
     }
   }
   if (!candidate.footer) return;

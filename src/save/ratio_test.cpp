@@ -188,9 +188,7 @@ std::vector<Way> other_ways() {
                            {"lmc", {.policy = Policy::lmc}},
                            {"bitsnap", {.policy = Policy::bitsnap}},
                            {"raw", {.policy = Policy::raw}}};
-  for (const std::string codec : {"float_split", "ordinal_delta"}) {
-    ways.push_back({codec, {.codec = codec}});
-  }
+  for (const std::string codec : {"float_split", "ordinal_delta"}) ways.push_back({codec, {.codec = codec}});
   return ways;
 }
 

@@ -97,9 +97,7 @@ Result<GivenMaster> check_master(const State& state, std::size_t weight, const c
     return wrong("a tensor with a master ({}) must be BF16 or F16, got {}", quote_name(given.tensor), info.dtype_name);
   }
   const std::optional<std::size_t> found = content.names.find(content.tensors, given.tensor);
-  if (!found) {
-    return wrong("its master {} is not in the state", quote_name(given.tensor));
-  }
+  if (!found) return wrong("its master {} is not in the state", quote_name(given.tensor));
   const TensorInfo& master = state.tensors[*found].info;
   if (master.dtype != DType::f32) {
     return wrong("its master {} must be F32, got {}", quote_name(given.tensor), master.dtype_name);
@@ -157,9 +155,7 @@ Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& stat
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
     if (!state.tensors[i].master) continue;
     auto checked = check_master(state, i, content);
-    if (!checked) {
-      return tl::unexpected(std::move(checked).error().within(quote_tensor(state.tensors[i].info.name)));
-    }
+    if (!checked) return tl::unexpected(std::move(checked).error().within(quote_tensor(state.tensors[i].info.name)));
     const std::size_t holder = holder_of(content, i);
     const std::size_t master = holder_of(content, checked->master);
     const auto [before, is_new] = given.try_emplace(holder, *checked);

@@ -29,9 +29,7 @@ Bytes noise(std::size_t size) {
 
 Bytes contents(const Blob& blob) {
   Bytes bytes;
-  for (std::size_t i = 0; i < blob.pieces(); ++i) {
-    bytes.insert(bytes.end(), blob.piece(i).begin(), blob.piece(i).end());
-  }
+  for (std::size_t i = 0; i < blob.pieces(); ++i) bytes.insert(bytes.end(), blob.piece(i).begin(), blob.piece(i).end());
   return bytes;
 }
 

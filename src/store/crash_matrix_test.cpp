@@ -42,9 +42,7 @@ TEST_P(CrashMatrix, CommittedStepsSurviveEveryCrash) {
       if (half_done && (!changes || is_done)) continue;
       const Stopped stopped = trial.stop_at(point, half_done);
       std::vector<Death> deaths = {Death{}};
-      if (changes) {
-        std::ranges::copy(machine_deaths(takes_samples() ? 2 : 8, point * 100), std::back_inserter(deaths));
-      }
+      if (changes) std::ranges::copy(machine_deaths(takes_samples() ? 2 : 8, point * 100), std::back_inserter(deaths));
       for (const Death& death : deaths) {
         ASSERT_EQ(trial.check(*stopped.files, stopped.journal, death), "")
             << trial.at(point) << (half_done ? ", half done" : "");

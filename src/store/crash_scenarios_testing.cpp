@@ -59,9 +59,7 @@ Calls with_store(const StoreOptions& options, const OnStore& calls, bool was_pru
 
 OnStore saves(std::uint64_t first, std::uint64_t last, Destination destination = Destination::disk) {
   return [=](Store& store, Journal& journal) -> Result<void> {
-    for (std::uint64_t step = first; step <= last; ++step) {
-      BITSNAP_TRY(save_step(store, journal, step, 0, destination));
-    }
+    for (std::uint64_t step = first; step <= last; ++step) BITSNAP_TRY(save_step(store, journal, step, 0, destination));
     return {};
   };
 }

@@ -39,9 +39,7 @@ Result<void> KnownSteps::load_newest() {
 
 void KnownSteps::know(const std::vector<StepEntry>& entries, Sight sight, std::size_t all_steps) {
   steps_.clear();
-  for (const StepEntry& entry : entries) {
-    steps_[entry.step] = KnownStep{entry.state, entry.record.size_bytes, nullptr};
-  }
+  for (const StepEntry& entry : entries) steps_[entry.step] = KnownStep{entry.state, entry.record.size_bytes, nullptr};
   sight_ = sight;
   listed_ = all_steps;
 }
@@ -132,9 +130,7 @@ bool KnownSteps::is_referred_to(std::uint64_t step, UnreadableRecord unreadable)
     for (const ShardFile& file : record->shards) {
       for (const StepReference& reference : file.references) {
         if (reference.step == step) return true;
-        if (!reference.standalone && needed.insert(reference.step).second) {
-          pending.push_back(reference.step);
-        }
+        if (!reference.standalone && needed.insert(reference.step).second) pending.push_back(reference.step);
       }
     }
   }

@@ -237,9 +237,7 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
       break;
     }
     const std::uint64_t waited_ms = (os::monotonic_ns() - start) / 1'000'000;
-    if (lock.error().kind() != ErrorKind::busy || waited_ms >= wait_ms) {
-      return tl::unexpected(std::move(lock).error());
-    }
+    if (lock.error().kind() != ErrorKind::busy || waited_ms >= wait_ms) return tl::unexpected(std::move(lock).error());
     if (options_.interrupted && options_.interrupted()) {
       return fail(ErrorKind::cancelled, fmt::format("{}: interrupted while waiting for the lock", layout_.root()));
     }

@@ -463,9 +463,7 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
       if (!dry_run) BITSNAP_TRY(directories_.remove_file(step, name));
     }
   }
-  if (!dry_run) {
-    std::erase_if(known_.all(), [&](const auto& entry) { return removed.contains(entry.first); });
-  }
+  if (!dry_run) std::erase_if(known_.all(), [&](const auto& entry) { return removed.contains(entry.first); });
   BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.root()));
   for (const std::string& name : names) {
     if (!os::AtomicFile::is_temporary_name(name)) continue;

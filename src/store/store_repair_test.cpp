@@ -76,9 +76,7 @@ class DamagedStore : public testing::Test {
     if (!snapshot) return {};
     Names names;
     const std::vector<DamagedTensor> damaged = (*snapshot)->damaged_tensors().value();
-    for (const DamagedTensor& each : damaged) {
-      names.insert((*snapshot)->tensors()[each.tensor].name);
-    }
+    for (const DamagedTensor& each : damaged) names.insert((*snapshot)->tensors()[each.tensor].name);
     EXPECT_EQ(difference(**snapshot, TestState(step), names), "") << step;
     return names;
   }
@@ -147,9 +145,7 @@ TEST_F(DamagedStore, EveryFlippedByteIsFoundAndRepaired) {
     const std::size_t stride = std::max<std::size_t>(1, bytes.size() / 6);
     for (std::size_t at = 0; at < bytes.size(); at += stride) {
       os::FakeFileSystem copy;
-      for (const std::string& other : all) {
-        copy.plant(other, os::read_file(files_, other, 1 << 24).value());
-      }
+      for (const std::string& other : all) copy.plant(other, os::read_file(files_, other, 1 << 24).value());
       auto damaged = bytes;
       damaged[at] ^= std::byte{0x10};
       copy.plant(file, damaged);

@@ -275,9 +275,7 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
     if (later_ || store::refers_to(*record, dropped_)) {
       Result<PruneReport::Rewritten> report = rewrite(step, summed.next(store::raw_bytes(*record)));
       // Damage of one checkpoint keeps no other from being rewritten against a later one.
-      if (!report && (!later_ || !store::is_damage(report.error()))) {
-        return tl::unexpected(std::move(report).error());
-      }
+      if (!report && (!later_ || !store::is_damage(report.error()))) return tl::unexpected(std::move(report).error());
       if (report) {
         rewritten.push_back(*report);
       } else if (!damage) {

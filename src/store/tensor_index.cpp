@@ -184,9 +184,7 @@ class Merger {
     const TensorInfo& first = entries.front().tensor->info;
     std::vector<Entry> together;
     std::vector<Entry> alone;
-    for (const Entry& entry : entries) {
-      (is_same_tensor(entry.tensor->info, first) ? together : alone).push_back(entry);
-    }
+    for (const Entry& entry : entries) (is_same_tensor(entry.tensor->info, first) ? together : alone).push_back(entry);
     if (!first.shard && !are_equal(together)) {
       alone.assign(entries.begin(), entries.end());
       together.clear();
