@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 

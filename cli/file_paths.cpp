@@ -2,7 +2,6 @@
 #include "cli/file_paths.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <system_error>
 
 #include <fmt/format.h>

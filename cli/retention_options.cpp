@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 
-#include "cli/command.hpp"
 #include "cli/number_option.hpp"
 #include "cli/text_format.hpp"
 

@@ -8,8 +8,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <bitsnap/text.hpp>
-
 namespace bitsnap::cli {
 
 namespace {

@@ -8,9 +8,6 @@
 #include <barrier>
 #include <chrono>
 #include <cstring>
-#include <limits>
-#include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 

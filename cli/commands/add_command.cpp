@@ -1,7 +1,6 @@
 // `bitsnap add`: saves a folder or a file as the next checkpoint of a run, and prunes the run if a --keep option is
 // given. A reference, or the folder of one, stands for the checkpoint to which it leads, which is copied from its run.
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>

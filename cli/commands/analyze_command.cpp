@@ -1,7 +1,6 @@
 // `bitsnap analyze`: studies the user's own states: their bits, how they change from step to step, and how small coders
 // and quantizers make them.
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>

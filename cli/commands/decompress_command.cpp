@@ -1,5 +1,4 @@
 // `bitsnap decompress`: restores the file or folder that a snapshot was made from, byte for byte.
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,6 +1,5 @@
 // `bitsnap du`: bytes of a run by role and by step, and the bytes that pruning would free.
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>

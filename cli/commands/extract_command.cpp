@@ -1,6 +1,5 @@
 // `bitsnap extract`: restores the folder or file of a checkpoint, one file of the folder, or one tensor.
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>

@@ -2,7 +2,6 @@
 // each of them once its copy is proved to be equal. A call continues where an earlier one stopped.
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,6 +1,5 @@
 // `bitsnap label`: lists, gives and removes the labels of a run.
 #include <chrono>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>

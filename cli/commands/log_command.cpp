@@ -1,6 +1,5 @@
 // `bitsnap log`: lists the checkpoints of a run from their commit records. Opens no snapshot.
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>

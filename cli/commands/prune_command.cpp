@@ -2,11 +2,8 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include <bitsnap/store.hpp>
 

@@ -1,5 +1,4 @@
 // `bitsnap repair`: makes the undamaged checkpoints of a run usable again, and reports which are damaged or lost.
-#include <memory>
 #include <string>
 
 #include <fmt/format.h>

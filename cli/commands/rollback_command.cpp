@@ -1,9 +1,7 @@
 // `bitsnap rollback`: makes an earlier checkpoint the newest one of its run.
 #include <chrono>
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <fmt/format.h>
 

@@ -1,6 +1,5 @@
 // `bitsnap watch`: takes the checkpoints of a training into a run, each once it is complete.
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
 #include <fmt/format.h>

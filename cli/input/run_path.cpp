@@ -2,10 +2,7 @@
 #include "cli/input/run_path.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <filesystem>
 #include <system_error>
-#include <vector>
 
 #include <fmt/format.h>
 

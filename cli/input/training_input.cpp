@@ -1,6 +1,5 @@
 #include "cli/input/training_input.hpp"
 
-#include <memory>
 #include <utility>
 
 #include <fmt/format.h>

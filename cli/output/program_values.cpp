@@ -1,6 +1,5 @@
 #include "cli/output/program_values.hpp"
 
-#include <string_view>
 #include <variant>
 
 #include <fmt/format.h>

@@ -1,7 +1,5 @@
 #include "cli/watch/raw_events.hpp"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include <bitsnap/text.hpp>

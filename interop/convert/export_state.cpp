@@ -1,8 +1,6 @@
 // Writes a training state as a file or folder of another format, which appears complete or not at all.
-#include <algorithm>
 #include <string>
 
-#include <fmt/format.h>
 #include <bitsnap/convert.hpp>
 
 #include "base/no_throw.hpp"

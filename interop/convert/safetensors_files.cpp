@@ -6,7 +6,6 @@
 #include <numeric>
 #include <string_view>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>

@@ -1,8 +1,6 @@
 #include "interop/dcp/dcp_metadata.hpp"
 
 #include <map>
-#include <string>
-#include <utility>
 
 #include <fmt/format.h>
 

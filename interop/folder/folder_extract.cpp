@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "interop/folder/folder_impl.hpp"

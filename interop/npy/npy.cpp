@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>

@@ -2,7 +2,6 @@
 #include "interop/pickle/pickle_reader.hpp"
 
 #include <array>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
-
-#include <fmt/format.h>
 
 namespace bitsnap::interop {
 

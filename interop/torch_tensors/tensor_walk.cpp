@@ -1,10 +1,8 @@
 #include "interop/torch_tensors/tensor_walk.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>

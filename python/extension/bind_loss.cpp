@@ -1,7 +1,6 @@
 // What tensors lost before they were stored: the bounds, and the errors that were caused.
 #include <optional>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include <nanobind/nanobind.h>

@@ -1,7 +1,6 @@
 // What a store reports of its checkpoints, and of what it did with them. Names of files need not be text: they are
 // decoded as os.fsdecode does.
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -2,11 +2,8 @@
 #include "python_source.hpp"
 
 #include <cstring>
-#include <memory>
 #include <span>
 #include <string>
-#include <tuple>
-#include <utility>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

@@ -1,10 +1,8 @@
 // Conversion in both directions, recursively. bitsnap/_states/tree.py and the parser bound the depth.
 #include "python_value.hpp"
 
-#include <algorithm>
 #include <complex>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <variant>

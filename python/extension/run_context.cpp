@@ -1,8 +1,6 @@
 // Checks for signals and reports of progress have a minimum interval, across all threads.
 #include "run_context.hpp"
 
-#include <utility>
-
 namespace nb = nanobind;
 
 namespace bitsnap::python {

@@ -4,11 +4,7 @@
 #include "container/directory.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 

@@ -1,8 +1,6 @@
 // The limits that follow from the size of a file.
 #include "container/file_limits.hpp"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 namespace bitsnap::container {

@@ -1,7 +1,6 @@
 // From sections to structures and back, and the snapshot's id. docs/spec/snapshot.md.
 #include "container/index.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +11,6 @@
 #include "base/try.hpp"
 #include "container/chunk_table.hpp"
 #include "container/file_limits.hpp"
-#include "container/section.hpp"
 #include "container/value_reader.hpp"
 
 namespace bitsnap::container {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include <fmt/format.h>
 #include <bitsnap/version.hpp>

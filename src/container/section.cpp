@@ -1,7 +1,6 @@
 // Packing and unpacking the sections of an index.
 #include "container/section.hpp"
 
-#include <string>
 #include <string_view>
 
 #include <fmt/format.h>

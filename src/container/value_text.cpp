@@ -6,13 +6,11 @@
 #include <charconv>
 #include <cmath>
 #include <compare>
-#include <string>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
 #include <fmt/format.h>
-#include <bitsnap/value.hpp>
 
 #include "base/bytes.hpp"
 #include "base/hash.hpp"

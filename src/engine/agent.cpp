@@ -2,7 +2,6 @@
 #include "engine/agent.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/try.hpp"
 #include "exec/background.hpp"

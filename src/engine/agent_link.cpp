@@ -1,8 +1,6 @@
 // Connecting to an agent or starting one, sending requests, and the receiving thread.
 #include "engine/agent_link.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 // Starts an agent on a thread, and ends it.
 #include "engine/agent_thread_testing.hpp"
 
-#include <atomic>
 #include <stdexcept>
 
 #include <fmt/format.h>

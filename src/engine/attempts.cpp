@@ -2,7 +2,6 @@
 #include "engine/attempts.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 

@@ -1,6 +1,5 @@
 #include "engine/messages.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>

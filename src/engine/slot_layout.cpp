@@ -1,12 +1,10 @@
 #include "engine/slot_layout.hpp"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <ranges>
 #include <span>
 #include <string_view>
@@ -21,7 +19,6 @@
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "base/utf8.hpp"
-#include "container/directory.hpp"
 #include "container/value_reader.hpp"
 #include "json/json_fields.hpp"
 #include "json/json_text.hpp"

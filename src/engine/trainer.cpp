@@ -2,7 +2,6 @@
 #include "engine/trainer.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,11 +10,9 @@
 #include "base/hash.hpp"
 #include "base/no_throw.hpp"
 #include "base/quote_name.hpp"
-#include "base/try.hpp"
 #include "base/utf8.hpp"
 #include "os/clock.hpp"
 #include "os/file_identity.hpp"
-#include "os/file_system.hpp"
 #include "os/process.hpp"
 #include "os/random.hpp"
 #include "store/run_layout.hpp"

@@ -1,8 +1,6 @@
 #include "engine/trainer_store.hpp"
 
-#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 

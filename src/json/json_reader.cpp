@@ -8,7 +8,6 @@
 #include <deque>
 #include <set>
 #include <system_error>
-#include <utility>
 
 #include <fmt/format.h>
 

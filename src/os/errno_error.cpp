@@ -2,7 +2,6 @@
 #include "os/errno_error.hpp"
 
 #include <cctype>
-#include <cerrno>
 #include <system_error>
 
 #include "base/try.hpp"

@@ -2,7 +2,6 @@
 #include "quantize/update_step.hpp"
 
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "restore/snapshot_impl.hpp"

@@ -1,7 +1,6 @@
 // The budget of one read, and its cache.
 #include "restore/read_context.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 

@@ -4,11 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <span>
-#include <string>
-#include <string_view>
-#include <unordered_map>
-#include <utility>
 
 #include "base/try.hpp"
 

@@ -2,7 +2,6 @@
 #include "save/input_table.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "container/layout.hpp"
 #include "os/file_system.hpp"

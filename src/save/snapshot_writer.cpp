@@ -3,10 +3,7 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"

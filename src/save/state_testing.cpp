@@ -7,7 +7,6 @@
 #include <cstring>
 #include <random>
 #include <stdexcept>
-#include <utility>
 
 #include "base/bytes.hpp"
 #include "base/try.hpp"
@@ -15,7 +14,6 @@
 #include "os/file_system_fake.hpp"
 #include "restore/open_snapshot.hpp"
 #include "restore/state_builder_testing.hpp"
-#include "save/snapshot_rewriter.hpp"
 
 namespace bitsnap::save {
 namespace {

@@ -2,7 +2,6 @@
 #include "save/stream_jobs.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 #include <utility>
 

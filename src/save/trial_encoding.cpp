@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <numeric>
 #include <utility>
 
 #include "base/checked.hpp"

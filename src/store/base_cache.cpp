@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <ranges>
 #include <tuple>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
-#include "os/file_system.hpp"
 #include "os/process.hpp"
 #include "restore/open_snapshot.hpp"
 #include "store/published_file.hpp"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>

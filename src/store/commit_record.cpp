@@ -4,8 +4,6 @@
 #include <array>
 #include <string_view>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "base/try.hpp"
 #include "store/crash_repairs_testing.hpp"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
-#include <utility>
 
 namespace bitsnap::store {
 namespace {

@@ -2,7 +2,6 @@
 #include "store/retention_forecast.hpp"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <ranges>
 #include <utility>

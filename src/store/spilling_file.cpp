@@ -1,9 +1,6 @@
 // SpillingFile: moves the pieces that memory holds to the disk.
 #include "store/spilling_file.hpp"
 
-#include <memory>
-#include <utility>
-
 #include "base/try.hpp"
 
 namespace bitsnap::store {

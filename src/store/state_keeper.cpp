@@ -2,7 +2,6 @@
 #include "store/state_keeper.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 
 namespace bitsnap::store {

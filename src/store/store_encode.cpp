@@ -3,8 +3,6 @@
 #include <ranges>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "base/try.hpp"
 #include "exec/executor.hpp"
 #include "save/base_finder.hpp"

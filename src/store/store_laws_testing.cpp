@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <ranges>
-#include <set>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <ranges>
-#include <set>
 #include <thread>
 #include <utility>
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <ranges>
-#include <set>
-#include <utility>
 
 #include "base/try.hpp"
 #include "store/store_impl.hpp"
