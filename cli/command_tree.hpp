@@ -1,5 +1,5 @@
-// What the command line declares, as data: for completion in shells and for the manual page, so that both say what
-// --help says. Hidden commands and options are left out.
+// What the command line declares, as data, and completion in shells and the manual page, which are made from it, so
+// that both say what --help says. Hidden commands and options are left out.
 #pragma once
 
 #include <string>
@@ -38,5 +38,14 @@ struct CommandText {
 
 // The last word of the path.
 [[nodiscard]] std::string_view command_name(const CommandText& command) noexcept;
+
+// The manual page bitsnap(1), in the macros of man(7), which groff and mandoc render.
+[[nodiscard]] std::string manual_page(const CommandText& program);
+
+// Scripts for shells. Each completes commands, options and the values of options that have a list of them, and files
+// elsewhere.
+[[nodiscard]] std::string bash_completion(const CommandText& program);
+[[nodiscard]] std::string zsh_completion(const CommandText& program);
+[[nodiscard]] std::string fish_completion(const CommandText& program);
 
 }  // namespace bitsnap::cli

@@ -1,8 +1,6 @@
-#include "cli/manual_page.hpp"
+#include "cli/command_tree.hpp"
 
 #include <algorithm>
-#include <string_view>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,9 +1,6 @@
 // All three scripts first find the command that the words so far name, such as "agent status": the words that
 // are commands, in order; options and other words in between are skipped.
-#include "cli/shell_completion.hpp"
-
-#include <string_view>
-#include <vector>
+#include "cli/command_tree.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

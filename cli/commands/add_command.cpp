@@ -1,7 +1,10 @@
 // `bitsnap add`: saves a folder or a file as the next checkpoint of a run, and prunes the run if a --keep option is
 // given. A reference, or the folder of one, stands for the checkpoint to which it leads, which is copied from its run.
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -9,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/error.hpp>
+#include <bitsnap/snapshot.hpp>
 #include <bitsnap/store.hpp>
 #include <bitsnap/text.hpp>
 
@@ -19,12 +24,93 @@
 #include "cli/input/run_path.hpp"
 #include "cli/number_option.hpp"
 #include "cli/text_format.hpp"
-#include "cli/watch/checkpoint_copy.hpp"
 #include "cli/watch/checkpoint_saving.hpp"
+#include "src/base/try.hpp"
 
 namespace bitsnap::cli {
 
 namespace {
+
+// A checkpoint that is open to be copied.
+struct CopySource {
+  RunPath from;
+  CheckpointInfo info;
+  std::vector<State> shards;  // read from the run when the save needs them
+  std::vector<CheckpointFile> files;
+};
+
+Result<State> state_of(const std::shared_ptr<const Snapshot>& snapshot) {
+  State state;
+  for (std::size_t i = 0; i < snapshot->tensors().size(); ++i) {
+    TensorSource source;
+    source.info = snapshot->tensors()[i];
+    source.read = [snapshot, i](std::uint64_t offset, std::span<std::byte> out) {
+      return snapshot->read_bytes(i, offset, out);
+    };
+    state.tensors.push_back(std::move(source));
+  }
+  BITSNAP_ASSIGN(state.tree, snapshot->tree());
+  state.metadata = without_saved_path(snapshot->metadata());
+  state.safetensors_header = snapshot->safetensors_header();
+  return state;
+}
+
+std::string new_attempt() {
+  std::random_device random;
+  return fmt::format("copy-{:08x}{:08x}", random(), random());
+}
+
+Result<CheckpointInfo> save_one(Store& store, const CopySource& source, std::uint64_t step, const RunOptions& run,
+                                const std::vector<std::string>& labels) {
+  const auto check = [&](const Snapshot& written) {
+    return check_decodes(written, run.threads).map_error([&](const Error& error) {
+      return Error(error).within(written.name() + ": it was not written as it was read");
+    });
+  };
+  return store.save(step, source.shards.front(), run, check, {.labels = labels, .files = source.files});
+}
+
+Result<CheckpointInfo> save_several(Store& store, const CopySource& source, std::uint64_t step, const RunOptions& run,
+                                    const std::vector<std::string>& labels) {
+  const auto count = static_cast<std::uint32_t>(source.shards.size());
+  const std::string attempt = new_attempt();
+  for (std::uint32_t shard = 0; shard < count; ++shard) {
+    BITSNAP_TRY(store.save_shard(step, {shard, count, attempt}, source.shards[shard], run));
+  }
+  BITSNAP_ASSIGN(
+      CommitOutcome outcome,
+      store.commit(step, count, attempt,
+                   {.labels = labels, .metadata = without_saved_path(source.info.metadata), .files = source.files}));
+  if (!outcome) return fail(ErrorKind::io, fmt::format("{}: shards of step {} are missing", store.path(), step));
+  BITSNAP_ASSIGN(const StoreVerification verified, store.verify({.steps = {step}, .run = {run.threads, nullptr}}));
+  if (!verified.damages.empty()) return tl::unexpected(verified.damages.front().error);
+  return *std::move(outcome.checkpoint);
+}
+
+// Opens all shards of a checkpoint. `from` has a step.
+Result<CopySource> open_copy(const RunPath& from) {
+  BITSNAP_ASSIGN(const auto store, open_to_read(from.run));
+  CopySource source{from, {}, {}, {}};
+  BITSNAP_ASSIGN(source.info, store->info(*from.step));
+  if (source.info.damage) return tl::unexpected(*source.info.damage);
+  for (std::uint32_t shard = 0; shard < source.info.shards; ++shard) {
+    BITSNAP_ASSIGN(const auto snapshot, store->snapshot(from.step, shard));
+    BITSNAP_ASSIGN(State state, state_of(snapshot));
+    source.shards.push_back(std::move(state));
+  }
+  BITSNAP_ASSIGN(source.files, store->files(*from.step));
+  return source;
+}
+
+// Saves what was opened as step `step`. Everything is decoded again: that of one shard before the step is committed,
+// that of several shards afterwards. `path` is what the user named.
+Result<SavedCheckpoint> save_copy(Store& store, const CopySource& source, const std::string& path, std::uint64_t step,
+                                  const CommonOptions& common, const std::vector<std::string>& labels) {
+  return save_measured(store, path, source.info.raw_bytes, common, [&](const RunOptions& run) {
+    return source.shards.size() == 1 ? save_one(store, source, step, run, labels)
+                                     : save_several(store, source, step, run, labels);
+  });
+}
 
 struct AddOptions {
   RunSaveOptions save;

@@ -4,8 +4,6 @@
 
 #include "cli/command.hpp"
 #include "cli/command_tree.hpp"
-#include "cli/manual_page.hpp"
-#include "cli/shell_completion.hpp"
 
 namespace bitsnap::cli {
 

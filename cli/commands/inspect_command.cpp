@@ -1,10 +1,13 @@
 // `bitsnap inspect`: shows the content of a snapshot, a checkpoint, a file or a folder, and the size of each tensor.
 // Decodes nothing.
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,12 +18,10 @@
 #include <bitsnap/version.hpp>
 
 #include "cli/command.hpp"
-#include "cli/file_paths.hpp"
 #include "cli/input/checkpoint_input.hpp"
 #include "cli/input/run_path.hpp"
 #include "cli/output/folder_listing.hpp"
 #include "cli/output/losses.hpp"
-#include "cli/output/program_values.hpp"
 #include "cli/output/stored_sizes.hpp"
 #include "cli/output/table.hpp"
 #include "cli/text_format.hpp"
@@ -28,6 +29,51 @@
 namespace bitsnap::cli {
 
 namespace {
+
+// The values of a state that only a program makes again: those of registered types, and pickled ones.
+// docs/spec/typed_tree.md
+struct ProgramValues {
+  std::map<std::string, std::uint64_t> registered;  // how many, by tag
+  std::map<std::string, std::uint64_t> pickled;     // how many, by the name of their type
+};
+
+constexpr std::size_t kNamesWidth = 100;
+
+void count(const Value& value, ProgramValues& found) {
+  if (const auto* list = std::get_if<ValueList>(&value.get())) {
+    for (const Value& item : *list) count(item, found);
+  } else if (const auto* tuple = std::get_if<ValueTuple>(&value.get())) {
+    for (const Value& item : tuple->items) count(item, found);
+  } else if (const auto* dict = std::get_if<ValueDict>(&value.get())) {
+    for (const auto& [key, item] : dict->entries) count(item, found);
+  } else if (const auto* typed = std::get_if<ValueTyped>(&value.get())) {
+    const Value& content = typed->content.front();
+    const auto* parts = std::get_if<ValueTuple>(&content.get());
+    const auto* name =
+        parts == nullptr || parts->items.empty() ? nullptr : std::get_if<std::string>(&parts->items.front().get());
+    if (name != nullptr && typed->type == "registered") ++found.registered[*name];
+    if (name != nullptr && typed->type == "pickle") ++found.pickled[*name];
+    count(content, found);
+  }
+}
+
+ProgramValues program_values(const Value& tree) {
+  ProgramValues found;
+  count(tree, found);
+  return found;
+}
+
+// For people: `my.Scale, my.Schedule (2)`, with escaped control characters. Long texts are cut.
+std::string counted_names(const std::map<std::string, std::uint64_t>& counts) {
+  std::string text;
+  for (const auto& [name, number] : counts) {
+    text += text.empty() ? "" : ", ";
+    text += printable(name);
+    if (number > 1) text += fmt::format(" ({})", number);
+    if (text.size() > kNamesWidth) break;
+  }
+  return elide_end(text, kNamesWidth);
+}
 
 constexpr std::size_t kMetadataWidth = 100;
 

@@ -19,6 +19,12 @@
 
 namespace bitsnap::cli {
 
+// Why a file of the checkpoint ends before its own format says, as one does that a killed program has not finished;
+// empty if none is known to be. Knows ZIP archives, which torch.save() writes, and safetensors files, and a checkpoint
+// that is one empty file. Reads the ends of archives and the headers of safetensors files only. A file that cannot be
+// read is none that is known to be cut.
+[[nodiscard]] std::string find_cut_file(const std::string& path, const std::vector<RawEntry>& tree);
+
 // A file that names the newest complete checkpoint.
 struct TrainingMarker {
   std::string name;                   // of the marker's file
