@@ -13,11 +13,11 @@
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "interop/convert/state_writers.hpp"
-#include "interop/dcp/dcp_metadata_writer.hpp"
+#include "interop/dcp/dcp_metadata.hpp"
 #include "interop/pickle/pickle_writer.hpp"
 #include "interop/torch_tensors/torch_pickle.hpp"
 #include "interop/torch_tensors/torch_type.hpp"
-#include "interop/torch_zip/torch_zip_writer.hpp"
+#include "interop/torch_zip/torch_zip.hpp"
 #include "os/file_system.hpp"
 
 namespace bitsnap::interop {

@@ -1,4 +1,5 @@
-// The file .metadata of a checkpoint of torch.distributed.checkpoint. Executes nothing. Pure function.
+// Reads and writes the file .metadata of a checkpoint of torch.distributed.checkpoint (spec.md). Executes nothing. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -28,5 +29,15 @@ using DcpPaths = std::vector<std::pair<std::string, DcpKeys>>;
 // The names of all items that the state has, in its order, with their paths; empty if the metadata gives none. Errors
 // as above.
 [[nodiscard]] Result<DcpPaths> read_dcp_paths(std::string_view text, const DecodeLimits& limits);
+
+// An item that is written, and what the metadata says about it.
+struct WrittenDcpItem {
+  DcpItem item;                      // without a box: a tensor is written whole
+  std::string dtype;                 // of a tensor: "float32"
+  std::vector<std::uint64_t> shape;  // of a tensor
+  DcpKeys path;                      // where it stands in the state
+};
+
+[[nodiscard]] std::string write_dcp_metadata(const std::vector<WrittenDcpItem>& items);
 
 }  // namespace bitsnap::interop

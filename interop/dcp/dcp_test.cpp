@@ -11,7 +11,6 @@
 #include "interop/container/contents_testing.hpp"
 #include "interop/container/file_bytes_testing.hpp"
 #include "interop/dcp/dcp_metadata.hpp"
-#include "interop/dcp/dcp_metadata_writer.hpp"
 #include "interop/dcp/distcp.hpp"
 #include "interop/folder/container_conformance_testing.hpp"
 #include "interop/pickle/pickle_testing.hpp"

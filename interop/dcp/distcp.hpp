@@ -2,7 +2,12 @@
 // functions.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -13,6 +18,28 @@
 #include "interop/dcp/dcp_item.hpp"
 
 namespace bitsnap::interop {
+
+// The DCP checkpoints of a folder: what the file .metadata of each directory says about the .distcp files beside it.
+// One thread at a time.
+class DcpFolder {
+ public:
+  // Opens a file of the folder by its path; nullopt if there is none.
+  using Open = std::function<Result<std::optional<FileBytes>>(const std::string& path)>;
+
+  explicit DcpFolder(Open open) : open_(std::move(open)) {}
+
+  // The tensors of a .distcp file. Without its metadata, its items are found, but not their names.
+  [[nodiscard]] Result<Contents> read_file(const std::string& path, const FileBytes& bytes, const DecodeLimits& limits);
+
+ private:
+  using ItemsByFile = std::map<std::string, std::vector<DcpItem>>;  // by path in the folder
+
+  // What the .metadata of a directory says, read once; without items if there is none.
+  [[nodiscard]] Result<const ItemsByFile*> items_beside(const std::string& directory, const DecodeLimits& limits);
+
+  Open open_;
+  std::map<std::string, ItemsByFile> items_;  // by directory
+};
 
 // The items that have bytes, by path and offset. corrupt if two share bytes.
 [[nodiscard]] Result<std::vector<const DcpItem*>> sort_items(std::span<const DcpItem> items);

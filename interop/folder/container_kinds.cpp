@@ -8,7 +8,6 @@
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "interop/npy/npy.hpp"
-#include "interop/npy/npz.hpp"
 #include "interop/safetensors/safetensors_contents.hpp"
 #include "interop/safetensors/safetensors_header.hpp"
 #include "interop/torch_legacy/torch_legacy.hpp"

@@ -13,7 +13,7 @@
 
 #include "interop/container/contents.hpp"
 #include "interop/container/file_bytes.hpp"
-#include "interop/dcp/dcp_folder.hpp"
+#include "interop/dcp/distcp.hpp"
 #include "interop/state/state_parts.hpp"
 
 namespace bitsnap::interop {

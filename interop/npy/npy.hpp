@@ -1,4 +1,4 @@
-// Files of numpy with one array, .npy of versions 1, 2 and 3. interop/npy/spec.md
+// Files of numpy: with one array, .npy of versions 1, 2 and 3, and with several, .npz. interop/npy/spec.md
 #pragma once
 
 #include <string_view>
@@ -18,5 +18,10 @@ namespace bitsnap::interop {
 // view of the same name. Fails with corrupt or truncated unless `bytes` is one array and nothing else, and with
 // unsupported for a newer version, or if the elements are Python objects, which such a file holds as a pickle.
 [[nodiscard]] Result<Contents> read_npy(const FileBytes& bytes, const DecodeLimits& limits);
+
+// Of a ZIP archive of .npy files, as numpy.savez writes it. The stored entry "NAME.npy" is the tensor NAME. Compressed
+// entries (numpy.savez_compressed), entries that are not arrays and arrays of Python objects are no tensors. Fails as
+// read_zip_directory() does.
+[[nodiscard]] Result<Contents> read_npz(const FileBytes& bytes, const DecodeLimits& limits);
 
 }  // namespace bitsnap::interop

@@ -13,7 +13,6 @@
 #include "interop/container/file_bytes_testing.hpp"
 #include "interop/folder/container_conformance_testing.hpp"
 #include "interop/npy/npy.hpp"
-#include "interop/npy/npz.hpp"
 #include "interop/zip/zip_testing.hpp"
 #include "os/file_system.hpp"
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "base/bytes.hpp"
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "interop/pickle/pickle_reader.hpp"
@@ -18,6 +18,23 @@
 #include "interop/zip/zip_directory.hpp"
 
 namespace bitsnap::interop {
+
+Result<std::uint64_t> write_torch_zip(const std::string& pickle, std::span<const std::uint64_t> storage_bytes,
+                                      const WriteStorage& write, const ZipWriter::Sink& sink) {
+  ZipWriter zip(sink);
+  BITSNAP_TRY(zip.add("archive/data.pkl", as_byte_span(pickle)));
+  BITSNAP_TRY(zip.add("archive/.format_version", as_byte_span("1")));
+  BITSNAP_TRY(zip.add("archive/.storage_alignment", as_byte_span("64")));
+  BITSNAP_TRY(zip.add("archive/byteorder", as_byte_span("little")));
+  for (std::size_t i = 0; i < storage_bytes.size(); ++i) {
+    BITSNAP_TRY(zip.begin("archive/data/" + std::to_string(i), storage_bytes[i]));
+    BITSNAP_TRY(write(i, [&zip](ConstByteSpan bytes) { return zip.append(bytes); }));
+  }
+  BITSNAP_TRY(zip.add("archive/version", as_byte_span("3\n")));
+  BITSNAP_TRY(zip.finish());
+  return zip.size_bytes();
+}
+
 namespace {
 
 // The entries below the folder of the archive, by their names in it.
