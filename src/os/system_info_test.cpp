@@ -1,4 +1,4 @@
-// Tests of memory, CPU, time and terminal information.
+// Tests of memory, CPU and time information.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -18,7 +18,6 @@
 #include "os/memory.hpp"
 #include "os/process.hpp"
 #include "os/random.hpp"
-#include "os/terminal.hpp"
 #include "os/thread_count.hpp"
 
 namespace bitsnap::os {
@@ -87,21 +86,6 @@ TEST(Random, DoesNotRepeatItself) {
   std::set<std::uint64_t> seen;
   for (int i = 0; i < 1000; ++i) seen.insert(random_u64());
   EXPECT_EQ(seen.size(), 1000u);
-}
-
-TEST(Terminal, TellsAPseudoTerminalFromAPipe) {
-  int pipe_ends[2];
-  ASSERT_EQ(::pipe(pipe_ends), 0);
-  EXPECT_FALSE(is_terminal(pipe_ends[1]));
-  EXPECT_FALSE(terminal_width(pipe_ends[1]));
-  ::close(pipe_ends[0]);
-  ::close(pipe_ends[1]);
-  EXPECT_FALSE(is_terminal(-1));
-  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
-  if (terminal < 0) GTEST_SKIP() << "this system has no pseudo terminals";
-  EXPECT_TRUE(is_terminal(terminal));
-  EXPECT_FALSE(terminal_width(terminal)) << "it has no size yet";
-  ::close(terminal);
 }
 
 TEST(ThreadCount, FollowsTheAffinityOfTheProcess) {
