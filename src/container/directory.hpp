@@ -3,8 +3,10 @@
 // parse_* accept only what the document allows, within the limits; errors name tensor and key. Pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,9 +18,25 @@
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/tensor.hpp>
 
-#include "container/name_index.hpp"
-
 namespace bitsnap::container {
+
+// Finds tensors by name: their numbers in the order of the hashes of their names, then of the names. No choice of names
+// makes it slow.
+class NameIndex {
+ public:
+  NameIndex() = default;
+  // Precondition: fewer than 2^32 tensors.
+  explicit NameIndex(std::span<const TensorInfo> tensors);
+
+  // `tensors`: those that it was made from, here and below.
+  [[nodiscard]] std::optional<std::size_t> find(std::span<const TensorInfo> tensors,
+                                                std::string_view name) const noexcept;
+  // A tensor whose name another one has, too.
+  [[nodiscard]] std::optional<std::size_t> find_duplicate(std::span<const TensorInfo> tensors) const noexcept;
+
+ private:
+  std::vector<std::uint64_t> entries_;  // 32 bits of the name's hash, then the number of the tensor
+};
 
 struct Content {
   std::vector<TensorInfo> tensors;

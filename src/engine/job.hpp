@@ -2,17 +2,84 @@
 // says which threads may use it.
 #pragma once
 
+#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
-#include "engine/attempt_codings.hpp"
+#include <bitsnap/snapshot.hpp>
+
 #include "engine/attempts.hpp"
-#include "engine/publish_turns.hpp"
 #include "os/file_system.hpp"
+#include "store/pending_save.hpp"
 
 namespace bitsnap::engine {
+
+// The ranks of a node publish shards with the same content one after another, so that the first one is on
+// the disk when the others look for a file that is like theirs. Other shards do not wait. Thread-safe.
+class PublishTurns {
+ public:
+  // Held while a shard is published.
+  class Turn {
+   public:
+    Turn(PublishTurns& turns, const SnapshotId& id) : turns_(turns), id_(id) {
+      std::unique_lock lock(turns_.mutex_);
+      turns_.changed_.wait(lock, [this] { return turns_.taken_.insert(id_).second; });
+    }
+    ~Turn() {
+      {
+        const std::lock_guard lock(turns_.mutex_);
+        turns_.taken_.erase(id_);
+      }
+      turns_.changed_.notify_all();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    PublishTurns& turns_;
+    const SnapshotId id_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<SnapshotId> taken_;
+};
+
+// What the first rank of a node has chosen to code its shard of an attempt against. Ranks with equal
+// states choose the same, although a checkpoint may be committed in between, because only then are their files equal.
+// Not thread-safe.
+class AttemptCodings {
+ public:
+  // The choice of the first rank; nullptr if there is none yet. Valid until the next note().
+  [[nodiscard]] const store::Coding* find(std::uint64_t step, const std::string& attempt) const {
+    for (const Choice& choice : choices_) {
+      if (choice.step == step && choice.attempt == attempt) return &choice.coding;
+    }
+    return nullptr;
+  }
+
+  void note(std::uint64_t step, const std::string& attempt, const store::Coding& coding) {
+    if (find(step, attempt) != nullptr) return;
+    choices_.push_back({step, attempt, coding});
+    if (choices_.size() > kMost) choices_.pop_front();
+  }
+
+ private:
+  static constexpr std::size_t kMost = 64;  // ranks are rarely so many saves apart
+
+  struct Choice {
+    std::uint64_t step;
+    std::string attempt;
+    store::Coding coding;
+  };
+  std::deque<Choice> choices_;
+};
 
 struct Job {
   Job(os::FileSystem& file_system, std::string store, std::uint32_t ranks, std::string session,

@@ -14,13 +14,25 @@
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>
 
+#include "base/bytes.hpp"
 #include "engine/arena.hpp"
 #include "engine/messages.hpp"
-#include "engine/snapshot_frame.hpp"
+#include "os/file_system.hpp"
 #include "restore/decoded_state.hpp"
 #include "store/base_cache.hpp"
 
 namespace bitsnap::engine {
+
+// A snapshot file without its payloads: the header, the index and the footer. With the decoded state of
+// a slot, it is all that a restore needs. Immutable after read().
+struct SnapshotFrame {
+  std::uint64_t file_bytes = 0;
+  std::uint64_t index_offset = 0;
+  std::vector<std::byte> header;
+  std::vector<std::byte> index;  // and footer: the file from `index_offset` on
+
+  [[nodiscard]] static Result<SnapshotFrame> read(const os::RandomAccessFile& file);
+};
 
 // The state in a slot. Of a staged slot, only the step is known.
 struct SlotState {

@@ -20,6 +20,7 @@
 // calls use slot 0 only. Threads start at the first call that needs them.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,9 +28,21 @@
 #include <bitsnap/error.hpp>
 
 #include "base/function_ref.hpp"
-#include "exec/cancel_token.hpp"
 
 namespace bitsnap::exec {
+
+// Cancels an operation of another thread. Copies share one flag; any thread may use any copy.
+class CancelToken {
+ public:
+  CancelToken() : flag_(std::make_shared<std::atomic<bool>>(false)) {}
+
+  // Permanent.
+  void request_cancel() const noexcept { flag_->store(true, std::memory_order_release); }
+  [[nodiscard]] bool is_cancelled() const noexcept { return flag_->load(std::memory_order_acquire); }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> flag_;
+};
 
 class ItemRun;
 
