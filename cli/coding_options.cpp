@@ -9,8 +9,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <bitsnap/safetensors.hpp>
-
 #include "cli/number_option.hpp"
 #include "cli/text_format.hpp"
 

@@ -10,7 +10,6 @@
 #include <bitsnap/store.hpp>
 #include <bitsnap/text.hpp>
 
-#include "cli/file_paths.hpp"
 #include "cli/input/references.hpp"
 #include "cli/input/run_path.hpp"
 #include "cli/operating_system.hpp"

@@ -15,7 +15,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <bitsnap/safetensors.hpp>
 #include <bitsnap/snapshot.hpp>
 
 #include "bindings.hpp"

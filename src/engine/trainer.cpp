@@ -5,13 +5,10 @@
 
 #include <fmt/format.h>
 
-#include <bitsnap/version.hpp>
-
 #include "base/hash.hpp"
 #include "base/no_throw.hpp"
 #include "base/quote_name.hpp"
 #include "base/utf8.hpp"
-#include "os/clock.hpp"
 #include "os/file_identity.hpp"
 #include "os/process.hpp"
 #include "os/random.hpp"

@@ -8,7 +8,6 @@
 
 #include "base/try.hpp"
 #include "engine/trainer.hpp"
-#include "os/process.hpp"
 
 namespace bitsnap {
 

@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "os/descriptor_posix.hpp"
 #include "os/errno_error.hpp"
 #include "os/process.hpp"
 

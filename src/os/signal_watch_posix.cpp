@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/try.hpp"
-#include "os/errno_error.hpp"
 
 namespace bitsnap::os {
 namespace {

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <bitsnap/tensor.hpp>
-
 #include "base/cpu_dispatch.hpp"
 #include "base/float_mode.hpp"
 #include "base/try.hpp"

@@ -10,7 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "base/checked.hpp"
 #include "base/hash.hpp"
 #include "base/try.hpp"
 #include "codec/registry.hpp"

@@ -5,7 +5,6 @@
 #include <deque>
 #include <utility>
 
-#include "base/checked.hpp"
 #include "base/hash.hpp"
 #include "base/no_throw.hpp"
 #include "base/try.hpp"

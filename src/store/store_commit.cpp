@@ -11,7 +11,6 @@
 #include "base/try.hpp"
 #include "base/utf8.hpp"
 #include "container/file_reader.hpp"
-#include "os/clock.hpp"
 #include "store/catalog.hpp"
 #include "store/store_impl.hpp"
 #include "store/tensor_index.hpp"
