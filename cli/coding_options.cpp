@@ -118,8 +118,8 @@ void add_adam_options(CLI::App& app, AdamOptions& options, const std::string& gr
   app.add_option_function<std::string>(
          "--eps",
          [&options](const std::string& text) {
-           options.epsilon = parse_real(text);
-           if (!options.epsilon) throw wrong_value("--eps", "a number", text);
+           options.eps = parse_real(text);
+           if (!options.eps) throw wrong_value("--eps", "a number", text);
          },
          "Epsilon of Adam")
       ->type_name("E")
@@ -128,18 +128,18 @@ void add_adam_options(CLI::App& app, AdamOptions& options, const std::string& gr
 }
 
 Result<std::optional<AdamNumbers>> adam_of(const AdamOptions& options, std::optional<std::uint64_t> step) {
-  if (!options.betas && !options.epsilon && !options.step) return std::optional<AdamNumbers>();
+  if (!options.betas && !options.eps && !options.step) return std::optional<AdamNumbers>();
   const std::optional<std::uint64_t> taken = options.step ? options.step : step;
   std::vector<std::string_view> missing;
   if (!options.betas) missing.emplace_back("--betas");
-  if (!options.epsilon) missing.emplace_back("--eps");
+  if (!options.eps) missing.emplace_back("--eps");
   if (!taken) missing.emplace_back("--adam-step");
   if (!missing.empty()) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("--betas, --eps and --adam-step belong together; {} missing", fmt::join(missing, " and ")));
   }
   return AdamNumbers{
-      .beta1 = options.betas->first, .beta2 = options.betas->second, .epsilon = *options.epsilon, .step = *taken};
+      .beta1 = options.betas->first, .beta2 = options.betas->second, .eps = *options.eps, .step = *taken};
 }
 
 void add_coding_options(CLI::App& app, CodingOptions& options, CodingTarget target) {

@@ -20,7 +20,7 @@ namespace bitsnap::cli {
 
 struct AdamOptions {
   std::optional<std::pair<double, double>> betas;
-  std::optional<double> epsilon;
+  std::optional<double> eps;
   std::optional<std::uint64_t> step;
 };
 

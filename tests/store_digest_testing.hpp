@@ -36,7 +36,7 @@ inline nlohmann::ordered_json describe_tensors(const Snapshot& snapshot) {
   return tensors;
 }
 
-inline nlohmann::ordered_json describe_checkpoint(const Store& store, const CheckpointInfo& info) {
+inline nlohmann::ordered_json describe_checkpoint(const Store& store, const Checkpoint& info) {
   nlohmann::ordered_json json = {{"step", info.step},
                                  {"time_unix_ms", info.time_unix_ms},
                                  {"raw_bytes", info.raw_bytes},

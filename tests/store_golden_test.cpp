@@ -26,9 +26,9 @@ TEST_P(StoreGolden, HoldsTheExpectedCheckpoints) {
   ASSERT_TRUE(store) << store.error().message();
   EXPECT_EQ((*store)->run_id(), expected.at("run_id").get<std::string>());
   auto checkpoints = nlohmann::ordered_json::array();
-  const auto found = (*store)->list();
+  const auto found = (*store)->checkpoints();
   ASSERT_TRUE(found) << found.error().message();
-  for (const CheckpointInfo& info : *found) {
+  for (const Checkpoint& info : *found) {
     EXPECT_FALSE(info.damage) << info.damage->message();
     checkpoints.push_back(describe_checkpoint(**store, info));
   }

@@ -85,7 +85,7 @@ void edit(const fs::path& store, const Json& change) {
 
 // Reads all of one checkpoint; returns the first error.
 std::optional<Error> read_step(const Store& store, std::uint64_t step) {
-  const auto info = store.info(step);
+  const auto info = store.checkpoint(step);
   if (!info) return info.error();
   if (info->damage) return info->damage;
   for (std::uint32_t shard = 0; shard < info->shards; ++shard) {

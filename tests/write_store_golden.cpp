@@ -136,7 +136,7 @@ Json expectation(const std::string& path) {
   const auto store = must(Store::open(path));
   Json json = {{"run_id", store->run_id()}};
   json["checkpoints"] = Json::array();
-  for (const CheckpointInfo& info : must(store->list())) {
+  for (const Checkpoint& info : must(store->checkpoints())) {
     json["checkpoints"].push_back(describe_checkpoint(*store, info));
   }
   return json;

@@ -33,9 +33,9 @@ std::vector<std::size_t> spread(std::size_t count, std::uint64_t wanted) {
 // Steps without damage, ascending.
 Result<std::vector<std::uint64_t>> readable_steps(const std::string& run) {
   BITSNAP_ASSIGN(auto store, open_to_read(run));
-  BITSNAP_ASSIGN(auto checkpoints, store->list());
+  BITSNAP_ASSIGN(auto checkpoints, store->checkpoints());
   std::vector<std::uint64_t> steps;
-  for (const CheckpointInfo& info : checkpoints) {
+  for (const Checkpoint& info : checkpoints) {
     if (!info.damage) steps.push_back(info.step);
   }
   if (steps.empty()) {

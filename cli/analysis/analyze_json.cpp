@@ -50,10 +50,10 @@ static void to_json(cli::Json& json, const QuantizerFindings& point) {
           {"codec", point.codec},
           {"bits_on_base", point.bits_on_base},
           {"codec_on_base", point.bits_on_base ? cli::Json(point.codec_on_base) : cli::Json()},
-          {"mean_relative_error", point.mean_relative},
-          {"max_relative_error", point.max_relative},
-          {"mean_square_error", point.mean_square},
-          {"max_absolute_error", point.max_absolute},
+          {"mean_relative", point.mean_relative},
+          {"max_relative", point.max_relative},
+          {"mean_square", point.mean_square},
+          {"max_absolute", point.max_absolute},
           {"update", point.update},
           {"elements", point.elements}};
 }

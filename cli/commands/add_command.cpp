@@ -34,7 +34,7 @@ namespace {
 // A checkpoint that is open to be copied.
 struct CopySource {
   RunPath from;
-  CheckpointInfo info;
+  Checkpoint info;
   std::vector<State> shards;  // read from the run when the save needs them
   std::vector<CheckpointFile> files;
 };
@@ -60,8 +60,8 @@ std::string new_attempt() {
   return fmt::format("copy-{:08x}{:08x}", random(), random());
 }
 
-Result<CheckpointInfo> save_one(Store& store, const CopySource& source, std::uint64_t step, const RunOptions& run,
-                                const std::vector<std::string>& labels) {
+Result<Checkpoint> save_one(Store& store, const CopySource& source, std::uint64_t step, const RunOptions& run,
+                            const std::vector<std::string>& labels) {
   const auto check = [&](const Snapshot& written) {
     return check_decodes(written, run.threads).map_error([&](const Error& error) {
       return Error(error).within(written.name() + ": it was not written as it was read");
@@ -70,8 +70,8 @@ Result<CheckpointInfo> save_one(Store& store, const CopySource& source, std::uin
   return store.save(step, source.shards.front(), run, check, {.labels = labels, .files = source.files});
 }
 
-Result<CheckpointInfo> save_several(Store& store, const CopySource& source, std::uint64_t step, const RunOptions& run,
-                                    const std::vector<std::string>& labels) {
+Result<Checkpoint> save_several(Store& store, const CopySource& source, std::uint64_t step, const RunOptions& run,
+                                const std::vector<std::string>& labels) {
   const auto count = static_cast<std::uint32_t>(source.shards.size());
   const std::string attempt = new_attempt();
   for (std::uint32_t shard = 0; shard < count; ++shard) {
@@ -91,7 +91,7 @@ Result<CheckpointInfo> save_several(Store& store, const CopySource& source, std:
 Result<CopySource> open_copy(const RunPath& from) {
   BITSNAP_ASSIGN(const auto store, open_to_read(from.run));
   CopySource source{from, {}, {}, {}};
-  BITSNAP_ASSIGN(source.info, store->info(*from.step));
+  BITSNAP_ASSIGN(source.info, store->checkpoint(*from.step));
   if (source.info.damage) return tl::unexpected(*source.info.damage);
   for (std::uint32_t shard = 0; shard < source.info.shards; ++shard) {
     BITSNAP_ASSIGN(const auto snapshot, store->snapshot(from.step, shard));

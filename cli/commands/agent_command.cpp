@@ -186,7 +186,7 @@ std::string render_prometheus(const Json& report) {
 
 Result<int> status(const AgentCommandOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(const std::string job, job_of(options));
-  BITSNAP_ASSIGN(const std::string text, agent_report(job, kStatusMs));
+  BITSNAP_ASSIGN(const std::string text, agent_status(job, kStatusMs));
   const Json report = Json::parse(text, nullptr, false);
   if (!report.is_object() || !report.contains("ranks")) {
     return fail(ErrorKind::corrupt, "the agent's report is not valid for this version of bitsnap");

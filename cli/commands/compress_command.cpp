@@ -47,7 +47,7 @@ Json report_json(const CompressReport& report) {
   document["base"] = report.base ? Json(report.base->id().to_hex()) : Json();
   document["input_bytes"] = report.input_bytes;
   document["output_bytes"] = summary.stored_bytes;
-  document["tensor_bytes"] = summary.raw_bytes;
+  document["raw_bytes"] = summary.raw_bytes;
   document["chunks"] = summary.chunks;
   document["ratio"] = ratio_json(report.input_bytes, summary.stored_bytes);
   document["seconds"] = report.seconds;

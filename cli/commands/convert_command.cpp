@@ -58,7 +58,7 @@ struct ConvertOptions {
 
 struct ConvertReport {
   std::uint64_t tensors = 0;
-  std::uint64_t tensor_bytes = 0;
+  std::uint64_t raw_bytes = 0;
   std::uint64_t output_bytes = 0;
   double seconds = 0;
 };
@@ -147,7 +147,7 @@ Result<std::uint64_t> save_to_run(const State& state, const ConvertOptions& opti
     return fail(ErrorKind::invalid_argument, fmt::format("{}: the step is missing: {}@STEP", path.run, path.run));
   }
   BITSNAP_ASSIGN(const auto store, open_to_write(path.run, {}, std::chrono::milliseconds(0)));
-  return store->save(*path.step, state, run).map(&CheckpointInfo::stored_bytes);
+  return store->save(*path.step, state, run).map(&Checkpoint::stored_bytes);
 }
 
 Result<std::uint64_t> write(const State& state, Target target, const ConvertOptions& options, const RunOptions& run) {
@@ -204,7 +204,7 @@ Result<int> convert(const ConvertOptions& options, const CommonOptions& common) 
   }
   ConvertReport report;
   report.tensors = training.state.tensors.size();
-  for (const TensorSource& tensor : training.state.tensors) report.tensor_bytes += tensor.info.size_bytes;
+  for (const TensorSource& tensor : training.state.tensors) report.raw_bytes += tensor.info.size_bytes;
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
@@ -216,13 +216,13 @@ Result<int> convert(const ConvertOptions& options, const CommonOptions& common) 
                 {"output", options.output},
                 {"format", name_of(target)},
                 {"tensors", report.tensors},
-                {"tensor_bytes", report.tensor_bytes},
+                {"raw_bytes", report.raw_bytes},
                 {"output_bytes", report.output_bytes},
                 {"seconds", report.seconds}});
   } else if (!common.quiet) {
     print_note(fmt::format("{} : {} of {} -> {}  ({})  {}\n", printable(options.input),
-                           format_plural(report.tensors, "tensor"), format_size(report.tensor_bytes),
-                           format_size(report.output_bytes), format_speed(report.tensor_bytes, report.seconds),
+                           format_plural(report.tensors, "tensor"), format_size(report.raw_bytes),
+                           format_size(report.output_bytes), format_speed(report.raw_bytes, report.seconds),
                            printable(options.output)));
   }
   return kExitOk;

@@ -48,7 +48,7 @@ void drop_stored_bytes(Sizes& sizes) {
   sizes.pool.stored_bytes = sizes.overhead_bytes = sizes.total.stored_bytes = 0;
 }
 
-Result<Sizes> measure_checkpoint(const Store& store, const CheckpointInfo& info) {
+Result<Sizes> measure_checkpoint(const Store& store, const Checkpoint& info) {
   if (info.damage && info.shards == 0) return tl::unexpected(*info.damage);
   std::vector<std::pair<SnapshotId, Sizes>> shards;
   std::uint64_t stored_bytes = 0;
@@ -73,9 +73,9 @@ Result<Sizes> measure_checkpoint(const Store& store, const CheckpointInfo& info)
 
 // One entry per checkpoint, by step. Damaged checkpoints are entries, too; fails only at an interrupt.
 Result<std::vector<CheckpointSizes>> measure_run(const Store& store, ProgressBar& bar) {
-  BITSNAP_ASSIGN(auto checkpoints, store.list());
+  BITSNAP_ASSIGN(auto checkpoints, store.checkpoints());
   std::vector<CheckpointSizes> sizes;
-  for (const CheckpointInfo& info : checkpoints) {
+  for (const Checkpoint& info : checkpoints) {
     if (!bar.update(sizes.size(), checkpoints.size())) return fail(ErrorKind::cancelled, "interrupted");
     auto measured = measure_checkpoint(store, info);
     sizes.push_back({measured ? *measured : Sizes{}, info.step,

@@ -193,7 +193,7 @@ Result<std::string> tree_json(const Snapshot& snapshot) {
 }
 
 Json checkpoint_json(const OpenCheckpoint& checkpoint) {
-  const CheckpointInfo& info = checkpoint.info;
+  const Checkpoint& info = checkpoint.info;
   return {{"run", checkpoint.run},
           {"step", info.step},
           {"shard", checkpoint.shard},
@@ -207,7 +207,7 @@ Json checkpoint_json(const OpenCheckpoint& checkpoint) {
 
 // Of a run.
 void add_checkpoint(std::string& out, const OpenCheckpoint& checkpoint) {
-  const CheckpointInfo& info = checkpoint.info;
+  const Checkpoint& info = checkpoint.info;
   add_line(
       out, "checkpoint",
       fmt::format("{}{}, saved {}", printable(checkpoint_name(checkpoint.run, info.step)),

@@ -17,7 +17,7 @@
 
 namespace bitsnap {
 
-static void to_json(cli::Json& json, const CheckpointInfo& checkpoint) {
+static void to_json(cli::Json& json, const Checkpoint& checkpoint) {
   json = {{"step", checkpoint.step}};
   if (checkpoint.damage) json["damage"] = checkpoint.damage;
   if (checkpoint.shards == 0) return;
@@ -42,13 +42,13 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-std::string render_labels(const CheckpointInfo& info) {
+std::string render_labels(const Checkpoint& info) {
   std::string text;
   for (const std::string& label : info.labels) text += fmt::format("{}{}", text.empty() ? "" : ", ", printable(label));
   return text;
 }
 
-Row checkpoint_row(const CheckpointInfo& info) {
+Row checkpoint_row(const Checkpoint& info) {
   if (info.damage && info.shards == 0) {
     return {fmt::format("{}", info.step), "damaged", "-", "-", "-", "-", "-", "-", render_labels(info)};
   }
@@ -82,13 +82,13 @@ Row needed_row(const RunUsage& usage) {
       ""};
 }
 
-std::string render(const RunPath& path, const std::vector<CheckpointInfo>& checkpoints, const RunUsage& usage,
+std::string render(const RunPath& path, const std::vector<Checkpoint>& checkpoints, const RunUsage& usage,
                    std::optional<std::size_t> width) {
   if (checkpoints.empty()) return fmt::format("{}: no checkpoint yet\n", printable(path.run));
   const bool with_shards =
-      std::any_of(checkpoints.begin(), checkpoints.end(), [](const CheckpointInfo& info) { return info.shards > 1; });
-  const bool with_labels = std::any_of(checkpoints.begin(), checkpoints.end(),
-                                       [](const CheckpointInfo& info) { return !info.labels.empty(); });
+      std::any_of(checkpoints.begin(), checkpoints.end(), [](const Checkpoint& info) { return info.shards > 1; });
+  const bool with_labels =
+      std::any_of(checkpoints.begin(), checkpoints.end(), [](const Checkpoint& info) { return !info.labels.empty(); });
   constexpr auto kUncut = Narrow::never;
   std::vector<Column> columns = {{"step", Align::right},
                                  {"time", Align::left, kUncut, 1},
@@ -106,7 +106,7 @@ std::string render(const RunPath& path, const std::vector<CheckpointInfo>& check
     table.add_row(std::move(row));
   };
   std::string damages;
-  for (const CheckpointInfo& info : checkpoints) {
+  for (const Checkpoint& info : checkpoints) {
     add(checkpoint_row(info));
     if (info.damage) {
       damages += fmt::format("step {} [{}]: {}\n", info.step, error_kind_name(info.damage->kind()),
@@ -122,13 +122,13 @@ std::string render(const RunPath& path, const std::vector<CheckpointInfo>& check
 }
 
 // All checkpoints, or the one that the path names.
-Result<std::vector<CheckpointInfo>> find_checkpoints(const Store& store, const RunPath& path) {
-  if (!path.step) return store.list();
-  return store.info(*path.step).map([](CheckpointInfo info) { return std::vector<CheckpointInfo>{std::move(info)}; });
+Result<std::vector<Checkpoint>> find_checkpoints(const Store& store, const RunPath& path) {
+  if (!path.step) return store.checkpoints();
+  return store.checkpoint(*path.step).map([](Checkpoint info) { return std::vector<Checkpoint>{std::move(info)}; });
 }
 
 // Notes at each checkpoint which pruned ones stay for it.
-RunUsage find_usage(Store& store, const RunPath& path, std::vector<CheckpointInfo>& checkpoints) {
+RunUsage find_usage(Store& store, const RunPath& path, std::vector<Checkpoint>& checkpoints) {
   RunUsage usage;
   if (path.step) {
     usage.needed = checkpoints.front().needed;
@@ -136,13 +136,13 @@ RunUsage find_usage(Store& store, const RunPath& path, std::vector<CheckpointInf
     usage = std::move(*found);
   } else {  // a damaged record, which is shown, hides who needs what
     usage.checkpoints = checkpoints.size();
-    for (const CheckpointInfo& info : checkpoints) {
+    for (const Checkpoint& info : checkpoints) {
       usage.raw_bytes += info.raw_bytes;
       usage.stored_bytes += info.stored_bytes;
     }
   }
   for (const PruneReport::Needed& needed : usage.needed) {
-    const auto by = std::ranges::lower_bound(checkpoints, needed.by, {}, &CheckpointInfo::step);
+    const auto by = std::ranges::lower_bound(checkpoints, needed.by, {}, &Checkpoint::step);
     if (!path.step && by != checkpoints.end() && by->step == needed.by) by->needed.push_back(needed);
   }
   return usage;

@@ -25,10 +25,10 @@ struct RollbackOptions {
 
 // The report that Store::rollback() would return.
 Result<RollbackReport> foresee(const Store& store, std::uint64_t step) {
-  if (auto info = store.info(step); !info && info.error().kind() == ErrorKind::not_found) {
+  if (auto info = store.checkpoint(step); !info && info.error().kind() == ErrorKind::not_found) {
     return tl::unexpected(std::move(info).error());
   }
-  BITSNAP_ASSIGN(auto checkpoints, store.list());
+  BITSNAP_ASSIGN(auto checkpoints, store.checkpoints());
   RollbackReport report;
   for (auto info = checkpoints.rbegin(); info != checkpoints.rend() && info->step > step; ++info) {
     report.removed.push_back(info->step);

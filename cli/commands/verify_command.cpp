@@ -58,7 +58,7 @@ struct FileReport : Report {
   std::vector<Damage> damages;
   std::string id;
   std::uint64_t file_bytes = 0;
-  std::uint64_t tensor_bytes = 0;
+  std::uint64_t raw_bytes = 0;
   std::uint64_t tensors = 0;
   std::uint64_t chunks = 0;
 
@@ -77,7 +77,7 @@ Result<void> verify_file(const VerifyOptions& options, const CommonOptions& comm
   report.tensors = snapshot->tensors().size();
   for (const StreamInfo& stream : snapshot->streams()) {
     report.chunks += stream.chunk_count();
-    report.tensor_bytes += stream.elements * element_size(stream.dtype);
+    report.raw_bytes += stream.elements * element_size(stream.dtype);
   }
   ProgressBar bar(file_name(report.path), !common.quiet);
   BITSNAP_ASSIGN(report.damages, snapshot->verify(!options.no_decode, bar.run(common)));
@@ -91,7 +91,7 @@ void print_report(const FileReport& report, const VerifyOptions& options, const 
     std::string line = path + ": OK";
     if (common.verbose) {
       // Without decoding, only the bytes of the file were read.
-      const std::uint64_t bytes = options.no_decode ? report.file_bytes : report.tensor_bytes;
+      const std::uint64_t bytes = options.no_decode ? report.file_bytes : report.raw_bytes;
       line += fmt::format("  ({}, {}, {}, {}; id {})", format_plural(report.tensors, "tensor"),
                           format_plural(report.chunks, "chunk"), format_size(bytes),
                           format_speed(bytes, report.seconds), report.id);
@@ -116,7 +116,7 @@ void to_json(Json& json, const FileReport& report) {
   if (!report.id.empty()) {
     json["id"] = report.id;
     json["file_bytes"] = report.file_bytes;
-    json["tensor_bytes"] = report.tensor_bytes;
+    json["raw_bytes"] = report.raw_bytes;
     json["tensors"] = report.tensors;
     json["chunks"] = report.chunks;
     json["seconds"] = report.seconds;
@@ -172,7 +172,7 @@ Result<void> verify_run(const RunPath& run, bool decode, const CommonOptions& co
   options.run = bar.run(common);
   if (run.step) {
     // A step that does not exist is a mistake of the user, not a damage.
-    const auto info = store->info(*run.step);
+    const auto info = store->checkpoint(*run.step);
     if (!info && info.error().kind() == ErrorKind::not_found) return tl::unexpected(info.error());
     options.steps.push_back(*run.step);
   }

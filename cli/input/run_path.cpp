@@ -48,7 +48,7 @@ Result<std::uint64_t> find_labelled(const std::string& run, const std::string& l
 
 Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std::uint64_t step,
                                  std::optional<std::uint64_t> shard, bool partial) {
-  BITSNAP_ASSIGN(auto info, store.info(step));
+  BITSNAP_ASSIGN(auto info, store.checkpoint(step));
   if (info.damage && info.shards == 0) return tl::unexpected(*info.damage);
   const std::string name = checkpoint_name(run, step);
   if (!shard && info.shards > 1) {
@@ -68,7 +68,7 @@ Result<OpenCheckpoint> open_step(const Store& store, const std::string& run, std
 // ranks, and otherwise in the metadata of the snapshot. Damage is for the command to find.
 bool is_of(const Store& store, const ReferencedSave& save) {
   if (save.word.empty()) return true;
-  const auto info = store.info(save.step);
+  const auto info = store.checkpoint(save.step);
   if (info && saved_word(info->metadata) == save.word) return true;
   const auto snapshot = store.snapshot(save.step);
   return !snapshot || saved_word((*snapshot)->metadata()) == save.word;
@@ -187,7 +187,7 @@ fs::path run_folder(const std::string& run) {
 std::string run_name(const std::string& run) { return run_folder(run).filename().string(); }
 
 Result<std::uint64_t> newest_step(const Store& store, const std::string& run) {
-  BITSNAP_ASSIGN(const auto newest, store.newest());
+  BITSNAP_ASSIGN(const auto newest, store.latest());
   if (newest) return *newest;
   BITSNAP_ASSIGN(const auto steps, store.steps());
   return fail(ErrorKind::not_found, steps.empty() ? fmt::format("{}: has no checkpoint yet", run)

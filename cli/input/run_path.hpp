@@ -48,7 +48,7 @@ struct RunPath {
 // One shard of a checkpoint, open.
 struct OpenCheckpoint {
   std::string run;
-  CheckpointInfo info;
+  Checkpoint info;
   std::uint32_t shard = 0;
   std::shared_ptr<const Snapshot> snapshot;
 };

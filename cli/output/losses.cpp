@@ -101,7 +101,7 @@ std::string render_losses(const Snapshot& snapshot, const CommonOptions& common)
 namespace bitsnap {
 
 void to_json(cli::Json& json, const AdamNumbers& adam) {
-  json = {{"beta1", adam.beta1}, {"beta2", adam.beta2}, {"epsilon", adam.epsilon}, {"step", adam.step}};
+  json = {{"betas", {adam.beta1, adam.beta2}}, {"eps", adam.eps}, {"step", adam.step}};
 }
 
 static void to_json(cli::Json& json, const UpdateErrors& updates) {

@@ -106,7 +106,7 @@ void warn_of_base(const std::string& run, const SavedCheckpoint& saved, const Co
 }
 
 Json saved_json(const std::string& run, const SavedCheckpoint& saved) {
-  const CheckpointInfo& checkpoint = saved.checkpoint;
+  const Checkpoint& checkpoint = saved.checkpoint;
   Json document = {{"run", run},
                    {"input", saved.input},
                    {"step", checkpoint.step},
@@ -121,7 +121,7 @@ Json saved_json(const std::string& run, const SavedCheckpoint& saved) {
   document["depth"] = checkpoint.depth;
   document["input_bytes"] = saved.input_bytes;
   document["stored_bytes"] = checkpoint.stored_bytes;
-  document["tensor_bytes"] = checkpoint.raw_bytes;
+  document["raw_bytes"] = checkpoint.raw_bytes;
   document["ratio"] = ratio_json(saved.input_bytes, checkpoint.stored_bytes);
   document["seconds"] = saved.seconds;
   document["gbps"] = static_cast<double>(saved.input_bytes) / saved.seconds / 1e9;
@@ -133,7 +133,7 @@ Json saved_json(const std::string& run, const SavedCheckpoint& saved) {
 
 Result<void> print_saved(const Store& store, const std::string& run, const SavedCheckpoint& saved,
                          const CommonOptions& common) {
-  const CheckpointInfo& checkpoint = saved.checkpoint;
+  const Checkpoint& checkpoint = saved.checkpoint;
   print_note(describe_stored(saved.input, saved.input_bytes, checkpoint.stored_bytes, saved.seconds) +
              fmt::format("{}, {}\n", printable(checkpoint_name(run, checkpoint.step)),
                          checkpoint.base ? fmt::format("base {}", *checkpoint.base) : "a keyframe"));

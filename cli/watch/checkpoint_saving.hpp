@@ -52,11 +52,11 @@ struct SavedCheckpoint {
   double seconds = 0;
   CodingSettings settings;
   bool durable = true;
-  CheckpointInfo checkpoint;
+  Checkpoint checkpoint;
 };
 
 // What `save` saves, measured. `path` and `input_bytes` are those of what the user named.
-using SaveCheckpoint = std::function<Result<CheckpointInfo>(const RunOptions& run)>;
+using SaveCheckpoint = std::function<Result<Checkpoint>(const RunOptions& run)>;
 [[nodiscard]] Result<SavedCheckpoint> save_measured(Store& store, const std::string& path, std::uint64_t input_bytes,
                                                     const CommonOptions& common, const SaveCheckpoint& save);
 

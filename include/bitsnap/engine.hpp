@@ -164,7 +164,7 @@ class Engine {
   [[nodiscard]] Result<std::vector<RestorableStep>> steps(std::optional<std::uint64_t> timeout_ms = {}) const;
   // The newest step that every rank can restore: from memory if the agent has the states of all ranks, or from the
   // store. nullopt: none. Ranks on different nodes see the same steps in the store, but not each other's memory.
-  [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step() const;
+  [[nodiscard]] Result<std::optional<std::uint64_t>> latest() const;
 
   // For callers that remove checkpoints themselves, as frameworks do that rotate them: the agent codes new ones for a
   // retention of `keep_last` (nullopt: all), removes the steps `removed` when it has committed what it has, and no
@@ -235,7 +235,7 @@ enum class AgentEnd : std::uint8_t {
 [[nodiscard]] Result<AgentEnd> run_agent(const RunAgentOptions& options);
 
 // The status of an agent as JSON (docs/guide/engine.md). not_found if the job has no agent.
-[[nodiscard]] Result<std::string> agent_report(const std::string& job, std::uint64_t timeout_ms);
+[[nodiscard]] Result<std::string> agent_status(const std::string& job, std::uint64_t timeout_ms);
 // Stops an agent when all staged saves are persisted; with `abandon`, when the one being written is. busy after the
 // timeout.
 [[nodiscard]] Result<void> stop_agent(const std::string& job, bool abandon, std::uint64_t timeout_ms);

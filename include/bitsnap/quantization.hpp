@@ -52,13 +52,13 @@ struct LossRule {
 struct AdamNumbers {
   double beta1 = 0;
   double beta2 = 0;
-  double epsilon = 0;
+  double eps = 0;
   std::uint64_t step = 0;  // steps taken so far, t below; with 0, moments stay exact
 
   friend bool operator==(const AdamNumbers&, const AdamNumbers&) = default;
 };
 
-// Errors of Adam's updates u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon), without a unit. The error of
+// Errors of Adam's updates u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), without a unit. The error of
 // an element is |u' - u|: u is computed from the exact moments m and v, and u' from the stored ones. Every 16th element
 // is sampled; elements whose u or u' is not finite are left out.
 struct UpdateErrors {

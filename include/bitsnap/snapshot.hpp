@@ -245,7 +245,7 @@ class Snapshot final : public Base {
 };
 
 // Reads the id from the footer of a file, and nothing else. For finding a base among many files.
-[[nodiscard]] Result<SnapshotId> peek_snapshot_id(const std::string& path);
+[[nodiscard]] Result<SnapshotId> snapshot_id(const std::string& path);
 
 // How two tensors of the same name differ.
 struct TensorDifference {

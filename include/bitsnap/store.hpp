@@ -110,14 +110,14 @@ struct StoreOptions {
   CodingSettings settings = {};  // a new store remembers them
   // Rules before those of `settings` or of the store; a new store remembers them, too.
   std::vector<LossRule> first_loss = {};
-  // Applied after each save and commit of this handle, if it has a rule; CheckpointInfo says what came of it.
+  // Applied after each save and commit of this handle, if it has a rule; Checkpoint says what came of it.
   Retention retention = {};
   // False: others remove checkpoints as the retention says. This handle only codes for it. So do all ranks but one.
   bool prunes = true;
   // From the second save of a run in this process on, its newest state stays in memory if twice its size fits into
   // this, so that the next save need not decode it, also with another handle. The system may take that memory back
   // whenever it is short of it; the next save then reads the state from its files. 0 keeps nothing.
-  std::uint64_t base_memory_bytes = UINT64_MAX;
+  std::uint64_t keep_base_bytes = UINT64_MAX;
   std::uint64_t timeout_ms = 0;  // how long to wait for another writer before `busy`
   // Asked while a call waits for another writer, or for another call of this handle; true ends it with `cancelled`.
   std::function<bool()> interrupted = {};
@@ -125,7 +125,7 @@ struct StoreOptions {
 };
 
 // One committed checkpoint, from its commit record.
-struct CheckpointInfo {
+struct Checkpoint {
   std::uint64_t step = 0;
   std::int64_t time_unix_ms = 0;   // when it was committed
   std::uint64_t raw_bytes = 0;     // of the tensors of all shards; aliases are not counted again
@@ -145,7 +145,8 @@ struct CheckpointInfo {
   std::optional<PruneReport> pruned = {};
   std::optional<Error> prune_error = {};
   std::vector<std::string> labels = {};  // in order of their bytes; empty in a list if labels.json is damaged
-  // By Store::info() only: checkpoints that were pruned and stay because this one needs them, and maybe others, too.
+  // By Store::checkpoint() only: checkpoints that were pruned and stay because this one needs them, and maybe others,
+  // too.
   std::vector<PruneReport::Needed> needed = {};
 };
 
@@ -255,8 +256,8 @@ struct ShardPlace {
 
 // The result of commit(): a checkpoint, or the shards that are missing.
 struct CommitOutcome {
-  std::optional<CheckpointInfo> checkpoint;  // nullopt: shards are missing
-  std::vector<std::uint32_t> missing;        // shards that are not written yet, ascending; empty for a checkpoint
+  std::optional<Checkpoint> checkpoint;  // nullopt: shards are missing
+  std::vector<std::uint32_t> missing;    // shards that are not written yet, ascending; empty for a checkpoint
 
   // Whether the checkpoint exists.
   [[nodiscard]] explicit operator bool() const noexcept { return checkpoint.has_value(); }
@@ -281,17 +282,17 @@ class Store {
   // Committed steps, ascending, with those that a repair keeps as damaged.
   [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;
   // The newest step that is not kept as damaged: the one to resume from. nullopt: there is none.
-  [[nodiscard]] Result<std::optional<std::uint64_t>> newest() const;
+  [[nodiscard]] Result<std::optional<std::uint64_t>> latest() const;
   // All steps, with the contents of their commit records.
-  [[nodiscard]] Result<std::vector<CheckpointInfo>> list() const;
+  [[nodiscard]] Result<std::vector<Checkpoint>> checkpoints() const;
   // What the run holds: its checkpoints, and pruned ones that they need. Reads all records if there are pruned ones,
   // and then fails if one of them cannot be read. Damaged checkpoints count with no bytes.
   [[nodiscard]] Result<RunUsage> usage();
   // not_found if there is no such step; the message names the nearest ones.
-  [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
+  [[nodiscard]] Result<Checkpoint> checkpoint(std::uint64_t step) const;
 
   // Opens one shard of a checkpoint with everything that it depends on, so that it stays readable whatever is pruned
-  // later. nullopt: the newest(). not_found if there is no such step or shard; busy if the step is saved again as often
+  // later. nullopt: latest(). not_found if there is no such step or shard; busy if the step is saved again as often
   // as it is opened. `partial`: opens it also if something that it depends on is damaged or missing; what needs that
   // cannot be read (Snapshot::damaged_tensors()).
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step = std::nullopt,
@@ -317,8 +318,8 @@ class Store {
   // `check` is called with what was written, before it is committed; after its error, which save() returns, the
   // checkpoint does not exist, or is the old one.
   using SaveCheck = std::function<Result<void>(const Snapshot& written)>;
-  [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options = {},
-                                            const SaveCheck& check = nullptr, const CommitOptions& commit = {});
+  [[nodiscard]] Result<Checkpoint> save(std::uint64_t step, const State& state, const RunOptions& options = {},
+                                        const SaveCheck& check = nullptr, const CommitOptions& commit = {});
 
   // Writes one shard durably; commit() makes it part of a checkpoint. Different shards may be written at the same time,
   // from any process. Writing a shard of an attempt again replaces the first one, unless that is committed. `replace`:

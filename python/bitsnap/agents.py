@@ -17,7 +17,7 @@ from typing import Any, Literal, SupportsIndex
 from bitsnap._bitsnap import (
     AgentOptions as NativeAgentOptions,
     MemoryOptions as NativeMemoryOptions,
-    agent_report,
+    agent_status as native_agent_status,
     default_job,
     stop_agent as native_stop_agent,
 )
@@ -149,7 +149,7 @@ def agent_status(path: PathLike | None = None, *, job: str | None = None, timeou
     Raises:
         NotFoundError: the job has no agent on this machine.
     """
-    report: dict[str, Any] = json.loads(agent_report(_job_of(path, job), milliseconds_of(timeout, "timeout")))
+    report: dict[str, Any] = json.loads(native_agent_status(_job_of(path, job), milliseconds_of(timeout, "timeout")))
     return report
 
 

@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bitsnap._bitsnap import BaseReference, LossReport, Snapshot as NativeSnapshot, is_store, peek_snapshot_id
+from bitsnap._bitsnap import (
+    BaseReference,
+    LossReport,
+    Snapshot as NativeSnapshot,
+    is_store,
+    snapshot_id as native_snapshot_id,
+)
 from bitsnap._common import Bases, PathLike, Progress, alike, native_bases, native_path
 from bitsnap._references import reference_at
 from bitsnap.errors import BitsnapError, DamageWarning, InvalidArgumentError, NotFoundError
@@ -96,7 +102,7 @@ def snapshot_id(path: PathLike) -> str:
     """The id of a snapshot, 32 hexadecimal digits. Reads only the end of the file."""
     native = native_path(path)
     _check_no_store(native)
-    return peek_snapshot_id(native)
+    return native_snapshot_id(native)
 
 
 def _check_no_store(native: bytes) -> None:

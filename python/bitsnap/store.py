@@ -134,7 +134,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
             keep_labelled=bool(keep_labelled),
         )
         options.prunes = bool(prunes)
-        options.base_memory_bytes = LARGEST if keep_base is True else number_of(keep_base, "keep_base")
+        options.keep_base_bytes = LARGEST if keep_base is True else number_of(keep_base, "keep_base")
         options.timeout_ms = wait_ms
         try:
             self._native = NativeStore.open(native_path(absolute_path(path, "path")), options)
@@ -188,7 +188,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
 
     def latest(self) -> int | None:
         """The newest step that is not kept as damaged; None if there is none."""
-        return self._native.newest()
+        return self._native.latest()
 
     def __len__(self) -> int:
         return len(self.steps())
@@ -202,7 +202,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
 
     def checkpoint(self, step: SupportsIndex) -> Checkpoint:
         """One checkpoint. Raises NotFoundError, which names the nearest steps, if there is none."""
-        return self._native.info(number_of(step, "step"))
+        return self._native.checkpoint(number_of(step, "step"))
 
     def usage(self) -> RunUsage:
         """What the run holds on disk: its checkpoints, and pruned ones that stay because these need them."""
@@ -441,7 +441,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
             if at is None:
                 return self._native.snapshot(None, 0, False)  # raises the error for an empty store
             try:
-                shards = self._native.info(at).shards
+                shards = self._native.checkpoint(at).shards
                 if shards > 1:
                     raise InvalidArgumentError(
                         f"{self.path}: the checkpoint of step {at} has {shards} shards: say which, from shard=0 to "

@@ -266,10 +266,10 @@ void bind_engine(nb::module_& module) {
            nb::arg("in_place"));
 
   module.def(
-      "agent_report",
+      "agent_status",
       [](const std::string& job, std::uint64_t timeout_ms) {
         return call_in_slices(timeout_ms, kWaitSliceMs,
-                              [&](std::uint64_t slice_ms, bool) { return agent_report(job, slice_ms); });
+                              [&](std::uint64_t slice_ms, bool) { return agent_status(job, slice_ms); });
       },
       nb::arg("job"), nb::arg("timeout_ms"));
   module.def(

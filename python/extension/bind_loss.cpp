@@ -34,13 +34,13 @@ auto mean_of(double UpdateErrors::* sum) {
 void bind_loss(nb::module_& module) {
   ReportClass<AdamNumbers>(module, "AdamNumbers", "The values of Adam that an update is computed with.")
       .field("betas", [](const AdamNumbers& self) { return std::pair(self.beta1, self.beta2); })
-      .field("eps", &AdamNumbers::epsilon)
+      .field("eps", &AdamNumbers::eps)
       .field("step", &AdamNumbers::step, "The number of steps that the optimizer has taken.")
       .native()
       .def(
           "__init__",
           [](AdamNumbers* self, std::pair<double, double> betas, double eps, std::uint64_t step) {
-            new (self) AdamNumbers{.beta1 = betas.first, .beta2 = betas.second, .epsilon = eps, .step = step};
+            new (self) AdamNumbers{.beta1 = betas.first, .beta2 = betas.second, .eps = eps, .step = step};
           },
           nb::arg("betas"), nb::arg("eps"), nb::arg("step"));
 

@@ -143,7 +143,7 @@ void bind_options(nb::module_& module) {
       .def_rw("settings", &StoreOptions::settings)
       .def_rw("retention", &StoreOptions::retention)
       .def_rw("prunes", &StoreOptions::prunes)
-      .def_rw("base_memory_bytes", &StoreOptions::base_memory_bytes)
+      .def_rw("keep_base_bytes", &StoreOptions::keep_base_bytes)
       .def_rw("timeout_ms", &StoreOptions::timeout_ms);
   name_attribute(store, "access", &StoreOptions::access, kAccess);
 

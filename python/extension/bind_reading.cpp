@@ -274,11 +274,11 @@ void bind_reading(nb::module_& module) {
       },
       nb::arg("address"), nb::arg("size_bytes"), nb::arg("target"));
   module.def(
-      "peek_snapshot_id",
+      "snapshot_id",
       [](nb::bytes path) {
         const std::string file = to_path(path);
         RunContext context{nb::none()};
-        return context.call([&] { return peek_snapshot_id(file); }).to_hex();
+        return context.call([&] { return snapshot_id(file); }).to_hex();
       },
       nb::arg("path"));
 }

@@ -68,7 +68,7 @@ struct PyStore {
 nb::bytes to_bytes(const std::string& name) { return nb::bytes(name.data(), name.size()); }
 
 // The message says that the checkpoint is saved and that pruning failed.
-CheckpointInfo raise_prune_error(CheckpointInfo info) {
+Checkpoint raise_prune_error(Checkpoint info) {
   if (info.prune_error) raise(*info.prune_error);
   return info;
 }
@@ -101,8 +101,8 @@ void close(PyStore& self) {
   store.reset();
 }
 
-CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, const NativeState& given,
-                               const CommitOptions& commit, unsigned threads, nb::object progress) {
+Checkpoint save_checkpoint(const PyStore& self, std::uint64_t step, const NativeState& given,
+                           const CommitOptions& commit, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
   const RunOptions options{usable_threads(threads), context.progress()};
   const State state = state_from_python(given, context);
@@ -135,9 +135,9 @@ class ProgressOfTwo {
   std::atomic<std::uint64_t> total_ = 0;
 };
 
-CheckpointInfo save_folder_checkpoint(const PyStore& self, std::uint64_t step, PyFolderState& folder,
-                                      const std::optional<AdamNumbers>& adam, const CommitOptions& commit,
-                                      unsigned threads, nb::object progress) {
+Checkpoint save_folder_checkpoint(const PyStore& self, std::uint64_t step, PyFolderState& folder,
+                                  const std::optional<AdamNumbers>& adam, const CommitOptions& commit, unsigned threads,
+                                  nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
   ProgressOfTwo parts(context.progress());
   const RunOptions save_options{usable_threads(threads), parts.first()};
@@ -276,15 +276,15 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("settings", [](const PyStore& self) { return self.in_use()->settings(); })
       .def_prop_ro("is_durable", [](const PyStore& self) { return self.in_use()->is_durable(); })
       .def("steps", [](const PyStore& self) { return self.call(&Store::steps); })
-      .def("checkpoints", [](const PyStore& self) { return self.call(&Store::list); })
+      .def("checkpoints", [](const PyStore& self) { return self.call(&Store::checkpoints); })
       .def("usage", [](const PyStore& self) { return self.write([](Store& store) { return store.usage(); }); })
       .def(
-          "info",
+          "checkpoint",
           [](const PyStore& self, std::uint64_t step) {
-            return self.call([&](Store& store) { return store.info(step); });
+            return self.call([&](Store& store) { return store.checkpoint(step); });
           },
           nb::arg("step"))
-      .def("newest", [](const PyStore& self) { return self.call(&Store::newest); })
+      .def("latest", [](const PyStore& self) { return self.call(&Store::latest); })
       .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"), nb::arg("partial"))
       .def("tensors", &tensors, nb::arg("step"))
       .def("read_boxes", &read_boxes, nb::arg("step"), nb::arg("boxes"), nb::kw_only(), nb::arg("threads"),

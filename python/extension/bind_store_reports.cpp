@@ -63,29 +63,29 @@ void bind_global_tensor(nb::module_& module) {
 }
 
 void bind_checkpoint(nb::module_& module) {
-  ReportClass<CheckpointInfo>(module, "Checkpoint", "One committed checkpoint. Sizes are in bytes.")
-      .field("step", &CheckpointInfo::step)
+  ReportClass<Checkpoint>(module, "Checkpoint", "One committed checkpoint. Sizes are in bytes.")
+      .field("step", &Checkpoint::step)
       .field(
-          "time", [](const CheckpointInfo& self) { return utc_time(self.time_unix_ms); },
+          "time", [](const Checkpoint& self) { return utc_time(self.time_unix_ms); },
           nb::for_getter(nb::sig("def time(self, /) -> datetime.datetime")), "When it was committed, in UTC.")
-      .field("raw_bytes", &CheckpointInfo::raw_bytes, "Size of the tensors of all shards; tied tensors count once.")
-      .field("stored_bytes", &CheckpointInfo::stored_bytes, "Size of all its files.")
-      .field("base", &CheckpointInfo::base, "The step that it is coded against. None: it is a keyframe.")
-      .field("links", &CheckpointInfo::links, "Checkpoints on the way to its keyframe; 0 for a keyframe.")
-      .field("depth", &CheckpointInfo::depth, "The largest number of links that decoding one of its chunks follows.")
-      .field("shards", &CheckpointInfo::shards, "Ranks that saved it together.")
+      .field("raw_bytes", &Checkpoint::raw_bytes, "Size of the tensors of all shards; tied tensors count once.")
+      .field("stored_bytes", &Checkpoint::stored_bytes, "Size of all its files.")
+      .field("base", &Checkpoint::base, "The step that it is coded against. None: it is a keyframe.")
+      .field("links", &Checkpoint::links, "Checkpoints on the way to its keyframe; 0 for a keyframe.")
+      .field("depth", &Checkpoint::depth, "The largest number of links that decoding one of its chunks follows.")
+      .field("shards", &Checkpoint::shards, "Ranks that saved it together.")
       .field(
-          "metadata", [](const CheckpointInfo& self) { return to_dict(self.metadata); },
+          "metadata", [](const Checkpoint& self) { return to_dict(self.metadata); },
           "The strings that commit() was given.")
-      .field("labels", &CheckpointInfo::labels, "Its labels, in order of their bytes.")
-      .field("damage", &CheckpointInfo::damage,
+      .field("labels", &Checkpoint::labels, "Its labels, in order of their bytes.")
+      .field("damage", &Checkpoint::damage,
              "In the result of a save: why the base could not be used; the checkpoint is complete and is a keyframe. "
              "In a list: why its record cannot be read, and `shards` is 0, because only the step is known then; or "
              "that a repair keeps it as damaged.")
-      .field("pruned", &CheckpointInfo::pruned, "In the result of a save: what `keep_last` and `keep_every` removed.")
-      .field("needed", &CheckpointInfo::needed,
+      .field("pruned", &Checkpoint::pruned, "In the result of a save: what `keep_last` and `keep_every` removed.")
+      .field("needed", &Checkpoint::needed,
              "From Store.checkpoint(): those that were pruned and stay because this one needs them.")
-      .computed("ratio", &ratio_of<CheckpointInfo>, "Raw size divided by stored size.");
+      .computed("ratio", &ratio_of<Checkpoint>, "Raw size divided by stored size.");
 
   ReportClass<CommitOutcome>(module, "CommitOutcome", "What commit() did. True if the checkpoint exists.")
       .field("checkpoint", &CommitOutcome::checkpoint, "None: shards are missing.")

@@ -292,7 +292,7 @@ TEST(Analysis, QuantizersKeepTheirBoundsAndFewerKeptBitsTakeLessSpace) {
   EXPECT_GT(findings.quantizers[12].mean_square, findings.quantizers[13].mean_square);
 }
 
-constexpr AdamNumbers kAdam{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 300};
+constexpr AdamNumbers kAdam{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 300};
 
 void add_moments(MemoryState& state, const codec::TrainedState& trained) {
   state.add("exp_avg.w", DType::f32, Role::exp_avg, trained.m);

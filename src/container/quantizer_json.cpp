@@ -102,7 +102,7 @@ static constexpr auto json_fields(std::type_identity<UpdateErrors>) {
 
 static constexpr auto json_fields(std::type_identity<AdamNumbers>) {
   return std::array{amount<&AdamNumbers::beta1>("beta1"), amount<&AdamNumbers::beta2>("beta2"),
-                    amount<&AdamNumbers::epsilon>("epsilon"), count<&AdamNumbers::step>("step")};
+                    amount<&AdamNumbers::eps>("epsilon"), count<&AdamNumbers::step>("step")};
 }
 
 static constexpr auto json_fields(std::type_identity<LossReport>) {

@@ -16,7 +16,7 @@ LossReport full_report() {
   report.quantization = Quantization::update_step;
   report.amount = 0.02;
   report.bound = 0.048;
-  report.adam = AdamNumbers{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 300};
+  report.adam = AdamNumbers{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 300};
   report.next_update_bound = 0.05;
   report.all_updates_bound = 0.7;
   report.reached = {.elements = 100,

@@ -22,7 +22,7 @@ Result<std::unique_ptr<AgentLink>> open_link(const std::string& job, std::uint64
 
 }  // namespace
 
-Result<std::string> agent_report(const std::string& job, std::uint64_t timeout_ms) {
+Result<std::string> agent_status(const std::string& job, std::uint64_t timeout_ms) {
   return no_throw("status", [&]() -> Result<std::string> {
     BITSNAP_ASSIGN(const std::unique_ptr<AgentLink> link, open_link(job, timeout_ms));
     BITSNAP_ASSIGN(AgentLink::Answer answer,

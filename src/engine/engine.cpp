@@ -47,7 +47,7 @@ Result<std::vector<RestorableStep>> Engine::steps(std::optional<std::uint64_t> t
   return impl_->steps(timeout_ms);
 }
 
-Result<std::optional<std::uint64_t>> Engine::newest_common_step() const { return impl_->newest_common_step(); }
+Result<std::optional<std::uint64_t>> Engine::latest() const { return impl_->latest(); }
 
 bool Engine::rotate(std::span<const std::uint64_t> removed, std::optional<std::uint64_t> keep_last) const {
   return impl_->rotate(removed, keep_last);

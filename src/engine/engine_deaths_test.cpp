@@ -213,7 +213,7 @@ TEST_F(EngineDeathsTest, StopsWaitingForAnAgentThatAcceptsNoTrainer) {
   const auto engine = Engine::attach(wanted);
   ASSERT_FALSE(engine.has_value());
   EXPECT_EQ(engine.error().kind(), ErrorKind::busy);
-  EXPECT_EQ(agent_report(job_, 300).error().kind(), ErrorKind::busy);
+  EXPECT_EQ(agent_status(job_, 300).error().kind(), ErrorKind::busy);
   EXPECT_EQ(stop_agent(job_, false, 300).error().kind(), ErrorKind::busy);
   EXPECT_LT(stopwatch.elapsed_seconds(), kSoonSeconds);
 }

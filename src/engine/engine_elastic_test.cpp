@@ -62,7 +62,7 @@ class EngineElasticTest : public EngineFixture {
   void expect_stored(std::uint64_t step, std::uint32_t shards) {
     const auto store = Store::open(directory_.path() + "/run", {.access = StoreAccess::read});
     ASSERT_TRUE(store.has_value());
-    ASSERT_EQ((*store)->info(step)->shards, shards);
+    ASSERT_EQ((*store)->checkpoint(step)->shards, shards);
     for (std::uint32_t shard = 0; shard < shards; ++shard) {
       EXPECT_EQ(trained_.difference(**(*store)->snapshot(step, shard)), "");
     }
@@ -182,7 +182,7 @@ TEST_F(EngineElasticTest, MemoryStaysUntilTheNewJobSaves) {
   save_all(attach_all(3), 1);
   {
     const Engines other = attach_all(2);  // ends without a save
-    EXPECT_THAT(*agent_report(job_, kWaitMs), HasSubstr(R"("earlier":{"world_size":3,)"));
+    EXPECT_THAT(*agent_status(job_, kWaitMs), HasSubstr(R"("earlier":{"world_size":3,)"));
     const auto refused = other[0]->restore(1);
     ASSERT_FALSE(refused.has_value());
     EXPECT_THAT(refused.error().message(), HasSubstr("persist_earlier() stores"));
@@ -193,7 +193,7 @@ TEST_F(EngineElasticTest, MemoryStaysUntilTheNewJobSaves) {
     EXPECT_TRUE(again[2]->restore(1)->from_memory);
   }
   save_all(attach_all(2), 0);
-  EXPECT_THAT(*agent_report(job_, kWaitMs), HasSubstr(R"("earlier":null)"));
+  EXPECT_THAT(*agent_status(job_, kWaitMs), HasSubstr(R"("earlier":null)"));
   const Engines last = attach_all(2);
   EXPECT_EQ(newest(*last[0]).step, 1U);
   EXPECT_THAT(newest(*last[0]).held_ranks, ElementsAre());
@@ -207,7 +207,7 @@ TEST_F(EngineElasticTest, AnIncompleteStepIsNoCheckpoint) {
   const RestorableStep kept = newest(*after[0]);
   EXPECT_THAT(kept.held_ranks, ElementsAre(0, 1));
   EXPECT_TRUE(after[0]->persist_earlier(1, kept.attempt).has_value());
-  EXPECT_EQ(after[0]->newest_common_step()->has_value(), false);
+  EXPECT_EQ(after[0]->latest()->has_value(), false);
 }
 
 TEST_F(EngineElasticTest, AFullDiskLosesNothing) {

@@ -37,7 +37,7 @@ class EngineEndsTest : public EngineFixture {
     RawConnection somebody(job_);
     if (!somebody.send(MessageKind::stop, serialize_body(StopRequest{false}))) return false;
     for (const os::Stopwatch stopwatch; stopwatch.elapsed_seconds() < 30; ::usleep(1000)) {
-      const auto report = agent_report(job_, kWaitMs);
+      const auto report = agent_status(job_, kWaitMs);
       if (!report) return false;
       if (report->find("\"stopping\":true") != std::string::npos) return true;
     }
@@ -242,7 +242,7 @@ TEST_F(EngineEndsTest, CallsToAStoppedAgentEndAtTheirTimeout) {
     ASSERT_TRUE(restored.has_value()) << restored.error().message();
     EXPECT_FALSE(restored->from_memory);
     EXPECT_TRUE(restored->memory_error.has_value());
-    EXPECT_EQ(agent_report(job_, 200).error().kind(), ErrorKind::busy);
+    EXPECT_EQ(agent_status(job_, 200).error().kind(), ErrorKind::busy);
     EXPECT_LT(stopwatch.elapsed_seconds(), kSoonSeconds);
   }
   trained_.step();

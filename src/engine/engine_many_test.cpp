@@ -139,7 +139,7 @@ TEST_F(EngineManyTest, ThousandsOfSavesDoNotGrowMemory) {
     ASSERT_TRUE(restored.has_value()) << restored.error().message();
     EXPECT_TRUE(restored->from_memory);
   });
-  const auto report = nlohmann::json::parse(agent_report(job_, kWaitMs).value());
+  const auto report = nlohmann::json::parse(agent_status(job_, kWaitMs).value());
   EXPECT_EQ(report["ranks"][0]["saves"], kSaves);
   EXPECT_EQ(report["ranks"][0]["failed"], 0);
 }
@@ -206,8 +206,8 @@ TEST_F(EngineManyTest, AForkedChildFailsWithoutWaitingForLocks) {
       int wrong = refuses(inherited.save(2, state())) + refuses(inherited.reserve(state())) +
                   refuses(inherited.look(save->ticket)) +
                   refuses(inherited.wait(save->ticket, SaveStage::persisted, kWaitMs)) +
-                  refuses(inherited.wait_all(kWaitMs)) + refuses(inherited.steps()) +
-                  refuses(inherited.newest_common_step()) + refuses(inherited.restore(1));
+                  refuses(inherited.wait_all(kWaitMs)) + refuses(inherited.steps()) + refuses(inherited.latest()) +
+                  refuses(inherited.restore(1));
       wrong += inherited.take_failures().empty() ? 0 : 1;
       wrong += inherited.path() == kPath ? 0 : 1;
       wrong += inherited.agent_process() == 0 && inherited.arena_bytes() == 0 ? 0 : 1;

@@ -64,7 +64,7 @@ class EngineRanksTest : public EngineFixture {
 
   // Raw bytes of the states of this rank that the agent has encoded, whose slots are free.
   std::uint64_t encoded_bytes(std::uint32_t rank) const {
-    return nlohmann::json::parse(agent_report(job_, kWaitMs).value())["ranks"][rank]["raw_bytes"];
+    return nlohmann::json::parse(agent_status(job_, kWaitMs).value())["ranks"][rank]["raw_bytes"];
   }
 
   static SaveStage stage(const Engine& engine, const SaveState& save) { return engine.look(save.ticket)->stage; }
@@ -88,7 +88,7 @@ TEST_F(EngineRanksTest, EqualStatesOfAllRanksAreOneFileOfTheStore) {
     const auto record = store::read_commit_record(os::real_file_system(), store::RunLayout(engines[0]->path()), step);
     ASSERT_TRUE(record.has_value()) << record.error().message();
     EXPECT_NE(record->shards[0].is_link, record->shards[1].is_link) << step;
-    EXPECT_LT((*Store::open(engines[0]->path()))->info(step)->stored_bytes, 2 * record->shards[0].bytes);
+    EXPECT_LT((*Store::open(engines[0]->path()))->checkpoint(step)->stored_bytes, 2 * record->shards[0].bytes);
   }
 }
 
@@ -164,7 +164,7 @@ TEST_F(EngineRanksTest, AStepThatOneRankDoesNotSaveIsSkipped) {
     stored.push_back(step + 1);
     expect_sound(stored);
   }
-  const auto report = nlohmann::json::parse(agent_report(job_, kWaitMs).value());
+  const auto report = nlohmann::json::parse(agent_status(job_, kWaitMs).value());
   EXPECT_EQ(report["ranks"][0]["skipped"], 2);
   EXPECT_EQ(report["ranks"][0]["failed"], 0);
   EXPECT_EQ(report["ranks"][0]["uncommitted"], 0);

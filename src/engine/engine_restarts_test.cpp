@@ -65,7 +65,7 @@ TEST_F(EngineRestartsTest, ANewSessionRestoresTheMemoryOfTheLastSession) {
     }
     const std::uint64_t step = session == "first" ? 1 : session == "second" ? 2 : 3;
     if (step > 1) {
-      EXPECT_EQ(engines[0]->newest_common_step()->value(), step - 1);
+      EXPECT_EQ(engines[0]->latest()->value(), step - 1);
       EXPECT_TRUE(engines[1]->restore(step - 1)->from_memory);
     }
     for (const auto& engine : engines) tickets.push_back(engine->save(step, trained_.state())->ticket);
@@ -139,7 +139,7 @@ TEST_F(EngineRestartsTest, RestoringWithAnotherWorldSizeSaysWhatToDo) {
   expect_refused(1, 3, 1, {"saved by 2 ranks", "world_size = 3", "Start 2 ranks", "Store.load(1, shard=1)"});
   save_with(2, 2, false);
   expect_refused(0, 1, 2, {"world_size = 2", "world_size is 1 now", "as many ranks", "steps of the store"});
-  EXPECT_EQ((*Engine::attach(options()))->newest_common_step()->value(), 1U);
+  EXPECT_EQ((*Engine::attach(options()))->latest()->value(), 1U);
   // The whole state of one rank serves any number of ranks, from the store.
   save_with(1, 3, true);
   for (const std::uint32_t rank : {0U, 1U}) {
@@ -215,10 +215,10 @@ TEST_F(EngineRestartsTest, AListIncludesEarlierSavesOfAllRanks) {
       ASSERT_TRUE(save.has_value()) << save.error().message();
       engines.push_back(std::move(*engine));
     }
-    const auto newest = engines[0]->newest_common_step();
+    const auto newest = engines[0]->latest();
     ASSERT_TRUE(newest.has_value()) << newest.error().message();
     EXPECT_EQ(*newest, 1) << fits;
-    EXPECT_EQ(engines[1]->newest_common_step()->value(), 1u);
+    EXPECT_EQ(engines[1]->latest()->value(), 1u);
   }
 }
 
@@ -237,13 +237,13 @@ TEST_F(EngineRestartsTest, StatesFromBeforeAndAfterARestartAreNotMixed) {
   second.reset();
   first = attach(0);
   second = attach(1);
-  EXPECT_EQ(first->newest_common_step()->value(), 1u);
+  EXPECT_EQ(first->latest()->value(), 1u);
   trained_.step();
   save(*second, 2);
   // Rank 0 still has a step 2 from before the restart, which does not belong to the step 2 of rank 1.
-  EXPECT_EQ(first->newest_common_step()->value(), 1u);
+  EXPECT_EQ(first->latest()->value(), 1u);
   save(*first, 2);
-  EXPECT_EQ(first->newest_common_step()->value(), 2u);
+  EXPECT_EQ(first->latest()->value(), 2u);
 }
 
 TEST_F(EngineRestartsTest, StoreAndMemoryOfDifferentRestartsAreNotMixed) {
@@ -420,9 +420,9 @@ TEST_F(EngineRestartsTest, TheLongestTimeoutsDoNotExpireAtOnce) {
   ASSERT_TRUE(save.has_value()) << save.error().message();
   EXPECT_EQ((*engine)->wait(save->ticket, SaveStage::persisted, kMost)->stage, SaveStage::persisted);
   EXPECT_TRUE((*engine)->wait_all(kMost).has_value());
-  EXPECT_EQ((*engine)->newest_common_step()->value(), 1U);
+  EXPECT_EQ((*engine)->latest()->value(), 1U);
   EXPECT_TRUE((*engine)->restore(1)->from_memory);
-  EXPECT_TRUE(agent_report(job_, kMost).has_value());
+  EXPECT_TRUE(agent_status(job_, kMost).has_value());
   EXPECT_FALSE(agent.has_ended());
 }
 

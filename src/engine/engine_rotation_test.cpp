@@ -16,10 +16,10 @@ using Steps = std::vector<std::uint64_t>;
 
 class EngineRotationTest : public EngineFixture {
  protected:
-  [[nodiscard]] CheckpointInfo info(std::uint64_t step) const {
+  [[nodiscard]] Checkpoint info(std::uint64_t step) const {
     const auto store = Store::open(options().path);
     EXPECT_TRUE(store.has_value()) << store.error().message();
-    return store ? (*store)->info(step).value_or(CheckpointInfo()) : CheckpointInfo();
+    return store ? (*store)->checkpoint(step).value_or(Checkpoint()) : Checkpoint();
   }
 
   [[nodiscard]] Steps stored() const {

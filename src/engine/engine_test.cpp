@@ -107,7 +107,7 @@ TEST_F(EngineTest, StepsForMemoryAreCodedAgainstTheStepBefore) {
   ASSERT_EQ(steps->size(), 4u);
   EXPECT_EQ((*steps)[0], (RestorableStep{0, true, true, true}));
   EXPECT_EQ((*steps)[3], (RestorableStep{3, true, true, false}));
-  EXPECT_EQ(engine->newest_common_step().value(), 3u);
+  EXPECT_EQ(engine->latest().value(), 3u);
   for (std::uint64_t step = 1; step <= 3; ++step) {
     const auto restored = engine->restore(step);
     ASSERT_TRUE(restored.has_value()) << restored.error().message();
@@ -173,7 +173,7 @@ TEST_F(EngineTest, ARestartedTrainerReusesStateAndArena) {
   }
   const auto engine = attach(options());
   EXPECT_GT(engine->arena_bytes(), 0u);
-  const auto step = engine->newest_common_step();
+  const auto step = engine->latest();
   ASSERT_TRUE(step.has_value()) << step.error().message();
   ASSERT_EQ(*step, 5u);
   const auto restored = engine->restore(5);
@@ -236,15 +236,15 @@ TEST_F(EngineTest, ACheckpointIsCommittedOnlyIfAllRanksSavedIt) {
   ASSERT_TRUE(engines[0]->wait(saves[0].ticket, SaveStage::memory, kWaitMs).has_value());
   EXPECT_EQ(engines[0]->wait(saves[0].ticket, SaveStage::persisted, 300).error().kind(), ErrorKind::busy);
   EXPECT_TRUE((*Store::open(engines[0]->path()))->steps()->empty());
-  EXPECT_FALSE(engines[0]->newest_common_step()->has_value());
+  EXPECT_FALSE(engines[0]->latest()->has_value());
   saves.push_back(*engines[2]->save(7, trained_.state()));
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     const auto done = engines[rank]->wait(saves[rank].ticket, SaveStage::persisted, kWaitMs);
     ASSERT_TRUE(done.has_value()) << done.error().message();
     EXPECT_EQ(done->stage, SaveStage::persisted) << (done->error ? done->error->message() : "");
   }
-  EXPECT_EQ((*Store::open(engines[0]->path()))->info(7)->shards, 3u);
-  EXPECT_EQ(engines[1]->newest_common_step()->value(), 7u);
+  EXPECT_EQ((*Store::open(engines[0]->path()))->checkpoint(7)->shards, 3u);
+  EXPECT_EQ(engines[1]->latest()->value(), 7u);
 }
 
 TEST_F(EngineTest, RefusesABudgetThatIsTooSmallBeforeAllocating) {
@@ -367,14 +367,14 @@ TEST_F(EngineTest, AnAgentWithoutTrainersEnds) {
   }
   agent.join();
   EXPECT_TRUE(agent.has_ended());
-  EXPECT_EQ(agent_report(job_, 1000).error().kind(), ErrorKind::not_found);
+  EXPECT_EQ(agent_status(job_, 1000).error().kind(), ErrorKind::not_found);
 }
 
 TEST_F(EngineTest, AnAgentReportsItsStatusAndStops) {
   AgentThread agent(job_);
   const auto engine = attach(options());
   saved(*engine, 1, trained_.state());
-  const auto report = agent_report(job_, kWaitMs);
+  const auto report = agent_status(job_, kWaitMs);
   ASSERT_TRUE(report.has_value()) << report.error().message();
   const auto json = nlohmann::json::parse(*report);
   EXPECT_EQ(json["ranks"][0]["memory_steps"], nlohmann::json::array({1}));

@@ -96,7 +96,7 @@ Result<void> RankStore::use(const char* what, const Use& use) {
 
 Result<void> RankStore::prune(std::uint64_t step) {
   return use("pruning", [&](Store& store) -> Result<void> {
-    CheckpointInfo info;
+    Checkpoint info;
     info.step = step;
     Store::Impl::of(store).apply_retention(info, {.threads = job_.threads});
     if (info.prune_error) return tl::unexpected(*std::move(info.prune_error));

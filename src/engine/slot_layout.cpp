@@ -67,7 +67,7 @@ std::string serialize_details(const State& state) {
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
     if (const auto& master = state.tensors[i].master) details.masters.emplace_back(i, master->tensor, master->element);
     if (const auto& adam = state.tensors[i].adam) {
-      details.adam.emplace_back(i, hex_of(adam->beta1), hex_of(adam->beta2), hex_of(adam->epsilon), adam->step);
+      details.adam.emplace_back(i, hex_of(adam->beta1), hex_of(adam->beta2), hex_of(adam->eps), adam->step);
     }
   }
   details.safetensors_header = state.safetensors_header;

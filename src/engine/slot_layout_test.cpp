@@ -102,7 +102,7 @@ void expect_same(const State& expected, const State& found) {
     if (a.adam && b.adam) {
       const auto bits = [](const AdamNumbers& adam) {
         return std::array{std::bit_cast<std::uint64_t>(adam.beta1), std::bit_cast<std::uint64_t>(adam.beta2),
-                          std::bit_cast<std::uint64_t>(adam.epsilon), adam.step};
+                          std::bit_cast<std::uint64_t>(adam.eps), adam.step};
       };
       EXPECT_EQ(bits(*a.adam), bits(*b.adam));
     }

@@ -50,7 +50,7 @@ class Engine::Impl {
   [[nodiscard]] std::vector<SaveState> take_failures();
 
   [[nodiscard]] Result<std::vector<RestorableStep>> steps(std::optional<std::uint64_t> timeout_ms = {});
-  [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step();
+  [[nodiscard]] Result<std::optional<std::uint64_t>> latest();
   [[nodiscard]] bool rotate(std::span<const std::uint64_t> removed, std::optional<std::uint64_t> keep_last);
   [[nodiscard]] Result<void> persist_earlier(std::uint64_t step, const std::string& attempt,
                                              std::optional<std::uint64_t> timeout_ms);

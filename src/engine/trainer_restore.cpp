@@ -59,7 +59,7 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint6
     }
     if (const auto store = store_.open()) {
       if (const auto committed = (*store)->steps()) {
-        const auto newest = (*store)->newest();
+        const auto newest = (*store)->latest();
         for (const std::uint64_t step : *committed) {
           // Kept as damaged. If there is no other, a restore fails with its damage.
           if (newest && *newest && step > **newest) break;
@@ -80,7 +80,7 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps(std::optional<std::uint6
   });
 }
 
-Result<std::optional<std::uint64_t>> Engine::Impl::newest_common_step() {
+Result<std::optional<std::uint64_t>> Engine::Impl::latest() {
   BITSNAP_ASSIGN(const std::vector<RestorableStep> all, steps());
   for (const RestorableStep& step : all | std::views::reverse) {
     if (step.everywhere || step.in_store) return std::optional(step.step);

@@ -53,7 +53,7 @@ Result<std::optional<std::string>> TrainerStore::committed_attempt(std::uint64_t
 
 Result<std::shared_ptr<const Snapshot>> TrainerStore::load(std::uint64_t step) const {
   BITSNAP_ASSIGN(const std::unique_ptr<Store> store, open());
-  BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
+  BITSNAP_ASSIGN(const Checkpoint info, store->checkpoint(step));
   if (info.damage) return tl::unexpected(*info.damage);
   if (info.shards != 1 && info.shards != options_.job.world_size) {
     return fail(ErrorKind::invalid_argument,

@@ -22,7 +22,7 @@ UpdateErrors update_errors(const AdamNumbers& adam, const Moments& before, const
   const double correction1 = 1 - integer_power(adam.beta1, adam.step);
   const double correction2 = 1 - integer_power(adam.beta2, adam.step);
   const auto update = [&](const Moments& of, std::size_t i) {
-    return element(of.first, i) / correction1 / (std::sqrt(element(of.second, i) / correction2) + adam.epsilon);
+    return element(of.first, i) / correction1 / (std::sqrt(element(of.second, i) / correction2) + adam.eps);
   };
   UpdateErrors errors;
   const std::size_t count = before.first.size() / sizeof(float);

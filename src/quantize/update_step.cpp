@@ -34,12 +34,12 @@ double inverse_root_error(double square_error) noexcept { return 1 / std::sqrt(1
 Result<void> check_adam(const AdamNumbers& adam) {
   BITSNAP_TRY(check(adam.beta1 >= 0 && adam.beta1 < 1, "Adam's beta1", "at least 0 and below 1", adam.beta1));
   BITSNAP_TRY(check(adam.beta2 >= 0 && adam.beta2 < 1, "Adam's beta2", "at least 0 and below 1", adam.beta2));
-  return check(adam.epsilon >= 0 && adam.epsilon < kInfinity, "Adam's epsilon", "at least 0 and finite", adam.epsilon);
+  return check(adam.eps >= 0 && adam.eps < kInfinity, "Adam's epsilon", "at least 0 and finite", adam.eps);
 }
 
 Result<UpdateStep> UpdateStep::of(const UpdateStepParameters& parameters) {
   const auto [beta1, beta2, epsilon, step_count, update_step] = parameters;
-  BITSNAP_TRY(check_adam({.beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .step = step_count}));
+  BITSNAP_TRY(check_adam({.beta1 = beta1, .beta2 = beta2, .eps = epsilon, .step = step_count}));
   BITSNAP_TRY(check(step_count >= 1, "update_step: the step count", "at least 1", 0));
   BITSNAP_TRY(
       check(update_step > 0 && update_step <= 1, "update_step: the step", "above 0 and at most 1", update_step));

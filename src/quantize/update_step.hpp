@@ -31,7 +31,7 @@ struct UpdateStepParameters {
 [[nodiscard]] inline UpdateStepParameters parameters_of(const AdamNumbers& adam, double update_step) noexcept {
   return {.beta1 = adam.beta1,
           .beta2 = adam.beta2,
-          .epsilon = adam.epsilon,
+          .epsilon = adam.eps,
           .step_count = adam.step,
           .update_step = update_step};
 }

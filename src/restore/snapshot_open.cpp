@@ -126,7 +126,7 @@ Result<std::shared_ptr<const Snapshot>> Snapshot::open(const std::string& path, 
   });
 }
 
-Result<SnapshotId> peek_snapshot_id(const std::string& path) {
+Result<SnapshotId> snapshot_id(const std::string& path) {
   return no_throw("snapshot", [&]() -> Result<SnapshotId> {
     BITSNAP_ASSIGN(const std::unique_ptr<os::RandomAccessFile> file, os::real_file_system().open(path));
     BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(*file));

@@ -18,7 +18,7 @@ namespace bitsnap::save {
 namespace {
 
 constexpr std::size_t kParameterElements = kChunkElements + 1000;
-constexpr AdamNumbers kAdam{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 100};
+constexpr AdamNumbers kAdam{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 100};
 
 std::vector<float> floats(const Bytes& bytes) {
   std::vector<float> numbers(bytes.size() / sizeof(float));
@@ -71,7 +71,7 @@ double wide(float number) { return static_cast<double>(number); }
 double update_of(float m, float v) {
   const double c1 = 1 - std::pow(kAdam.beta1, static_cast<double>(kAdam.step));
   const double c2 = 1 - std::pow(kAdam.beta2, static_cast<double>(kAdam.step));
-  return static_cast<double>(m) / c1 / (std::sqrt(static_cast<double>(v) / c2) + kAdam.epsilon);
+  return static_cast<double>(m) / c1 / (std::sqrt(static_cast<double>(v) / c2) + kAdam.eps);
 }
 
 TEST(LossySave, KeepsAndReportsItsBounds) {

@@ -66,7 +66,7 @@ Catalog Catalog::read(os::FileSystem& file_system, const std::string& path) {
   return catalog;
 }
 
-const CheckpointInfo* Catalog::find(const StepEntry& entry) const noexcept {
+const Checkpoint* Catalog::find(const StepEntry& entry) const noexcept {
   const auto found = std::ranges::lower_bound(entries_, entry.step, {}, [](const Entry& e) { return e.info.step; });
   if (found == entries_.end() || found->info.step != entry.step || found->modified_ns != entry.record.modified_ns ||
       found->file_id != entry.record.file_id || found->record_bytes != entry.record.size_bytes) {
@@ -75,7 +75,7 @@ const CheckpointInfo* Catalog::find(const StepEntry& entry) const noexcept {
   return &found->info;
 }
 
-void Catalog::add(const StepEntry& entry, const CheckpointInfo& info) {
+void Catalog::add(const StepEntry& entry, const Checkpoint& info) {
   if (!info.metadata.empty() || info.damage) return;  // an entry has no room for it
   entries_.push_back({entry.record.modified_ns, entry.record.file_id, entry.record.size_bytes, info});
 }
@@ -111,7 +111,7 @@ Result<void> write_catalog(const StepDirectories& directories) {
   Catalog catalog;
   for (const StepEntry& entry : entries) {
     if (entry.state != StepState::committed || entry.record.modified_ns > now_ns - kSettledNs) continue;
-    if (const CheckpointInfo* const known = old.find(entry)) {
+    if (const Checkpoint* const known = old.find(entry)) {
       catalog.add(entry, *known);
       continue;
     }

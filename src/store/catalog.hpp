@@ -20,10 +20,10 @@ class Catalog {
   [[nodiscard]] static Catalog read(os::FileSystem& file_system, const std::string& path);
 
   // What is known of the checkpoint whose record was looked at; nullptr if that has to be read.
-  [[nodiscard]] const CheckpointInfo* find(const StepEntry& entry) const noexcept;
+  [[nodiscard]] const Checkpoint* find(const StepEntry& entry) const noexcept;
 
   // In the order of steps.
-  void add(const StepEntry& entry, const CheckpointInfo& info);
+  void add(const StepEntry& entry, const Checkpoint& info);
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
 
   // Replaces the file; without syncs.
@@ -34,7 +34,7 @@ class Catalog {
     std::int64_t modified_ns = 0;
     std::uint64_t file_id = 0;
     std::uint64_t record_bytes = 0;
-    CheckpointInfo info;
+    Checkpoint info;
   };
   std::vector<Entry> entries_;
 };

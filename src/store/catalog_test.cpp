@@ -31,8 +31,8 @@ StepEntry entry_of(std::uint64_t step) {
   return entry;
 }
 
-CheckpointInfo info_of(std::uint64_t step) {
-  CheckpointInfo info;
+Checkpoint info_of(std::uint64_t step) {
+  Checkpoint info;
   info.step = step;
   info.time_unix_ms = -5;
   info.raw_bytes = 1000 + step;
@@ -44,7 +44,7 @@ CheckpointInfo info_of(std::uint64_t step) {
   return info;
 }
 
-void expect_info(const CheckpointInfo* found, const CheckpointInfo& expected) {
+void expect_info(const Checkpoint* found, const Checkpoint& expected) {
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->step, expected.step);
   EXPECT_EQ(found->time_unix_ms, expected.time_unix_ms);
@@ -63,12 +63,12 @@ void write_some(os::FakeFileSystem& files) {
   ASSERT_TRUE(files.create_directory("/run"));
   Catalog catalog;
   for (const std::uint64_t step : kSteps) {
-    CheckpointInfo info = info_of(step);
+    Checkpoint info = info_of(step);
     if (step == 0) info.base.reset();
     catalog.add(entry_of(step), info);
   }
   // What an entry has no room for is read from the record.
-  CheckpointInfo damaged = info_of(11);
+  Checkpoint damaged = info_of(11);
   damaged.damage = Error(ErrorKind::corrupt, "kept as damaged");
   catalog.add(entry_of(11), damaged);
   const auto written = catalog.write(files, kPath);
@@ -83,7 +83,7 @@ TEST(Catalog, RoundTrips) {
   const Catalog catalog = Catalog::read(files, kPath);
   EXPECT_EQ(catalog.size(), kSteps.size());
   for (const std::uint64_t step : kSteps) {
-    CheckpointInfo expected = info_of(step);
+    Checkpoint expected = info_of(step);
     if (step == 0) expected.base.reset();
     expect_info(catalog.find(entry_of(step)), expected);
   }
@@ -169,10 +169,10 @@ class CatalogOfAStore : public testing::Test {
     for (std::uint64_t step = 1; step <= 3; ++step) ASSERT_TRUE((*store)->save(step, TestState(step).state()));
   }
 
-  std::vector<CheckpointInfo> list() {
+  std::vector<Checkpoint> list() {
     const auto store = open_store(files_, "/run", {});
     EXPECT_TRUE(store);
-    return (*store)->list().value();
+    return (*store)->checkpoints().value();
   }
 
   os::FakeFileSystem files_;
@@ -184,7 +184,7 @@ TEST_F(CatalogOfAStore, IsUsedForListing) {
   // An entry with other content shows up in the listing, so the listing has not read the record.
   const StepDirectories directories(files_, RunLayout("/run"));
   Catalog catalog;
-  CheckpointInfo info = list().front();
+  Checkpoint info = list().front();
   info.links = 31;
   catalog.add(directories.look(1).value(), info);
   ASSERT_TRUE(catalog.write(files_, kPath));

@@ -302,8 +302,8 @@ void settle_links(CommitRecord& record) {
   }
 }
 
-CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes) {
-  CheckpointInfo info;
+Checkpoint checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes) {
+  Checkpoint info;
   info.step = record.step;
   info.time_unix_ms = record.time_unix_ms;
   info.raw_bytes = raw_bytes(record);

@@ -131,7 +131,7 @@ struct RunRecord {
 // Makes one of several equal shards count the bytes of their file, if all of them were written as links to others.
 void settle_links(CommitRecord& record);
 // The summary of a checkpoint for users; `record_bytes` is the size of its commit.json.
-[[nodiscard]] CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes);
+[[nodiscard]] Checkpoint checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes);
 
 // invalid_argument, with the reason, unless a shard may have this place.
 [[nodiscard]] Result<void> check_place(const ShardPlace& place);

@@ -292,7 +292,7 @@ TEST(CommitRecord, AllowsTheMaximumNumberOfShards) {
 }
 
 TEST(CommitRecord, ProvidesTheCheckpointInfo) {
-  const CheckpointInfo info = checkpoint_info(full_record(), 500);
+  const Checkpoint info = checkpoint_info(full_record(), 500);
   EXPECT_EQ(info.step, kStep);
   EXPECT_EQ(info.time_unix_ms, 1'795'292'680'123);
   EXPECT_EQ(info.raw_bytes, 2001U);

@@ -290,7 +290,7 @@ std::vector<CrashScenario> file_scenarios() {
 std::vector<CrashScenario> replacing_scenarios() {
   const StoreOptions depth_2 = writing(2);
   StoreOptions in_memory = depth_2;
-  in_memory.base_memory_bytes = 1 << 20;
+  in_memory.keep_base_bytes = 1 << 20;
   const auto replaces = [](std::uint64_t step, std::uint64_t seed, Destination destination = Destination::disk) {
     return [=](Store& store, Journal& journal) {
       return save_step(store, journal, step, seed, destination, {.labels = {"last"}, .replace = true});
@@ -364,7 +364,7 @@ std::vector<CrashScenario> make_scenarios() {
   const StoreOptions depth_1 = writing(1);
   const StoreOptions depth_2 = writing(2);
   StoreOptions in_memory = depth_2;
-  in_memory.base_memory_bytes = 1 << 20;
+  in_memory.keep_base_bytes = 1 << 20;
   StoreOptions on_keyframes = depth_3;
   on_keyframes.settings.base = BaseRule::keyframe;
 

@@ -82,10 +82,10 @@ Result<std::uint64_t> Labels::find(const std::string& label) const {
                           all.empty() ? "; the store has no labels" : similar_labels(names, label)));
 }
 
-void Labels::note(std::vector<CheckpointInfo>& checkpoints, const Result<std::vector<StepLabel>>& labels) {
+void Labels::note(std::vector<Checkpoint>& checkpoints, const Result<std::vector<StepLabel>>& labels) {
   if (!labels) return;
   for (const StepLabel& label : *labels) {
-    const auto found = std::ranges::lower_bound(checkpoints, label.step, {}, &CheckpointInfo::step);
+    const auto found = std::ranges::lower_bound(checkpoints, label.step, {}, &Checkpoint::step);
     if (found != checkpoints.end() && found->step == label.step) found->labels.push_back(label.label);
   }
 }

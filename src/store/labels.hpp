@@ -27,7 +27,7 @@ class Labels {
   [[nodiscard]] Result<std::vector<StepLabel>> all() const;
   [[nodiscard]] Result<std::uint64_t> find(const std::string& label) const;
   // Sets the labels of listed checkpoints. Leaves them empty if the labels cannot be read.
-  static void note(std::vector<CheckpointInfo>& checkpoints, const Result<std::vector<StepLabel>>& labels);
+  static void note(std::vector<Checkpoint>& checkpoints, const Result<std::vector<StepLabel>>& labels);
 
   // Makes the labels name the step, which is a checkpoint.
   [[nodiscard]] Result<void> set(std::uint64_t step, const std::vector<std::string>& labels);

@@ -57,7 +57,7 @@ struct PendingSave {
   std::shared_ptr<const Blob> blob;          // nullptr: the file is on the disk
   std::shared_ptr<const Snapshot> snapshot;  // the open file
 
-  CheckpointInfo info;  // of a checkpoint with one shard
+  Checkpoint info;  // of a checkpoint with one shard
 };
 
 }  // namespace bitsnap::store

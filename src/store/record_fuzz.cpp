@@ -114,7 +114,7 @@ void run_catalog(ConstByteSpan bytes) {
   require(catalog.size() <= bytes.size());
   StepEntry entry;
   entry.step = kStep;
-  if (const CheckpointInfo* const found = catalog.find(entry)) require(found->step == kStep);
+  if (const Checkpoint* const found = catalog.find(entry)) require(found->step == kStep);
   require(catalog.write(files, layout().catalog()).has_value());
   require(Catalog::read(files, layout().catalog()).size() == catalog.size());
 }
@@ -175,9 +175,9 @@ const os::FakeFileSystem& sound_store() {
 void read_everything(os::FileSystem& files, const RunOptions& run) {
   const auto store = open_store(files, layout().root(), {});
   require(store.has_value());
-  const auto list = (*store)->list();
+  const auto list = (*store)->checkpoints();
   require(list.has_value());
-  for (const CheckpointInfo& info : *list) {
+  for (const Checkpoint& info : *list) {
     if (info.damage) continue;
     for (std::uint32_t shard = 0; shard < std::min(info.shards, 3U); ++shard) {
       const auto snapshot = (*store)->snapshot(info.step, shard);

@@ -55,15 +55,15 @@ Result<std::vector<std::uint64_t>> Store::steps() const {
   return no_throw("store", [&] { return impl_->directories().steps(); });
 }
 
-Result<std::vector<CheckpointInfo>> Store::list() const {
-  return no_throw("store", [&] { return impl_->list(); });
+Result<std::vector<Checkpoint>> Store::checkpoints() const {
+  return no_throw("store", [&] { return impl_->checkpoints(); });
 }
 
-Result<CheckpointInfo> Store::info(std::uint64_t step) const {
-  return no_throw("store", [&] { return impl_->info(step); });
+Result<Checkpoint> Store::checkpoint(std::uint64_t step) const {
+  return no_throw("store", [&] { return impl_->checkpoint(step); });
 }
 
-Result<std::optional<std::uint64_t>> Store::newest() const {
+Result<std::optional<std::uint64_t>> Store::latest() const {
   return no_throw("store", [&] { return impl_->newest_whole(); });
 }
 
@@ -88,8 +88,8 @@ Result<std::vector<CheckpointFile>> Store::files(std::uint64_t step) const {
   return no_throw("store", [&] { return impl_->files(step); });
 }
 
-Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options,
-                                   const SaveCheck& check, const CommitOptions& commit) {
+Result<Checkpoint> Store::save(std::uint64_t step, const State& state, const RunOptions& options,
+                               const SaveCheck& check, const CommitOptions& commit) {
   auto saved = no_throw("saving", [&] {
     return impl_->save(step, std::nullopt, state, options, check, commit).map([](store::PendingSave save) {
       return save.info;

@@ -33,7 +33,7 @@ void for_each_base(const Work& work) {
   for (const std::uint64_t base_memory : {0U, 1U << 20}) {
     for (const BaseRule rule : {BaseRule::previous, BaseRule::keyframe}) {
       StoreOptions options = writing();
-      options.base_memory_bytes = base_memory;
+      options.keep_base_bytes = base_memory;
       options.settings.base = rule;
       work(options);
     }

@@ -86,15 +86,15 @@ std::string read_newest(const Store& store, const ChangingRun& run) {
 }
 
 std::string look_up(const Store& store, const ChangingRun&) {
-  const auto info = store.info(kLast);
+  const auto info = store.checkpoint(kLast);
   if (!info) return info.error().kind() == ErrorKind::not_found ? "" : info.error().message();
   return info->damage ? info->damage->message() : "";
 }
 
 std::string list_all(const Store& store, const ChangingRun&) {
-  const auto list = store.list();
+  const auto list = store.checkpoints();
   if (!list) return list.error().message();
-  for (const CheckpointInfo& info : *list) {
+  for (const Checkpoint& info : *list) {
     if (info.damage) return info.damage->message();
   }
   return list->empty() ? "no checkpoint" : "";

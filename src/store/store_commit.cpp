@@ -53,7 +53,7 @@ Result<void> check_metadata(const std::vector<std::pair<std::string, std::string
 }  // namespace
 
 // Makes the checkpoint exist. After a failure, makes sure that it does not exist, or that the handle stops.
-Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& record) {
+Result<Checkpoint> Store::Impl::commit_record(const store::CommitRecord& record) {
   const std::uint64_t step = record.step;
   auto committed = store::write_commit_record(file_system_, layout_, record);
   if (!committed) {
@@ -67,7 +67,7 @@ Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& rec
 }
 
 // A crash leaves the old checkpoint or the new one. Until the record is replaced, the files of both are there.
-Result<CheckpointInfo> Store::Impl::replace_record(const store::CommitRecord& record) {
+Result<Checkpoint> Store::Impl::replace_record(const store::CommitRecord& record) {
   BITSNAP_TRY(known_.load_all());
   BITSNAP_TRY(detach({record.step}, {}));
   const auto replaced = store::replace_commit_record(file_system_, layout_, record, false);
@@ -92,7 +92,7 @@ void Store::Impl::remove_leftovers(const store::CommitRecord& record) {
   }
 }
 
-CheckpointInfo Store::Impl::note_committed(const store::CommitRecord& record) {
+Checkpoint Store::Impl::note_committed(const store::CommitRecord& record) {
   store::KnownStep& known = known_[record.step];
   known.state = store::StepState::committed;
   known.set_record(record);
@@ -198,23 +198,23 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
     return tl::unexpected(
         std::move(labelled).error().within(fmt::format("step {} is committed, but without its labels", step)));
   }
-  BITSNAP_ASSIGN(outcome->checkpoint, info(step));
+  BITSNAP_ASSIGN(outcome->checkpoint, checkpoint(step));
   return *std::move(outcome);
 }
 
 // Another rank may have committed the step, before a call or during it.
-Result<std::optional<CheckpointInfo>> Store::Impl::committed_already(std::uint64_t step, const std::string& attempt,
-                                                                     bool is_replaced) {
+Result<std::optional<Checkpoint>> Store::Impl::committed_already(std::uint64_t step, const std::string& attempt,
+                                                                 bool is_replaced) {
   auto record = store::read_commit_record(file_system_, layout_, step);
-  if (!record && record.error().kind() == ErrorKind::not_found) return std::optional<CheckpointInfo>();
+  if (!record && record.error().kind() == ErrorKind::not_found) return std::optional<Checkpoint>();
   if (!record) return tl::unexpected(std::move(record).error());
   if (record->attempt != attempt) {
-    if (is_replaced) return std::optional<CheckpointInfo>();
+    if (is_replaced) return std::optional<Checkpoint>();
     return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} was committed by attempt '{}', not '{}'",
                                                          layout_.root(), step, record->attempt, attempt));
   }
   BITSNAP_TRY(directories_.sync_step(step));
-  std::vector<CheckpointInfo> found = {store::checkpoint_info(*record, store::serialize_commit_record(*record).size())};
+  std::vector<Checkpoint> found = {store::checkpoint_info(*record, store::serialize_commit_record(*record).size())};
   store::Labels::note(found, labels_.all());
   return std::optional(std::move(found.front()));
 }
@@ -225,12 +225,12 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
   BITSNAP_TRY(known_.load_newest());
   const bool replaces = options.replace && known_.is_replaceable(step);
   const auto wait_for = [&](std::uint32_t first) -> Result<std::optional<CommitOutcome>> {
-    BITSNAP_ASSIGN(std::optional<CheckpointInfo> there, committed_already(step, attempt, replaces));
+    BITSNAP_ASSIGN(std::optional<Checkpoint> there, committed_already(step, attempt, replaces));
     if (there) return CommitOutcome{std::move(there), {}};
     BITSNAP_ASSIGN(std::vector<std::uint32_t> missing, missing_shards(step, shards, attempt, first));
     return CommitOutcome{std::nullopt, std::move(missing)};
   };
-  BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already(step, attempt, replaces));
+  BITSNAP_ASSIGN(std::optional<Checkpoint> earlier, committed_already(step, attempt, replaces));
   if (earlier) return CommitOutcome{std::move(earlier), {}};
   if (!replaces) BITSNAP_TRY(check_not_too_late(step, attempt));
   BITSNAP_ASSIGN(const bool changes_labels, labels_.concerns(step, options.labels));

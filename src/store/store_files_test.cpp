@@ -25,7 +25,7 @@ const Files kFiles = {file_of(".metadata", 0), file_of("config.json", 100), file
 
 CommitOptions with(const Files& files) { return {.files = files}; }
 
-Result<CheckpointInfo> save(Store& store, std::uint64_t step, const CommitOptions& commit, std::uint64_t seed = 0) {
+Result<Checkpoint> save(Store& store, std::uint64_t step, const CommitOptions& commit, std::uint64_t seed = 0) {
   return store.save(step, TestState(step, seed).state(), {1, nullptr}, nullptr, commit);
 }
 
@@ -209,7 +209,7 @@ TEST(StoreFiles, ARebuiltRecordHasFilesAndMetadata) {
     ASSERT_EQ(report.mended.size(), 1U) << report.mended[1].what;
     const auto store = open(files);
     EXPECT_EQ(store->files(2).value(), given);
-    EXPECT_EQ(store->info(2)->metadata, metadata);
+    EXPECT_EQ(store->checkpoint(2)->metadata, metadata);
     EXPECT_TRUE(store->verify()->damages.empty());
     EXPECT_TRUE(store->verify()->strays.empty());
   }

@@ -62,8 +62,8 @@ class Store::Impl {
   [[nodiscard]] const store::TensorReader& tensors() const noexcept { return tensors_; }
 
   // store_read.cpp
-  [[nodiscard]] Result<std::vector<CheckpointInfo>> list() const;
-  [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
+  [[nodiscard]] Result<std::vector<Checkpoint>> checkpoints() const;
+  [[nodiscard]] Result<Checkpoint> checkpoint(std::uint64_t step) const;
   // The newest checkpoint on disk that is not kept as damaged.
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_whole() const;
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step, std::uint32_t shard,
@@ -94,7 +94,7 @@ class Store::Impl {
   [[nodiscard]] Result<void> unlabel(const std::string& label);
   // store_prune.cpp
   // Prunes with the handle's retention after a commit, and notes the result in `info`.
-  void apply_retention(CheckpointInfo& info, const RunOptions& options);
+  void apply_retention(Checkpoint& info, const RunOptions& options);
   [[nodiscard]] Result<RunUsage> usage();
   // `just_saved`: the step that this handle has just written, if any.
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options,
@@ -180,15 +180,15 @@ class Store::Impl {
                                   store::Destination destination);
 
   // store_commit.cpp
-  Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
+  Result<Checkpoint> commit_record(const store::CommitRecord& record);
   // Replaces the record of a checkpoint by that of another attempt, and removes the files of the old one.
-  Result<CheckpointInfo> replace_record(const store::CommitRecord& record);
+  Result<Checkpoint> replace_record(const store::CommitRecord& record);
   // If the commit fails, the caller's files are strays.
   void note_stray_files(const CommitOptions& options) {
     if (!options.files.empty() || !options.metadata.empty()) strays_removed_ = false;
   }
   void remove_leftovers(const store::CommitRecord& record);
-  CheckpointInfo note_committed(const store::CommitRecord& record);
+  Checkpoint note_committed(const store::CommitRecord& record);
   void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
   void write_tensors(const store::CommitRecord& record);
@@ -204,8 +204,7 @@ class Store::Impl {
                                                      bool is_alone);
   // The checkpoint, if this attempt has committed the step. If another one has, nullopt if that is to be replaced, and
   // otherwise invalid_argument.
-  Result<std::optional<CheckpointInfo>> committed_already(std::uint64_t step, const std::string& attempt,
-                                                          bool is_replaced);
+  Result<std::optional<Checkpoint>> committed_already(std::uint64_t step, const std::string& attempt, bool is_replaced);
   [[nodiscard]] Result<bool> check_shard_file(const store::ShardRecord& part, const std::string& record_path) const;
 
   // store_prune.cpp

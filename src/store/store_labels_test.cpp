@@ -14,10 +14,10 @@ namespace {
 
 using Labels = std::vector<StepLabel>;
 
-CheckpointInfo save_as(Store& store, std::uint64_t step, const std::vector<std::string>& labels) {
+Checkpoint save_as(Store& store, std::uint64_t step, const std::vector<std::string>& labels) {
   auto saved = store.save(step, TestState(step).state(), {1, nullptr}, nullptr, {.labels = labels});
   EXPECT_TRUE(saved) << saved.error().message();
-  return saved ? *saved : CheckpointInfo();
+  return saved ? *saved : Checkpoint();
 }
 
 TEST(StoreLabels, ALabelNamesOneCheckpointAndMoves) {
@@ -36,10 +36,10 @@ TEST(StoreLabels, ALabelNamesOneCheckpointAndMoves) {
   EXPECT_EQ(store->find("last").error().kind(), ErrorKind::not_found);
   EXPECT_EQ(store->unlabel("last").error().kind(), ErrorKind::not_found);
   const auto reader = open(files, {});
-  const auto list = reader->list().value();
+  const auto list = reader->checkpoints().value();
   EXPECT_EQ(list[0].labels, std::vector<std::string>{"epoch=3-val=0.12"});
   EXPECT_EQ(list[1].labels, std::vector<std::string>());
-  EXPECT_EQ(reader->info(3)->labels, std::vector<std::string>{"best"});
+  EXPECT_EQ(reader->checkpoint(3)->labels, std::vector<std::string>{"best"});
   EXPECT_EQ(reader->label(3, {"best"}).error().kind(), ErrorKind::invalid_argument);
 }
 
@@ -157,7 +157,7 @@ TEST(StoreLabels, DamagedLabelsStopNoTrainingAndARepairRemovesThem) {
   bytes[20] ^= std::byte{1};
   files.plant("/run/labels.json", bytes);
   EXPECT_EQ(store->labels().error().kind(), ErrorKind::corrupt);
-  EXPECT_EQ(store->list()->size(), 1U);
+  EXPECT_EQ(store->checkpoints()->size(), 1U);
   save_as(*store, 2, {});
   const auto refused = store->save(3, TestState(3).state(), {1, nullptr}, nullptr, {.labels = {"best"}});
   ASSERT_FALSE(refused);

@@ -367,7 +367,7 @@ std::string check_shown(os::FileSystem& files, const std::vector<TestRun>& allow
     if (!store) return run.empty() ? "" : store.error().message();
     wrong = check_content(**store, run);
     if (!wrong.empty()) continue;
-    const auto list = (*store)->list();
+    const auto list = (*store)->checkpoints();
     if (!list || list->size() != steps->size()) return "list() shows something else than steps()";
     return check_verification(**store, run);
   }

@@ -192,7 +192,7 @@ TEST_F(LostRecord, IsSetAsideIfItCannotBeRebuilt) {
   // Later steps have lost what they need of step 2, and are read in part.
   const auto store = open(StoreAccess::read);
   EXPECT_EQ(store->steps().value(), (Steps{1, 4, 5, 6}));
-  EXPECT_EQ(store->newest().value(), 1U);
+  EXPECT_EQ(store->latest().value(), 1U);
   EXPECT_EQ(check_step(*store, 1, TestState(1)), "");
 }
 
@@ -272,7 +272,7 @@ TEST_F(LostRecord, WholeStepsAboveRetiredAndDamagedOnesStay) {
   repair();
   const auto store = open(StoreAccess::read);
   EXPECT_EQ(store->steps().value(), (Steps{4, 6}));
-  EXPECT_EQ(store->newest().value(), 6U);
+  EXPECT_EQ(store->latest().value(), 6U);
   EXPECT_EQ(check_step(*store, 6, TestState(6)), "");
 }
 

@@ -78,7 +78,7 @@ class History {
   std::string open() {
     options_.settings.max_depth = static_cast<std::uint32_t>(random_.below(5));
     options_.settings.base = random_.chance(2) ? BaseRule::keyframe : BaseRule::previous;
-    options_.base_memory_bytes = random_.chance(4) ? 1 << 20 : 0;
+    options_.keep_base_bytes = random_.chance(4) ? 1 << 20 : 0;
     what_ = "open";
     faulty_ = std::make_unique<FaultyFileSystem>(*files_);
     auto store = open_store(*faulty_, kTestRun, options_);

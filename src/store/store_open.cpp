@@ -70,7 +70,7 @@ Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const St
       known_(directories_),
       cache_(cache != nullptr ? std::move(cache)
                               : std::make_shared<store::BaseCache>(
-                                    store::BaseCache::Limits{.decoded_bytes = options.base_memory_bytes})) {}
+                                    store::BaseCache::Limits{.decoded_bytes = options.keep_base_bytes})) {}
 
 Store::Impl::~Impl() {
   if (!hands_base_over_as_) return;

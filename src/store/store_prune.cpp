@@ -360,7 +360,7 @@ Result<PruneReport> Store::Impl::Pruner::run() {
   return std::move(report_);
 }
 
-void Store::Impl::apply_retention(CheckpointInfo& info, const RunOptions& options) {
+void Store::Impl::apply_retention(Checkpoint& info, const RunOptions& options) {
   if (!has_retention() || !options_.prunes) return;
   auto pruned = no_throw("pruning", [&] { return prune(options_.retention, {.run = options}, info.step); });
   if (pruned) {
@@ -394,9 +394,9 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
 // A dry run that keeps all checkpoints tells which pruned ones stay. Without any, the catalog says enough.
 Result<RunUsage> Store::Impl::usage() {
   RunUsage usage;
-  BITSNAP_ASSIGN(const std::vector<CheckpointInfo> checkpoints, list());
+  BITSNAP_ASSIGN(const std::vector<Checkpoint> checkpoints, this->checkpoints());
   usage.checkpoints = checkpoints.size();
-  for (const CheckpointInfo& info : checkpoints) {
+  for (const Checkpoint& info : checkpoints) {
     usage.raw_bytes += info.raw_bytes;
     usage.stored_bytes += info.stored_bytes;
   }

@@ -84,7 +84,7 @@ TEST(StorePrune, TellsWhatTheRunHolds) {
   EXPECT_EQ(report.kept_raw_bytes, after.raw_bytes);
   // Also behind a checkpoint that is kept.
   std::vector<std::uint64_t> needed;
-  const CheckpointInfo info = store->info(8).value();
+  const Checkpoint info = store->checkpoint(8).value();
   for (const auto& each : info.needed) needed.push_back(each.step);
   EXPECT_EQ(needed, (std::vector<std::uint64_t>{1, 2, 3, 5, 6, 7}));
   EXPECT_EQ(info.needed.front().bytes, after.needed.front().bytes);
@@ -147,7 +147,7 @@ TEST(StorePrune, KeepsTheKeyframeForTheNextSave) {
     StoreOptions options = writing();
     options.settings.base = BaseRule::keyframe;
     options.settings.max_depth = 4;
-    options.base_memory_bytes = memory;
+    options.keep_base_bytes = memory;
     const auto store = open(files, options);
     Retention retention;
     retention.keep_last = 6;

@@ -13,9 +13,9 @@ namespace bitsnap {
 namespace {
 
 // `record_bytes` is the size of the record's file.
-CheckpointInfo info_or_damage(std::uint64_t step, Result<store::CommitRecord> record, std::uint64_t record_bytes) {
+Checkpoint info_or_damage(std::uint64_t step, Result<store::CommitRecord> record, std::uint64_t record_bytes) {
   if (record) return store::checkpoint_info(*record, record_bytes);
-  CheckpointInfo damaged;
+  Checkpoint damaged;
   damaged.step = step;
   damaged.damage = std::move(record).error();
   return damaged;
@@ -25,15 +25,15 @@ constexpr int kListAgain = 3;
 
 }  // namespace
 
-Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
+Result<std::vector<Checkpoint>> Store::Impl::checkpoints() const {
   const auto named = labels_.all();
   BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list_again());
   const store::Catalog catalog = store::Catalog::read(file_system_, layout_.catalog());
-  std::vector<CheckpointInfo> checkpoints;
+  std::vector<Checkpoint> checkpoints;
   checkpoints.reserve(entries.size());
   for (const store::StepEntry& entry : entries) {
     if (entry.state != store::StepState::committed) continue;
-    if (const CheckpointInfo* const known = catalog.find(entry)) {
+    if (const Checkpoint* const known = catalog.find(entry)) {
       checkpoints.push_back(*known);
       continue;
     }
@@ -45,13 +45,13 @@ Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
   return checkpoints;
 }
 
-Result<CheckpointInfo> Store::Impl::info(std::uint64_t step) const {
+Result<Checkpoint> Store::Impl::checkpoint(std::uint64_t step) const {
   BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.commit(step)));
   if (!file.exists) return tl::unexpected(directories_.not_found(step));
   auto record = store::read_commit_record(file_system_, layout_, step);
   if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(directories_.not_found(step));
   std::vector<PruneReport::Needed> needed = record ? pruned_below(*record) : std::vector<PruneReport::Needed>();
-  std::vector<CheckpointInfo> checkpoint = {info_or_damage(step, std::move(record), file.size_bytes)};
+  std::vector<Checkpoint> checkpoint = {info_or_damage(step, std::move(record), file.size_bytes)};
   store::Labels::note(checkpoint, labels_.all());
   checkpoint.front().needed = std::move(needed);
   return std::move(checkpoint.front());

@@ -58,8 +58,8 @@ class DamagedStore : public testing::Test {
     for (std::uint64_t step = 1; step <= 5; ++step) {
       ASSERT_TRUE(open_with_retention()->save(step, TestState(step).state()));
     }
-    ASSERT_EQ(open()->info(3)->base, 4U);
-    ASSERT_EQ(open()->info(4)->base, 5U);
+    ASSERT_EQ(open()->checkpoint(3)->base, 4U);
+    ASSERT_EQ(open()->checkpoint(4)->base, 5U);
   }
   // Damages the first payload of a file that may have been written again.
   void flip_payload(std::uint64_t step) {
@@ -170,7 +170,7 @@ TEST_F(DamagedStore, EveryFlippedByteIsFoundAndRepaired) {
         if (!kept.contains(step)) {
           EXPECT_EQ(check_step(**again, step, TestState(step)), "") << file << " at " << at;
         }
-        EXPECT_EQ((*again)->info(step)->damage.has_value(), kept.contains(step));
+        EXPECT_EQ((*again)->checkpoint(step)->damage.has_value(), kept.contains(step));
       }
       const auto clean = (*again)->verify().value();
       for (const StoreDamage& damage : clean.damages) EXPECT_TRUE(kept.contains(damage.step)) << damage.step;
@@ -214,12 +214,12 @@ TEST_F(DamagedStore, KeepsWhatDoesNotNeedTheDamagedChunk) {
     EXPECT_EQ(report.checkpoints, 4U);
     const auto store = open();
     EXPECT_EQ(store->steps()->size(), 8U);
-    EXPECT_EQ(store->newest().value(), 4U);
+    EXPECT_EQ(store->latest().value(), 4U);
     EXPECT_EQ(check_step(*store, 4, TestState(4)), "");
     EXPECT_EQ((*store->snapshot())->id(), (*store->snapshot(4))->id());
     for (const std::uint64_t step : {5U, 6U, 7U, 8U}) EXPECT_EQ(damaged_in(*store, step), (Names{"weight"})) << step;
-    EXPECT_EQ(store->list().value()[4].damage->kind(), ErrorKind::corrupt);
-    EXPECT_EQ(store->list().value()[4].shards, 1U);
+    EXPECT_EQ(store->checkpoints().value()[4].damage->kind(), ErrorKind::corrupt);
+    EXPECT_EQ(store->checkpoints().value()[4].shards, 1U);
   }
 }
 
@@ -256,7 +256,7 @@ TEST_F(DamagedStore, KeepsARetiredStepWhoseSoundChunksAreNeeded) {
     EXPECT_EQ(damaged_in(*open(), 4), (Names{"weight"}));
   }
   const auto store = open(StoreAccess::write);
-  EXPECT_EQ(store->newest().value(), std::nullopt);
+  EXPECT_EQ(store->latest().value(), std::nullopt);
   EXPECT_EQ(store->snapshot().error().kind(), ErrorKind::not_found);
   ASSERT_TRUE(store->save(5, TestState(5).state()));
   ASSERT_TRUE(store->remove({4}));
@@ -347,8 +347,8 @@ TEST_F(DamagedStore, ADamagedCheckpointIsNoBaseAndAgesOut) {
   ASSERT_TRUE(saved) << saved.error().message();
   EXPECT_EQ(saved->damage, std::nullopt);
   EXPECT_EQ(saved->base, 6U);
-  const std::vector<CheckpointInfo> listed = open()->list().value();
-  for (const CheckpointInfo& info : listed) {
+  const std::vector<Checkpoint> listed = open()->checkpoints().value();
+  for (const Checkpoint& info : listed) {
     EXPECT_EQ(info.damage.has_value(), info.step == 7 || info.step == 8) << info.step;
   }
   Retention retention;
@@ -376,7 +376,7 @@ TEST_F(DamagedStore, RemovesADamagedCheckpointButNotTheLastWholeOne) {
   EXPECT_EQ(store->steps().value(), (std::vector<std::uint64_t>{1, 2}));
   ASSERT_TRUE(store->save(3, TestState(3).state()));
   EXPECT_EQ(check_step(*store, 3, TestState(3)), "");
-  EXPECT_EQ(store->newest().value(), 3U);
+  EXPECT_EQ(store->latest().value(), 3U);
 }
 
 TEST_F(DamagedStore, ARestoredFileMakesItWholeAgain) {
@@ -393,7 +393,7 @@ TEST_F(DamagedStore, ARestoredFileMakesItWholeAgain) {
 TEST_F(DamagedStore, RebuildsALostCommitRecord) {
   save_steps(8);
   flip(path(6, "commit.json"), 40);
-  EXPECT_FALSE(open()->list().value()[5].damage == std::nullopt);
+  EXPECT_FALSE(open()->checkpoints().value()[5].damage == std::nullopt);
   const auto report = repair();
   ASSERT_EQ(report.mended.size(), 1U);
   EXPECT_EQ(report.mended[0].step, 6U);
@@ -423,7 +423,7 @@ TEST_F(DamagedStore, KeepsDependantsOfAMissingFileAsDamaged) {
   for (const auto& entry : report.dropped) dropped.push_back(entry.step);
   EXPECT_EQ(dropped, (std::vector<std::uint64_t>{5}));
   ASSERT_EQ(report.damaged.size(), 3U);
-  EXPECT_EQ(open()->newest().value(), 4U);
+  EXPECT_EQ(open()->latest().value(), 4U);
 }
 
 TEST_F(DamagedStore, DoesNotPreventSaving) {

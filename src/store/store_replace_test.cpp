@@ -13,7 +13,7 @@ namespace {
 
 CommitOptions replacing() { return {.labels = {}, .replace = true}; }
 
-Result<CheckpointInfo> replace(Store& store, std::uint64_t step, std::uint64_t seed) {
+Result<Checkpoint> replace(Store& store, std::uint64_t step, std::uint64_t seed) {
   return store.save(step, TestState(step, seed).state(), {1, nullptr}, nullptr, replacing());
 }
 
@@ -75,7 +75,7 @@ TEST(StoreReplace, KeepsLabelsAndAddsOthers) {
   EXPECT_EQ(store->labels()->size(), 2U);
   const auto again = store->save(2, TestState(2, 6).state(), {}, nullptr, {.labels = {"b", "c"}, .replace = true});
   EXPECT_EQ(again->labels, (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_EQ(store->info(2)->labels, again->labels);
+  EXPECT_EQ(store->checkpoint(2)->labels, again->labels);
 }
 
 TEST(StoreReplace, AFailedCheckLeavesTheOldCheckpoint) {

@@ -64,7 +64,7 @@ class ReplicaTest : public testing::TestWithParam<Destination> {
       const auto info = files_.stat(RunLayout(kTestRun).step_file(step, file.file)).value();
       if (seen.insert(info.file_id).second) bytes += info.size_bytes;
     }
-    EXPECT_EQ(open()->info(step)->stored_bytes, bytes) << step;
+    EXPECT_EQ(open()->checkpoint(step)->stored_bytes, bytes) << step;
   }
   void expect_sound(const std::vector<std::uint64_t>& steps, std::optional<std::uint32_t> other = {}) {
     const auto store = open();
@@ -95,10 +95,10 @@ TEST_P(ReplicaTest, EqualShardsHaveOneFileInTheWholeChain) {
   }
   EXPECT_EQ(third.base, 2U);
   expect_sound({1, 2, 3, 4, 5, 6});
-  const auto listed = open()->list().value();
-  for (const CheckpointInfo& info : listed) {
+  const auto listed = open()->checkpoints().value();
+  for (const Checkpoint& info : listed) {
     EXPECT_EQ(info.raw_bytes, listed.front().raw_bytes);
-    EXPECT_EQ(info.stored_bytes, open()->info(info.step)->stored_bytes);
+    EXPECT_EQ(info.stored_bytes, open()->checkpoint(info.step)->stored_bytes);
   }
 }
 

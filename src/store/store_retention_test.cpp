@@ -151,7 +151,7 @@ void run(const Schedule& schedule, std::uint64_t seed, Totals& totals) {
     const std::uint64_t held = snapshot_bytes(files);
     ASSERT_LE(held, allowed) << fmt::format("after step {}, {} kept", step, steps.size());
     if (schedule.most == 0) {
-      EXPECT_LE(store->info(step)->depth, 1U);
+      EXPECT_LE(store->checkpoint(step)->depth, 1U);
     }
     totals.held += held;
     totals.alone += kept_alone;
@@ -265,9 +265,9 @@ class LaterBases : public testing::Test {
     options_.retention.keep_last = 3;
     store_ = open(files_, options_);
     for (std::uint64_t step = 1; step <= 6; ++step) ASSERT_TRUE(store_->save(step, TestState(step).state()));
-    ASSERT_EQ(store_->info(4)->base, 5U);
-    ASSERT_EQ(store_->info(5)->base, 6U);
-    ASSERT_EQ(store_->info(6)->base, std::nullopt);
+    ASSERT_EQ(store_->checkpoint(4)->base, 5U);
+    ASSERT_EQ(store_->checkpoint(5)->base, 6U);
+    ASSERT_EQ(store_->checkpoint(6)->base, std::nullopt);
   }
 
   void expect_whole(const std::vector<std::uint64_t>& steps) {
@@ -303,8 +303,8 @@ TEST_F(LaterBases, AreCodedAgainFromMemory) {
 TEST_F(LaterBases, GoWithARollbackAfterTheOthersAreRewritten) {
   ASSERT_TRUE(store_->rollback(5));
   expect_whole({4, 5});
-  EXPECT_EQ(store_->info(4)->base, 5U);
-  EXPECT_EQ(store_->info(5)->base, std::nullopt);
+  EXPECT_EQ(store_->checkpoint(4)->base, 5U);
+  EXPECT_EQ(store_->checkpoint(5)->base, std::nullopt);
   ASSERT_TRUE(store_->save(6, TestState(6).state()));
   expect_whole({4, 5, 6});
 }

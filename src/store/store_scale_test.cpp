@@ -108,13 +108,13 @@ TEST(StoreScale, TenThousandCheckpointsAreListedQuickly) {
     EXPECT_TRUE(takes_samples() || seconds < kGenerousSeconds) << what;
   };
   measure("steps()", [&] { return (*store)->steps(); });
-  measure("list() without a catalog", [&] { return (*store)->list(); });
+  measure("list() without a catalog", [&] { return (*store)->checkpoints(); });
   // The catalog omits records of the last second, because a later change could leave the same time.
   const os::Stopwatch aging;
   while (aging.elapsed_seconds() < 1.1) {
   }
   ASSERT_TRUE(write_catalog(StepDirectories(files, layout)));
-  measure("list() with a catalog", [&] { return (*store)->list(); });
+  measure("list() with a catalog", [&] { return (*store)->checkpoints(); });
   const os::Stopwatch newest;
   ASSERT_TRUE(StepDirectories(files, layout).list_newest());
   std::cout << "the newest: " << newest.elapsed_seconds() * 1e3 << " ms\n";
@@ -209,12 +209,12 @@ std::size_t reads_of_snapshots(const os::FaultyFileSystem& files) {
 }
 
 // What twelve saves read, by one handle or each by its own, as one of several ranks or not.
-std::vector<std::size_t> reads_of_saves(bool opens_each, bool is_rank, std::uint64_t base_memory_bytes) {
+std::vector<std::size_t> reads_of_saves(bool opens_each, bool is_rank, std::uint64_t keep_base_bytes) {
   std::vector<std::size_t> reads;
   os::FakeFileSystem fake;
   os::FaultyFileSystem files(fake);
   StoreOptions options = writing();
-  options.base_memory_bytes = base_memory_bytes;
+  options.keep_base_bytes = keep_base_bytes;
   if (is_rank) options.access = StoreAccess::shared;
   std::unique_ptr<Store> store;
   for (std::uint64_t step = 1; step <= 12; ++step) {

@@ -163,7 +163,7 @@ TEST_F(TensorsOfShards, AnyBoxIsReadFromTheShardsThatHoldIt) {
 
 TEST_F(TensorsOfShards, ACommitKeepsItsMetadata) {
   save(1, 2);
-  EXPECT_TRUE(store_->info(1)->metadata.empty());
+  EXPECT_TRUE(store_->checkpoint(1)->metadata.empty());
   const std::vector<std::pair<std::string, std::string>> metadata = {{"epoch", "3"}, {"\xC3\xA4", "\n"}};
   for (const std::uint32_t rank : {0U, 1U}) {
     ASSERT_TRUE(store_->save_shard(2, {rank, 2, "a"}, TestState(2, rank).state()));
@@ -172,8 +172,8 @@ TEST_F(TensorsOfShards, ACommitKeepsItsMetadata) {
             ErrorKind::invalid_argument);
   EXPECT_EQ(store_->commit(2, 2, "a", {.metadata = {{"a", "\xFF"}}}).error().kind(), ErrorKind::invalid_argument);
   EXPECT_EQ(store_->commit(2, 2, "a", {.metadata = metadata}).value().checkpoint->metadata, metadata);
-  EXPECT_EQ(store_->info(2)->metadata, metadata);
-  EXPECT_EQ(store_->list().value().back().metadata, metadata);
+  EXPECT_EQ(store_->checkpoint(2)->metadata, metadata);
+  EXPECT_EQ(store_->checkpoints().value().back().metadata, metadata);
 }
 
 TEST_F(TensorsOfShards, WhatNoShardHoldsIsAnError) {

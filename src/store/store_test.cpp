@@ -99,13 +99,13 @@ TEST(Store, StartsAKeyframeAfterMaxDepthLinks) {
   options.settings.max_depth = 3;
   const auto store = open(files, options);
   save_steps(*store, 1, 9);
-  const auto list = store->list().value();
+  const auto list = store->checkpoints().value();
   std::vector<std::uint32_t> links;
-  for (const CheckpointInfo& info : list) links.push_back(info.links);
+  for (const Checkpoint& info : list) links.push_back(info.links);
   EXPECT_EQ(links, (std::vector<std::uint32_t>{0, 1, 2, 3, 0, 1, 2, 3, 0}));
   EXPECT_EQ(list[1].base, 1U);
   EXPECT_EQ(list[4].base, std::nullopt);
-  for (const CheckpointInfo& info : list) EXPECT_LE(info.depth, 3U);
+  for (const Checkpoint& info : list) EXPECT_LE(info.depth, 3U);
 }
 
 TEST(Store, KeepsLossRulesThatAHandleMayOverride) {
@@ -152,7 +152,7 @@ TEST(Store, CodesAgainstTheLastKeyframeIfTheBaseRuleSaysSo) {
   options.settings.base = BaseRule::keyframe;
   const auto store = open(files, options);
   save_steps(*store, 1, 7);
-  const auto list = store->list().value();
+  const auto list = store->checkpoints().value();
   EXPECT_EQ(list[3].base, 1U);
   EXPECT_EQ(list[3].links, 3U);
   EXPECT_EQ(list[3].depth, 1U);
@@ -191,14 +191,14 @@ TEST(Store, WritesTheSameBytesWithTheBaseInMemory) {
   os::FakeFileSystem with_memory;
   os::FakeFileSystem without;
   StoreOptions options = writing();
-  options.base_memory_bytes = 0;
+  options.keep_base_bytes = 0;
   const auto plain = open(without, options);
-  options.base_memory_bytes = 1 << 26;
+  options.keep_base_bytes = 1 << 26;
   const auto kept = open(with_memory, options);
   save_steps(*plain, 1, 12);
   save_steps(*kept, 1, 12);
-  const auto a = plain->list().value();
-  const auto b = kept->list().value();
+  const auto a = plain->checkpoints().value();
+  const auto b = kept->checkpoints().value();
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].raw_bytes, b[i].raw_bytes);
   for (const std::string& file : without.all_files()) {
     if (!file.ends_with(".bsnap")) continue;
@@ -271,7 +271,7 @@ TEST(Store, ReadsTheFilesBelowABaseOnlyWithoutMemory) {
     os::FakeFileSystem files;
     const std::string file = "/run/checkpoints/0000000001/shard-00000-of-00001.bsnap";
     StoreOptions options = writing();
-    if (!keeps) options.base_memory_bytes = 0;
+    if (!keeps) options.keep_base_bytes = 0;
     const auto store = open(files, options);
     save_steps(*store, 1, 3);
     std::vector<std::byte> bytes = os::read_file(files, file, 1 << 20).value();
@@ -288,9 +288,9 @@ TEST(Store, ReadsTheFilesBelowABaseOnlyWithoutMemory) {
 // The same run and process, another handle; what it may keep is its own affair.
 TEST(Store, HandsOverWhatTheNextHandleMayKeep) {
   os::FakeFileSystem files;
-  const auto kept_bytes = [&](std::uint64_t base_memory_bytes) {
+  const auto kept_bytes = [&](std::uint64_t keep_base_bytes) {
     StoreOptions options = writing();
-    options.base_memory_bytes = base_memory_bytes;
+    options.keep_base_bytes = keep_base_bytes;
     return Store::Impl::of(*open(files, options)).cache().kept_bytes();
   };
   save_steps(*open(files), 1, 3);
@@ -330,7 +330,7 @@ TEST(Store, DoesNotReferToRemovedFilesThatAreStillOpen) {
   for (const std::uint64_t memory : {0U, 1U << 26}) {
     os::FakeFileSystem files;
     StoreOptions options = writing();
-    options.base_memory_bytes = memory;
+    options.keep_base_bytes = memory;
     const auto store = open(files, options);
     save_steps(*store, 1, 2);
     ASSERT_TRUE(files.remove("/run/checkpoints/0000000001/shard-00000-of-00001.bsnap"));
@@ -407,7 +407,7 @@ TEST(Store, CommitsWhenAllShardsArePresent) {
     EXPECT_EQ(difference(*a->snapshot(step, 0).value(), TestState(step, 100)), "");
     EXPECT_EQ(difference(*a->snapshot(step, 1).value(), TestState(step, 200)), "");
   }
-  EXPECT_EQ(a->info(4)->links, 3U);
+  EXPECT_EQ(a->checkpoint(4)->links, 3U);
   EXPECT_TRUE(a->verify()->strays.empty());
 }
 

@@ -23,7 +23,7 @@ StoreOptions options_for(StoreAccess access) {
   StoreOptions options;
   options.access = access;
   options.settings.max_depth = 3;
-  options.base_memory_bytes = 1 << 20;
+  options.keep_base_bytes = 1 << 20;
   options.timeout_ms = 60'000;
   return options;
 }
@@ -95,11 +95,11 @@ class Readers {
     EXPECT_EQ((*snapshot)->tensors().size(), TestState(1).tensors().size());
   }
   void list() {
-    const auto list = store_.list();
+    const auto list = store_.checkpoints();
     ASSERT_TRUE(list) << list.error().message();
-    for (const CheckpointInfo& info : *list) {
+    for (const Checkpoint& info : *list) {
       EXPECT_FALSE(info.damage) << info.damage->message();
-      const auto again = store_.info(info.step);
+      const auto again = store_.checkpoint(info.step);
       EXPECT_TRUE(again || is_gone(again.error())) << again.error().message();
     }
     static_cast<void>(store_.is_durable());

@@ -75,7 +75,7 @@ State Training::state() const {
 
 SaveOptions Training::bounded() const {
   SaveOptions options{.settings = {.policy = Policy::bounded}};
-  options.adam = AdamNumbers{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 100 + steps_};
+  options.adam = AdamNumbers{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 100 + steps_};
   return options;
 }
 

@@ -108,7 +108,7 @@ void save_by_engine(const std::string& path, const std::string& agent_program) {
   }
   // As the trainer does after a restart.
   std::unique_ptr<bitsnap::Engine> engine = value_of(bitsnap::Engine::attach(options));
-  const std::optional<std::uint64_t> newest = value_of(engine->newest_common_step());
+  const std::optional<std::uint64_t> newest = value_of(engine->latest());
   expect(newest == 7, "the next trainer finds the step");
   expect(training.equals(*value_of(engine->restore(*newest)).snapshot), "the next trainer restores the bits");
   const std::string job = engine->job();

@@ -254,7 +254,7 @@ class Restoring:
 
     def _from_store(self, step: int) -> Snapshot:
         store = self.store()
-        shard = 0 if store.info(step).shards == 1 else self._ranks.rank
+        shard = 0 if store.checkpoint(step).shards == 1 else self._ranks.rank
         return Snapshot._of(store.snapshot(step, shard, False))
 
 

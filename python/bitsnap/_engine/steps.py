@@ -28,7 +28,7 @@ def opened_store(path: Path) -> NativeStore:
     options.access = "read"
     options.create = False
     options.prunes = False
-    options.base_memory_bytes = 0
+    options.keep_base_bytes = 0
     return NativeStore.open(native_path(path), options)
 
 
@@ -101,7 +101,7 @@ class SavableSteps:
 
     def _newest(self) -> int | None:
         try:
-            return opened_store(self._path).newest()
+            return opened_store(self._path).latest()
         except BitsnapError:  # which the save or the restore reports
             return None
 

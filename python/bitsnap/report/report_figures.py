@@ -344,9 +344,9 @@ _FAMILIES = {
     "update_step": ("multiples of the update", "@exp_avg"),
 }
 _ERRORS = [
-    ("mean_relative_error", "mean relative error", "mre"),
-    ("max_relative_error", "largest relative error", None),
-    ("mean_square_error", "mean square error", "mse"),
+    ("mean_relative", "mean relative error", "mre"),
+    ("max_relative", "largest relative error", None),
+    ("mean_square", "mean square error", "mse"),
 ]
 
 

@@ -135,7 +135,7 @@ def test_multiples_of_the_update_are_drawn_if_adams_numbers_are_given(some_run: 
     points = next(role for role in data.states[0]["roles"] if role["role"] == "exp_avg")["quantizers"]
     steps = [point for point in points if point["name"] == "update_step"]
     (line,) = [trace for trace in traces(figure, choice, 0) if trace["name"] == "multiples of the update"]
-    assert line["y"] == [point["mean_relative_error"] for point in steps]
+    assert line["y"] == [point["mean_relative"] for point in steps]
     assert line["text"] == ["0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2"]
     by_update = figure.controls[1]["options"].index("update error")
     (line,) = [trace for trace in traces(figure, choice, by_update) if trace["name"] == "multiples of the update"]
