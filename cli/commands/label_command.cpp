@@ -66,9 +66,7 @@ Result<void> remove_labels(Store& store, const LabelOptions& options, const RunP
 Result<int> label(const LabelOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(RunPath path, parse_run_path(options.path));
   if (!options.given.empty() || !options.removed.empty()) {
-    StoreOptions write;
-    write.create = false;
-    BITSNAP_ASSIGN(auto store, open_to_write(path.run, write, options.wait));
+    BITSNAP_ASSIGN(auto store, open_to_write(path.run, {.create = false}, options.wait));
     BITSNAP_TRY(remove_labels(*store, options, path));
     if (!options.given.empty()) {
       if (!path.step) {

@@ -30,10 +30,8 @@ const std::map<std::string, Reencode> kReencode = {
     {"auto", Reencode::when_it_pays}, {"never", Reencode::never}, {"always", Reencode::always}};
 
 Result<int> prune(const PruneCommandOptions& options, const CommonOptions& common) {
-  StoreOptions write;
-  write.create = false;
-  BITSNAP_ASSIGN(auto store,
-                 options.dry_run ? open_to_read(options.run) : open_to_write(options.run, write, options.wait));
+  BITSNAP_ASSIGN(auto store, options.dry_run ? open_to_read(options.run)
+                                             : open_to_write(options.run, {.create = false}, options.wait));
   PruneOptions prune;
   prune.reencode = kReencode.at(options.reencode);
   prune.dry_run = options.dry_run;
@@ -48,15 +46,14 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
   }
   ProgressBar bar(run_name(options.run), !common.quiet);
   prune.run = bar.run(common);
-  auto pruning = run();
+  BITSNAP_ASSIGN(const PruneReport pruning, run());
   bar.clear();
-  if (!pruning) return tl::unexpected(std::move(pruning).error());
   if (common.json) {
     Json document = {{"run", options.run}};
-    document.update(Json(*pruning));
+    document.update(Json(pruning));
     print_json(document);
   } else if (!common.quiet) {
-    print_result(render_pruning(*pruning));
+    print_result(render_pruning(pruning));
   }
   return kExitOk;
 }

@@ -41,9 +41,7 @@ Result<RollbackReport> roll_back(const RollbackOptions& options) {
   if (options.dry_run) {
     return open_to_read(options.run).and_then([&](const auto& store) { return foresee(*store, *options.step); });
   }
-  StoreOptions write;
-  write.create = false;
-  return open_to_write(options.run, write, options.wait).and_then([&](const auto& store) {
+  return open_to_write(options.run, {.create = false}, options.wait).and_then([&](const auto& store) {
     return store->rollback(*options.step);
   });
 }
