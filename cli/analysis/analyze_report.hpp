@@ -12,7 +12,7 @@
 
 #include "cli/command.hpp"
 #include "cli/input/run_path.hpp"
-#include "cli/input/tensor_file.hpp"
+#include "cli/input/training_input.hpp"
 #include "cli/output/stored_sizes.hpp"
 #include "cli/output/table.hpp"
 

@@ -15,7 +15,7 @@
 #include <bitsnap/error.hpp>
 
 #include "cli/analysis/baseline_coders.hpp"
-#include "cli/input/tensor_file.hpp"
+#include "cli/input/training_input.hpp"
 
 namespace bitsnap::cli {
 

@@ -18,7 +18,7 @@
 #include "cli/analysis/bench_runner.hpp"
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
-#include "cli/input/tensor_file.hpp"
+#include "cli/input/training_input.hpp"
 #include "cli/number_option.hpp"
 #include "cli/output/progress_bar.hpp"
 #include "cli/output/table.hpp"

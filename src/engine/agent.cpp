@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/try.hpp"
-#include "exec/background.hpp"
+#include "exec/executor.hpp"
 #include "os/clock.hpp"
 #include "os/memory.hpp"
 #include "os/process.hpp"

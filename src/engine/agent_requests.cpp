@@ -12,7 +12,7 @@
 #include "base/try.hpp"
 #include "base/utf8.hpp"
 #include "engine/agent.hpp"
-#include "exec/background.hpp"
+#include "exec/executor.hpp"
 #include "json/json_fields.hpp"
 #include "os/clock.hpp"
 #include "os/file_identity.hpp"
@@ -20,7 +20,6 @@
 #include "os/process.hpp"
 #include "os/random.hpp"
 #include "os/shared_memory.hpp"
-#include "os/thread_count.hpp"
 
 namespace bitsnap::engine {
 namespace {

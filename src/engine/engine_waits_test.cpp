@@ -10,7 +10,7 @@
 #include "engine/agent_process_testing.hpp"
 #include "engine/engine_fixture_testing.hpp"
 #include "engine/raw_connection_testing.hpp"
-#include "exec/background.hpp"
+#include "exec/executor.hpp"
 #include "os/clock.hpp"
 #include "os/file_system_faulty.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "base/checked.hpp"
 #include "base/try.hpp"
-#include "os/thread_count.hpp"
+#include "os/process.hpp"
 
 namespace bitsnap::engine {
 namespace {

@@ -7,10 +7,8 @@
 #include <string>
 
 #include "base/try.hpp"
-#include "exec/background.hpp"
 #include "exec/item_run.hpp"
 #include "os/process.hpp"
-#include "os/thread_count.hpp"
 
 namespace bitsnap::exec {
 

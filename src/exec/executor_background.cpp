@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "exec/background.hpp"
+#include "exec/executor.hpp"
 #include "exec/item_run.hpp"
 #include "os/process.hpp"
 

@@ -1,5 +1,5 @@
 // Tests of which threads of a background executor work: those of lower priority, or, while the work is urgent, others.
-#include "exec/background.hpp"
+#include "exec/executor.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/try.hpp"
-#include "exec/background.hpp"
 #include "exec/executor_testing.hpp"
 
 namespace bitsnap::exec {

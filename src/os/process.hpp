@@ -1,4 +1,4 @@
-// This process: its number, user, program and priority.
+// This process: its number, user, program, priority and threads.
 #pragma once
 
 #include <cstdint>
@@ -34,5 +34,9 @@ void use_umask_of(std::int64_t process);
 // If Linux groups processes by session (autogroup), niceness counts only within the group, and the group has its own:
 // this one, 0 to 19, which may also be lowered again. Does nothing in a session of another process.
 [[nodiscard]] Result<void> set_session_niceness(int nice);
+
+// The number of CPUs that this process may use: of its affinity mask, or the CPU quota of its control group (rounded
+// up) if that is less. At least 1. The quota is that of the first call.
+[[nodiscard]] unsigned usable_threads();
 
 }  // namespace bitsnap::os

@@ -18,7 +18,6 @@
 #include "os/memory.hpp"
 #include "os/process.hpp"
 #include "os/random.hpp"
-#include "os/thread_count.hpp"
 
 namespace bitsnap::os {
 namespace {
