@@ -72,6 +72,18 @@ struct PyEngine {
     return context.call([&] { return run(context, *engine, work); });
   }
 
+  template <typename Work>
+  auto call(Work&& work) const {
+    RunContext context{nb::none()};
+    return call(context, work);
+  }
+  // A call that takes turns with others of its kind.
+  template <typename Work>
+  auto call_in_turn(Work&& work) const {
+    RunContext context(nb::none(), turn());
+    return call(context, work);
+  }
+
   // What exclusive calls take, which wait for each other.
   [[nodiscard]] std::string turn() const { return std::to_string(reinterpret_cast<std::uintptr_t>(held.get())); }
 
@@ -135,31 +147,26 @@ void reserve(const PyEngine& self, const NativeState& given) {
 }
 
 SaveState look(const PyEngine& self, std::uint64_t ticket) {
-  RunContext context{nb::none()};
-  return self.call(context, [&](Engine& engine) { return engine.look(ticket); });
+  return self.call([&](Engine& engine) { return engine.look(ticket); });
 }
 
 SaveState wait(const PyEngine& self, std::uint64_t ticket, std::string_view stage, std::uint64_t timeout_ms,
                bool is_urgent) {
   const SaveStage wanted = to_stage(stage);
-  RunContext context{nb::none()};
-  return self.call(context, [&](Engine& engine) { return engine.wait(ticket, wanted, timeout_ms, is_urgent); });
+  return self.call([&](Engine& engine) { return engine.wait(ticket, wanted, timeout_ms, is_urgent); });
 }
 
 void wait_all(const PyEngine& self, std::uint64_t timeout_ms) {
-  RunContext context{nb::none()};
-  self.call(context, [&](Engine& engine) { return engine.wait_all(timeout_ms); });
+  self.call([&](Engine& engine) { return engine.wait_all(timeout_ms); });
 }
 
 std::vector<RestorableStep> steps(const PyEngine& self, std::uint64_t timeout_ms) {
-  RunContext context(nb::none(), self.turn());
-  return self.call(context, [&](Engine& engine) { return engine.steps(timeout_ms); });
+  return self.call_in_turn([&](Engine& engine) { return engine.steps(timeout_ms); });
 }
 
 Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::string& attempt, std::uint64_t timeout_ms,
                          bool in_place) {
-  RunContext context(nb::none(), self.turn());
-  return self.call(context, [&](Engine& engine) { return engine.restore(step, attempt, timeout_ms, in_place); });
+  return self.call_in_turn([&](Engine& engine) { return engine.restore(step, attempt, timeout_ms, in_place); });
 }
 
 bool rotate(const PyEngine& self, const std::vector<std::uint64_t>& removed, std::optional<std::uint64_t> keep_last) {
@@ -169,8 +176,7 @@ bool rotate(const PyEngine& self, const std::vector<std::uint64_t>& removed, std
 }
 
 void persist_earlier(const PyEngine& self, std::uint64_t step, const std::string& attempt, std::uint64_t timeout_ms) {
-  RunContext context(nb::none(), self.turn());
-  self.call(context, [&](Engine& engine) { return engine.persist_earlier(step, attempt, timeout_ms); });
+  self.call_in_turn([&](Engine& engine) { return engine.persist_earlier(step, attempt, timeout_ms); });
 }
 
 template <typename Number>

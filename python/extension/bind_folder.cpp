@@ -124,16 +124,15 @@ void read_file(const PyFolder& self, std::size_t entry, std::uint64_t offset, st
 void extract_folder(const PyFolder& self, nb::bytes path, const std::vector<std::size_t>& left_out, unsigned threads,
                     nb::object progress) {
   RunContext context(std::move(progress));
-  const RunOptions options{usable_threads(threads), context.progress()};
   const std::string to = to_path(path);
-  context.call([&] { return self.folder->extract_without(left_out, to, options); });
+  context.call([&] { return self.folder->extract_without(left_out, to, context.run(threads)); });
 }
 
 std::vector<Folder::DamagedFile> damaged_files(const PyFolder& self, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   return context.call([&] {
     return self.folder->snapshot()
-        ->damaged_tensors({usable_threads(threads), context.progress()})
+        ->damaged_tensors(context.run(threads))
         .map([&](const std::vector<DamagedTensor>& damaged) { return self.folder->damaged_files(damaged); });
   });
 }
@@ -141,9 +140,8 @@ std::vector<Folder::DamagedFile> damaged_files(const PyFolder& self, unsigned th
 void extract_file(const PyFolder& self, std::size_t entry, nb::bytes path, bool overwrite, unsigned threads,
                   nb::object progress) {
   RunContext context(std::move(progress));
-  const RunOptions options{usable_threads(threads), context.progress()};
   const std::string to = to_path(path);
-  context.call([&] { return self.folder->extract_file(entry, to, overwrite, options); });
+  context.call([&] { return self.folder->extract_file(entry, to, overwrite, context.run(threads)); });
 }
 
 void bind_entries(nb::module_& module) {

@@ -77,8 +77,7 @@ void read(const PySnapshot& self, const std::vector<std::tuple<std::size_t, std:
     native.push_back({tensor, memory_at(address, size_bytes)});
   }
   RunContext context(std::move(progress));
-  const RunOptions options{usable_threads(threads), context.progress()};
-  context.call([&] { return self.snapshot->read(native, options); });
+  context.call([&] { return self.snapshot->read(native, context.run(threads)); });
 }
 
 void read_bytes(const PySnapshot& self, std::size_t tensor, std::uint64_t offset, std::uintptr_t address,
@@ -92,13 +91,12 @@ void read_bytes(const PySnapshot& self, std::size_t tensor, std::uint64_t offset
 
 std::vector<Damage> verify_snapshot(const PySnapshot& self, bool decode, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
-  const RunOptions options{usable_threads(threads), context.progress()};
-  return context.call([&] { return self.snapshot->verify(decode, options); });
+  return context.call([&] { return self.snapshot->verify(decode, context.run(threads)); });
 }
 
 std::vector<DamagedTensor> damaged_tensors(const PySnapshot& self, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
-  return context.call([&] { return self.snapshot->damaged_tensors({usable_threads(threads), context.progress()}); });
+  return context.call([&] { return self.snapshot->damaged_tensors(context.run(threads)); });
 }
 
 // The costs of the chunks of one stream.

@@ -104,10 +104,9 @@ void close(PyStore& self) {
 Checkpoint save_checkpoint(const PyStore& self, std::uint64_t step, const NativeState& given,
                            const CommitOptions& commit, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
-  const RunOptions options{usable_threads(threads), context.progress()};
   const State state = state_from_python(given, context);
   return raise_prune_error(
-      self.call(context, [&](Store& store) { return store.save(step, state, options, nullptr, commit); }));
+      self.call(context, [&](Store& store) { return store.save(step, state, context.run(threads), nullptr, commit); }));
 }
 
 // A save whose result is read once more: the progress of both is reported as one.
@@ -154,9 +153,9 @@ Checkpoint save_folder_checkpoint(const PyStore& self, std::uint64_t step, PyFol
 SaveSummary save_shard(const PyStore& self, std::uint64_t step, const ShardPlace& place, const NativeState& given,
                        bool replace, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
-  const RunOptions options{usable_threads(threads), context.progress()};
   const State state = state_from_python(given, context);
-  return self.call(context, [&](Store& store) { return store.save_shard(step, place, state, options, replace); });
+  return self.call(context,
+                   [&](Store& store) { return store.save_shard(step, place, state, context.run(threads), replace); });
 }
 
 CommitOutcome commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt,
@@ -218,21 +217,20 @@ void read_boxes(const PyStore& self, std::uint64_t step, const std::vector<BoxIt
     native.push_back({name, dtype_name, offset, extent, reinterpret_cast<std::byte*>(address), strides});
   }
   RunContext context(std::move(progress));
-  const RunOptions options{usable_threads(threads), context.progress()};
-  self.call(context, [&](Store& store) { return store.read_boxes(step, native, options); });
+  self.call(context, [&](Store& store) { return store.read_boxes(step, native, context.run(threads)); });
 }
 
 PruneReport prune(const PyStore& self, const Retention& retention, PruneOptions options, unsigned threads,
                   nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
-  options.run = {usable_threads(threads), context.progress()};
+  options.run = context.run(threads);
   return self.call(context, [&](Store& store) { return store.prune(retention, options); });
 }
 
 PruneReport remove_steps(const PyStore& self, const std::vector<std::uint64_t>& steps, PruneOptions options,
                          unsigned threads, nb::object progress) {
   RunContext context(std::move(progress), self.real_path);
-  options.run = {usable_threads(threads), context.progress()};
+  options.run = context.run(threads);
   return self.call(context, [&](Store& store) { return store.remove(steps, options); });
 }
 
@@ -246,7 +244,7 @@ StoreVerification verify_store(const PyStore& self, bool decode, std::vector<std
   StoreVerifyOptions options;
   options.decode = decode;
   options.steps = std::move(steps);
-  options.run = {usable_threads(threads), context.progress()};
+  options.run = context.run(threads);
   return self.call(context, [&](Store& store) { return store.verify(options); });
 }
 
@@ -254,7 +252,7 @@ RepairReport repair(nb::bytes path, bool dry_run, unsigned threads, nb::object p
   RunContext context(std::move(progress));
   RepairOptions options;
   options.dry_run = dry_run;
-  options.run = {usable_threads(threads), context.progress()};
+  options.run = context.run(threads);
   const std::string directory = to_path(path);
   return context.call([&] { return Store::repair(directory, options); });
 }

@@ -48,9 +48,9 @@ SaveSummary compress(nb::bytes source, nb::bytes path, const SaveOptions& option
 std::uint64_t decompress(const PySnapshot& snapshot, nb::bytes path, bool overwrite, unsigned threads,
                          nb::object progress) {
   RunContext context(std::move(progress));
-  const RunOptions options{usable_threads(threads), context.progress()};
   const std::string to = to_path(path);
-  return context.call([&] { return export_safetensors(*snapshot.snapshot, to, overwrite, options); }).bytes;
+  return context.call([&] { return export_safetensors(*snapshot.snapshot, to, overwrite, context.run(threads)); })
+      .bytes;
 }
 
 }  // namespace

@@ -68,6 +68,9 @@ class RunContext {
     return [this](std::uint64_t done, std::uint64_t total) { return on_progress(done, total); };
   }
 
+  // To work on as many threads as the call may use, with its progress; must not outlive this.
+  [[nodiscard]] RunOptions run(unsigned threads) { return {usable_threads(threads), progress()}; }
+
   // False after a signal handler raised or the call was ended otherwise. Callers that wait check it regularly.
   [[nodiscard]] bool go_on() { return call_back(false, false, 0, 0); }
 
