@@ -5,7 +5,6 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
-#include "interop/convert/state_writers.hpp"
 #include "interop/convert/tensor_stream.hpp"
 #include "os/atomic_directory.hpp"
 #include "os/atomic_file.hpp"

@@ -13,7 +13,7 @@
 #include "base/bytes.hpp"
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "interop/convert/state_writers.hpp"
+#include "interop/convert/tensor_stream.hpp"
 #include "interop/safetensors/safetensors_header.hpp"
 #include "interop/state/state_parts.hpp"
 #include "json/json_writer.hpp"

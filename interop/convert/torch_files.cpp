@@ -12,7 +12,7 @@
 #include "base/bytes.hpp"
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "interop/convert/state_writers.hpp"
+#include "interop/convert/tensor_stream.hpp"
 #include "interop/dcp/dcp_metadata.hpp"
 #include "interop/pickle/pickle_writer.hpp"
 #include "interop/torch_tensors/torch_pickle.hpp"

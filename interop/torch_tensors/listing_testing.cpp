@@ -13,7 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "base/bytes.hpp"
-#include "interop/zip/crc32.hpp"
+#include "interop/zip/zip_checksums.hpp"
 
 namespace bitsnap::interop {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "interop/zip/crc32.hpp"
+#include "interop/zip/zip_checksums.hpp"
 
 namespace bitsnap::interop {
 namespace {

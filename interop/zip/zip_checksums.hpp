@@ -1,5 +1,5 @@
-// Corrects the checksums of a ZIP archive after the contents of stored entries have changed, as a tensor's do that was
-// quantized.
+// The checksums of a ZIP archive, and how they are corrected after the contents of stored entries have changed, as a
+// tensor's do that was quantized.
 #pragma once
 
 #include <array>
@@ -10,10 +10,15 @@
 
 #include <bitsnap/error.hpp>
 
+#include "base/bytes.hpp"
 #include "interop/container/file_bytes.hpp"
 #include "interop/zip/zip_directory.hpp"
 
 namespace bitsnap::interop {
+
+// CRC-32 as ZIP, gzip and PNG use it, with the reflected polynomial 0xEDB88320: of the bytes whose checksum is
+// `before`, followed by `bytes`. The checksum of no bytes is 0.
+[[nodiscard]] std::uint32_t crc32(ConstByteSpan bytes, std::uint32_t before = 0) noexcept;
 
 struct ByteRange {
   std::uint64_t offset = 0;

@@ -2,7 +2,7 @@
 #include "interop/zip/zip_testing.hpp"
 
 #include "base/bytes.hpp"
-#include "interop/zip/crc32.hpp"
+#include "interop/zip/zip_checksums.hpp"
 #include "interop/zip/zip_layout.hpp"
 
 namespace bitsnap::interop {

@@ -9,7 +9,7 @@
 
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
-#include "interop/zip/crc32.hpp"
+#include "interop/zip/zip_checksums.hpp"
 
 namespace bitsnap::interop {
 namespace {
