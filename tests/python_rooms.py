@@ -38,6 +38,7 @@ ROOMS = [
     "accelerate",
     "transformers",
     "report",
+    "__main__",
 ]
 PACKAGE = "bitsnap"
 EXTENSION = f"{PACKAGE}._bitsnap"

@@ -441,7 +441,7 @@ if life == "1":
 elif life == "2":
     assert (restored.step, restored.state["rank"]) == (2, rank), restored
     # One rank cannot read its own of the newest: both take the one before.
-    from bitsnap._engine import restoring as module
+    from bitsnap import checkpointer as module
     load = module.load
     def damaged(native, **options):
         state = load(native, **options)
