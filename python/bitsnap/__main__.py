@@ -5,5 +5,5 @@ import sys
 
 from bitsnap.agents import find_program
 
-program = find_program()
+program = str(find_program())
 os.execv(program, [program, *sys.argv[1:]])

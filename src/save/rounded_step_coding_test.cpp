@@ -30,6 +30,28 @@ TEST(RoundedStepCoding, StoresOnlyTheFirstMomentOfStatesInBf16) {
   }
 }
 
+// The copy looks like a master of the moments, from which the parameter is computed.
+TEST(RoundedStepCoding, SavesMomentsBesideACopyOfThemInF32) {
+  SteppedTraining training(1, kStepElements, DType::bf16);
+  Chain chain;
+  for (int number = 0; number < 3; ++number) {
+    const Bytes moment = training.bytes_of(0, 'm');
+    Bytes copy(2 * moment.size());
+    for (std::size_t i = 0; i < moment.size(); i += 2)
+      std::copy_n(moment.begin() + static_cast<std::ptrdiff_t>(i), 2,
+                  copy.begin() + static_cast<std::ptrdiff_t>(2 * i + 2));
+    State state;
+    training.add(state, {.x = "model.w", .m = "exp_avg.w", .v = "exp_avg_sq.w"});
+    state.tensors.push_back(source("copy.w", DType::f32, {kStepElements}, copy));
+    const Snapshot& snapshot = chain.save(state);
+    EXPECT_EQ(read_tensor(snapshot, "exp_avg.w"), moment);
+    EXPECT_EQ(read_tensor(snapshot, "copy.w"), copy);
+    EXPECT_EQ(read_tensor(snapshot, "model.w"), training.bytes_of(0, 'x'));
+    EXPECT_TRUE(snapshot.verify().value().empty());
+    training.step();
+  }
+}
+
 // In BF16, most elements stay as they are in a step, so that no moments leave much.
 TEST(RoundedStepCoding, FindsParametersInBf16BySamples) {
   constexpr std::size_t kParameters = 5;

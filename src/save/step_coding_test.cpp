@@ -97,6 +97,22 @@ TEST(StepCoding, ComputesAveragesOfWeights) {
   }
 }
 
+TEST(StepCoding, TakesALayerThatIsNamedLikeAnAverageForAParameter) {
+  for (const Names& names : {Names{"model.ema.w", "exp_avg.ema.w", "exp_avg_sq.ema.w"},
+                             Names{"model.shadow.w", "exp_avg.0", "exp_avg_sq.0"}}) {
+    SCOPED_TRACE(names.x);
+    SteppedTraining training;
+    Chain chain;
+    for (int number = 0; number < 2; ++number) {
+      State state;
+      training.add(state, names);
+      const Snapshot& snapshot = chain.save(state);
+      EXPECT_EQ(is_all_stepped(snapshot, names.x), number > 0);
+      training.step();
+    }
+  }
+}
+
 TEST(StepCoding, FindsMomentsByTheNamesOfSeveralFrameworks) {
   const Names conventions[] = {
       {"model.layers.0.w", "optimizer.state.layers.0.w.exp_avg", "optimizer.state.layers.0.w.exp_avg_sq"},

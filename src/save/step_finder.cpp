@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <bitsnap/tensor.hpp>
@@ -130,18 +131,25 @@ class StepPeersFinder {
     }
   }
 
-  // An average of weights follows from itself before the step and the weights after it. Matched by name.
+  // An average of weights follows from itself before the step and the weights after it. Matched by name. A layer may
+  // have the same word in its name: without weights to be an average of, or with moments, it is a parameter.
   void find_averages(OfSize& same_size) {
-    if (same_size.averages.empty() || bases_are_later_) return;
+    if (same_size.averages.empty()) return;
     std::unordered_map<std::string, std::size_t> by_name;
     for (const std::size_t parameter : same_size.parameters) {
       by_name.emplace(tensor::bare_name(name_of(parameter)), parameter);
     }
+    std::unordered_set<std::string> with_moments;
+    for (const Moments& moments : same_size.moments) with_moments.insert(tensor::bare_name(name_of(moments.first)));
     for (const std::size_t average : same_size.averages) {
       const auto known = by_name.find(*tensor::name_of_averaged(name_of(average)));
-      if (known == by_name.end() || streams_[average].dtype != DType::f32) continue;
-      steps_[average] = StepPeers{.stepped = Stepped::average, .moment = known->second, .square = {}};
+      if (known == by_name.end() || with_moments.contains(tensor::bare_name(name_of(average)))) {
+        same_size.parameters.push_back(average);
+      } else if (streams_[average].dtype == DType::f32 && !bases_are_later_) {
+        steps_[average] = StepPeers{.stepped = Stepped::average, .moment = known->second, .square = {}};
+      }
     }
+    std::ranges::sort(same_size.parameters);
   }
 
   void find_parameters(OfSize& same_size) {

@@ -188,14 +188,18 @@ class JobMaker {
     return peers;
   }
 
-  // Ranks streams behind their peers. A stream that copied chunks refer to must keep its rank; if its peer would come
-  // after it, it loses the peer.
+  // Ranks streams behind their peers. A stream that copied chunks refer to, or that steps are computed from, must keep
+  // its rank; if its peer would come after it, it loses the peer.
   void rank_peers() {
     std::vector<bool> is_referred_to(encodings_.size());
     for (const container::StreamEncoding& stream : encodings_) {
       for (const container::StreamInput& input : stream.inputs) {
         if (!input.base) is_referred_to[static_cast<std::size_t>(input.stream)] = true;
       }
+    }
+    for (const std::optional<StepStreams>& step : steps_) {
+      if (!step) continue;
+      for (const PeerStream& peer : step->peers) is_referred_to[peer.stream] = true;
     }
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       if (!peers_[i]) continue;

@@ -81,21 +81,46 @@ std::size_t exact_with(const AverageConstants& constants, std::span<const Input>
   return exact;
 }
 
+// Elements that tell rates apart: those whose weights differ from them, from everywhere in the sample.
+struct MovedAverages {
+  std::span<const float> elements;
+  std::array<Input, 2> inputs;
+};
+
+Result<MovedAverages> take_moved(const AverageSample& sample, Scratch& scratch) {
+  constexpr std::size_t kMost = 512;
+  constexpr std::size_t kStride = 2531;  // a prime number
+  const std::size_t size = sample.elements.size();
+  BITSNAP_ASSIGN(const std::span<float> elements, scratch.take_array<float>(std::min(size, kMost)));
+  BITSNAP_ASSIGN(const std::span<float> base, scratch.take_array<float>(elements.size()));
+  BITSNAP_ASSIGN(const std::span<float> weights, scratch.take_array<float>(elements.size()));
+  std::size_t taken = 0;
+  std::size_t at = 0;
+  for (std::size_t n = 0; n < size && taken < elements.size(); ++n) {
+    at = (at + kStride) % size;
+    if (sample.weights[at] == sample.base[at]) continue;
+    elements[taken] = sample.elements[at];
+    base[taken] = sample.base[at];
+    weights[taken++] = sample.weights[at];
+  }
+  return MovedAverages{elements.first(taken),
+                       {Input{InputKind::base, DType::f32, std::as_bytes(base.first(taken))},
+                        Input{InputKind::peer, DType::f32, std::as_bytes(weights.first(taken))}}};
+}
+
 // nullopt if too few elements follow exactly.
 Result<std::optional<AverageConstants>> fit_average(const AverageSample& sample, Scratch& scratch) {
   constexpr GradientForm kForms[] = {GradientForm::lerp_fused, GradientForm::lerp, GradientForm::add_fused,
                                      GradientForm::decay_fused, GradientForm::decay_and_add};
   constexpr int kSteps[] = {0, 1, -1};
-  constexpr int kMostDigits = 3;       // of a rate that people choose
-  constexpr std::size_t kTried = 512;  // elements that tell rates apart
+  constexpr int kMostDigits = 3;  // of a rate that people choose
   constexpr double kLeastRate = 1e-6;
   const double rate = rate_of(sample);
   if (rate < kLeastRate) return std::nullopt;
   const Scratch::Frame frame(scratch);
-  const std::size_t size = std::min(sample.elements.size(), kTried);
+  BITSNAP_ASSIGN(const MovedAverages moved, take_moved(sample, scratch));
+  const std::size_t size = moved.elements.size();
   BITSNAP_ASSIGN(const std::span<float> expected, scratch.take_array<float>(size));
-  const Input tried[] = {{InputKind::base, DType::f32, std::as_bytes(sample.base.first(size))},
-                         {InputKind::peer, DType::f32, std::as_bytes(sample.weights.first(size))}};
   std::optional<AverageConstants> best;
   std::size_t most = size - size / kRareAverage - 1;
   for (int digits = 1; digits <= kMostDigits + 1 && most < size; ++digits) {
@@ -105,7 +130,7 @@ Result<std::optional<AverageConstants>> fit_average(const AverageSample& sample,
       for (const int steps : kSteps) {
         if (steps != 0 && digits <= kMostDigits) continue;
         const AverageConstants constants{form, stepped(static_cast<float>(1 - near), steps), static_cast<float>(near)};
-        const std::size_t exact = exact_with(constants, tried, sample.elements.first(size), expected);
+        const std::size_t exact = exact_with(constants, moved.inputs, moved.elements, expected);
         if (exact <= most) continue;
         most = exact;
         best = constants;

@@ -254,6 +254,11 @@ TEST_F(GradientStep, StoresAlmostNothingForAnAverageOfWeights) {
       EXPECT_TRUE(has_estimate(made_average_chunk(kChunkElements, made, 0, 32)));
     }
   }
+  TestChunk frozen = made_average_chunk(kChunkElements, {.constants = {0.9985F, 0.0015F, 1}}, 0, 35);
+  const auto front = static_cast<std::ptrdiff_t>(frozen.data.size() / 2);
+  std::copy_n(frozen.base.begin(), front, frozen.data.begin());
+  std::copy_n(frozen.base.begin(), front, frozen.more[0].bytes.begin());
+  EXPECT_LT(stored_bits(frozen), 0.1);
   TestChunk unrelated = made_average_chunk(kChunkElements, {}, 0, 33);
   unrelated.more[0].bytes = made_average_chunk(kChunkElements, {}, 0, 34).more[0].bytes;
   EXPECT_FALSE(has_estimate(unrelated));
