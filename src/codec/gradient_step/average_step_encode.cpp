@@ -11,6 +11,7 @@
 #include "base/try.hpp"
 #include "codec/builtin_codecs.hpp"
 #include "codec/gradient_step/fit_gradient_encode.hpp"
+#include "codec/gradient_step/gradient_exceptions_encode.hpp"
 #include "codec/gradient_step/gradient_step.hpp"
 
 namespace bitsnap::codec {
@@ -89,15 +90,14 @@ struct MovedAverages {
 
 Result<MovedAverages> take_moved(const AverageSample& sample, Scratch& scratch) {
   constexpr std::size_t kMost = 512;
-  constexpr std::size_t kStride = 2531;  // a prime number
   const std::size_t size = sample.elements.size();
   BITSNAP_ASSIGN(const std::span<float> elements, scratch.take_array<float>(std::min(size, kMost)));
   BITSNAP_ASSIGN(const std::span<float> base, scratch.take_array<float>(elements.size()));
   BITSNAP_ASSIGN(const std::span<float> weights, scratch.take_array<float>(elements.size()));
   std::size_t taken = 0;
-  std::size_t at = 0;
+  Places places(size);
   for (std::size_t n = 0; n < size && taken < elements.size(); ++n) {
-    at = (at + kStride) % size;
+    const std::size_t at = places.next();
     if (sample.weights[at] == sample.base[at]) continue;
     elements[taken] = sample.elements[at];
     base[taken] = sample.base[at];
@@ -150,17 +150,7 @@ Result<PayloadSize> encode_with(const AverageConstants& constants, ConstByteSpan
   out[1] = static_cast<std::byte>(constants.form);
   store_le(out.data() + 2, std::bit_cast<std::uint32_t>(constants.keep));
   store_le(out.data() + 6, std::bit_cast<std::uint32_t>(constants.gain));
-  std::size_t written = kAverageHeaderBytes;
-  if (has_exceptions) {
-    const Input base{.kind = InputKind::base, .dtype = DType::f32, .bytes = expected};
-    const EncodeContext beside{{DType::f32, context.elements, {&base, 1}}};
-    BITSNAP_ASSIGN(const PayloadSize others,
-                   ordinal_delta_encoder().encode(data, beside, out.subspan(written), scratch));
-    if (!others) return std::nullopt;
-    written += *others;
-  }
-  if (written >= data.size()) return std::nullopt;
-  return written;
+  return finish_with_exceptions(data, expected, out, kAverageHeaderBytes, has_exceptions, scratch);
 }
 
 class AnalyzedAverage final : public Analysis {

@@ -71,23 +71,6 @@ float mantissa_of(float number) noexcept {
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(number) & 0x007fffff) | 0x3f800000);
 }
 
-// All places of a sample in an order in which neighbours are far apart. Rows that have no gradient, or one of many
-// bits, lie together, and a few places have to stand for all.
-class Places {
- public:
-  explicit Places(std::size_t size) noexcept : size_(size) {}
-
-  std::size_t next() noexcept {
-    constexpr std::size_t kStride = 2531;  // a prime number, near 4,096 divided by the golden ratio
-    at_ = (at_ + kStride) % size_;
-    return at_;
-  }
-
- private:
-  std::size_t size_;
-  std::size_t at_ = 0;
-};
-
 // The elements whose bases are small, and their differences from what the guess keeps of the bases.
 struct Searched {
   std::array<std::size_t, kSearched> places;

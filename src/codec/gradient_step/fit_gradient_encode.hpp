@@ -26,6 +26,23 @@ struct SampledMoves {
 // What a fit looks at. Of the sampled elements, only some 60 whose base hardly counts are searched for a common factor.
 inline constexpr SpreadRuns kGradientRuns{.count = 128, .elements = 32, .alignment = 16};
 
+// All places of a sample in an order in which neighbours are far apart. Rows that have no gradient, or one of many
+// bits, lie together, and a few places have to stand for all.
+class Places {
+ public:
+  explicit Places(std::size_t size) noexcept : size_(size) {}
+
+  std::size_t next() noexcept {
+    constexpr std::size_t kStride = 2531;  // a prime number, near 4,096 divided by the golden ratio
+    at_ = (at_ + kStride) % size_;
+    return at_;
+  }
+
+ private:
+  std::size_t size_;
+  std::size_t at_ = 0;
+};
+
 struct FoundGradient {
   GradientForm form = GradientForm::lerp_fused;
   GradientConstants constants = {};

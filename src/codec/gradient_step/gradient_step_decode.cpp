@@ -15,7 +15,6 @@ namespace {
 
 struct GradientHeader {
   GradientForm form = GradientForm::lerp_fused;
-  bool has_exceptions = false;
   GradientNumbers kind = GradientNumbers::bf16;
   const Decoder* coder = nullptr;  // of the numbers
   GradientConstants constants;
@@ -30,7 +29,6 @@ Result<float> read_factor(ByteCursor& cursor) {
 Result<GradientHeader> read_header(ByteCursor& cursor) {
   GradientHeader header;
   BITSNAP_ASSIGN(const auto form, cursor.read<std::uint8_t>("gradient_step payload: form"));
-  header.has_exceptions = (form & kGradientExceptions) != 0;
   const unsigned operations = form & ~unsigned{kGradientExceptions};
   if (operations >= kGradientForms) {
     return corrupt("gradient_step payload: form is {}, expected less than {}", operations, kGradientForms);
@@ -76,25 +74,29 @@ Result<SquareConstants> read_square_header(ByteCursor& cursor) {
   return constants;
 }
 
-// The elements are `expected`, except for the exceptions behind the cursor.
-Result<void> put_exceptions_of(ConstByteSpan expected, ConstByteSpan exceptions, const ChunkContext& context,
-                               ByteSpan out, Scratch& scratch) {
+// Decodes what follows the first `used` bytes of the payload: nothing, or exceptions from the elements that `add`
+// writes.
+template <typename Add>
+Result<void> decode_around(ConstByteSpan payload, std::size_t used, const ChunkContext& context, ByteSpan out,
+                           Scratch& scratch, const Add& add) {
+  if ((std::to_integer<unsigned>(payload[0]) & kGradientExceptions) == 0) {
+    BITSNAP_TRY(check_payload_size("gradient_step", payload.size(), used));
+    add(out);
+    return {};
+  }
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
+  add(expected);
   const Input beside{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};
-  return ordinal_delta_decoder().decode(exceptions, {context.dtype, context.elements, {&beside, 1}}, out, scratch);
+  return ordinal_delta_decoder().decode(payload.subspan(used), {context.dtype, context.elements, {&beside, 1}}, out,
+                                        scratch);
 }
 
 Result<void> decode_square(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
   ByteCursor cursor(payload);
   BITSNAP_ASSIGN(const SquareConstants constants, read_square_header(cursor));
-  if ((std::to_integer<unsigned>(payload[0]) & kGradientExceptions) == 0) {
-    BITSNAP_TRY(check_payload_size("gradient_step", payload.size(), cursor.offset()));
-    add_squares(context.inputs, constants, out);
-    return {};
-  }
-  const Scratch::Frame frame(scratch);
-  BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
-  add_squares(context.inputs, constants, expected);
-  return put_exceptions_of(expected, payload.subspan(cursor.offset()), context, out, scratch);
+  const auto add = [&](ByteSpan to) { add_squares(context.inputs, constants, to); };
+  return decode_around(payload, cursor.offset(), context, out, scratch, add);
 }
 
 Result<AverageConstants> read_average_header(ByteCursor& cursor) {
@@ -116,15 +118,8 @@ Result<AverageConstants> read_average_header(ByteCursor& cursor) {
 Result<void> decode_average(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
   ByteCursor cursor(payload);
   BITSNAP_ASSIGN(const AverageConstants constants, read_average_header(cursor));
-  if ((std::to_integer<unsigned>(payload[0]) & kGradientExceptions) == 0) {
-    BITSNAP_TRY(check_payload_size("gradient_step", payload.size(), cursor.offset()));
-    add_average(context.inputs, constants, out);
-    return {};
-  }
-  const Scratch::Frame frame(scratch);
-  BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
-  add_average(context.inputs, constants, expected);
-  return put_exceptions_of(expected, payload.subspan(cursor.offset()), context, out, scratch);
+  const auto add = [&](ByteSpan to) { add_average(context.inputs, constants, to); };
+  return decode_around(payload, cursor.offset(), context, out, scratch, add);
 }
 
 class GradientStepDecoder final : public Decoder {
@@ -142,19 +137,13 @@ class GradientStepDecoder final : public Decoder {
     if (are_of_average(context.inputs)) return decode_average(payload, context, out, scratch);
     ByteCursor cursor(payload);
     BITSNAP_ASSIGN(const GradientHeader header, read_header(cursor));
-    const ConstByteSpan others = payload.subspan(cursor.offset());
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const ByteSpan numbers, scratch.take(context.elements * element_size(dtype_of(header.kind))));
     BITSNAP_TRY(decode_numbers(header.kind, *header.coder, header.numbers, context.elements, numbers, scratch));
-    const ConstByteSpan base = context.inputs[0].bytes;
-    if (!header.has_exceptions) {
-      BITSNAP_TRY(check_payload_size("gradient_step", payload.size(), cursor.offset()));
-      add_gradient(header.form, header.constants, base, header.kind, numbers, out);
-      return {};
-    }
-    BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
-    add_gradient(header.form, header.constants, base, header.kind, numbers, expected);
-    return put_exceptions_of(expected, others, context, out, scratch);
+    const auto add = [&](ByteSpan to) {
+      add_gradient(header.form, header.constants, context.inputs[0].bytes, header.kind, numbers, to);
+    };
+    return decode_around(payload, cursor.offset(), context, out, scratch, add);
   }
 };
 

@@ -11,6 +11,7 @@
 #include "codec/gradient_step/average_step_encode.hpp"
 #include "codec/gradient_step/fit_gradient_encode.hpp"
 #include "codec/gradient_step/gradient_encode_kernel.hpp"
+#include "codec/gradient_step/gradient_exceptions_encode.hpp"
 #include "codec/gradient_step/gradient_numbers_encode.hpp"
 #include "codec/gradient_step/gradient_step.hpp"
 #include "codec/gradient_step/square_step_encode.hpp"
@@ -186,19 +187,13 @@ class GradientStepEncoder final : public Encoder {
       at += sizeof(std::uint32_t);
     }
     store_le(at, static_cast<std::uint32_t>(coded->size));
-    std::size_t written = kGradientHeaderBytes + coded->size;
+    ByteSpan expected;
     if (has_exceptions) {
-      BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(moves.elements.size()));
+      BITSNAP_ASSIGN(expected, scratch.take(moves.elements.size()));
       add_gradient(found.form, found.constants, moves.base, numbers.kind, numbers.bytes, expected);
-      const Input base{.kind = InputKind::base, .dtype = DType::f32, .bytes = expected};
-      const EncodeContext beside{{DType::f32, elements, {&base, 1}}};
-      BITSNAP_ASSIGN(const PayloadSize others,
-                     ordinal_delta_encoder().encode(moves.elements, beside, out.subspan(written), scratch));
-      if (!others) return std::nullopt;
-      written += *others;
     }
-    if (written >= moves.elements.size()) return std::nullopt;
-    return written;
+    return finish_with_exceptions(moves.elements, expected, out, kGradientHeaderBytes + coded->size, has_exceptions,
+                                  scratch);
   }
 };
 

@@ -11,6 +11,7 @@
 #include "codec/builtin_codecs.hpp"
 #include "codec/gradient_step/fit_gradient_encode.hpp"
 #include "codec/gradient_step/fit_square_encode.hpp"
+#include "codec/gradient_step/gradient_exceptions_encode.hpp"
 #include "codec/gradient_step/gradient_step.hpp"
 
 namespace bitsnap::codec {
@@ -82,17 +83,7 @@ Result<PayloadSize> encode_with(const SquareConstants& constants, ConstByteSpan 
     store_le(at, std::bit_cast<std::uint32_t>(constant));
     at += sizeof(std::uint32_t);
   }
-  std::size_t written = kSquareHeaderBytes;
-  if (has_exceptions) {
-    const Input base{.kind = InputKind::base, .dtype = DType::f32, .bytes = expected};
-    const EncodeContext beside{{DType::f32, context.elements, {&base, 1}}};
-    BITSNAP_ASSIGN(const PayloadSize others,
-                   ordinal_delta_encoder().encode(data, beside, out.subspan(written), scratch));
-    if (!others) return std::nullopt;
-    written += *others;
-  }
-  if (written >= data.size()) return std::nullopt;
-  return written;
+  return finish_with_exceptions(data, expected, out, kSquareHeaderBytes, has_exceptions, scratch);
 }
 
 class AnalyzedSquare final : public Analysis {
