@@ -71,7 +71,7 @@ class AttemptCodings {
   }
 
  private:
-  static constexpr std::size_t kMost = 64;  // ranks are rarely so many saves apart
+  static constexpr std::size_t kMost = 64;  // ranks are rarely more saves apart than this
 
   struct Choice {
     std::uint64_t step;

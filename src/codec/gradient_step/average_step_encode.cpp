@@ -20,7 +20,7 @@ namespace {
 // Of chunks up to this size, the encoding itself is the estimate, also if no rate is found.
 constexpr std::size_t kTinyAverageChunk = 1024;
 
-// One in so many sampled elements may not follow exactly.
+// Of this many sampled elements, at most one may differ from its expected value.
 constexpr std::size_t kRareAverage = 4;
 
 constexpr AverageConstants kUsualAverage{.form = GradientForm::lerp_fused, .keep = 0.999F, .gain = 0.001F};
@@ -65,7 +65,7 @@ double rate_of(const AverageSample& sample) noexcept {
   return rate > 0 && rate < 1 ? rate : 0;
 }
 
-// The number rounded to so many significant digits.
+// Rounds a positive number to a number of significant digits.
 double with_digits(double number, int digits) noexcept {
   double unit = 1;  // exact powers of ten, so the quotient is correctly rounded
   while (number * unit < std::pow(10.0, digits - 1)) unit *= 10;
