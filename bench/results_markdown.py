@@ -24,8 +24,9 @@ original. The columns are:
 Notes on the methods:
 
 - **Bold** methods are bitsnap's. `lossless` is the policy for checkpoints with `--objective ratio`: it chooses a codec
-  for each chunk from a sample. The others are single codecs. All of them split data into chunks of 2^18 elements and
-  compute the two XXH3 hashes per chunk that a file contains. Baselines compute no hashes.
+  for each chunk from a sample. In a save, up to 32 similar chunks share one choice; here each has its own, which takes
+  up to four times as long as encoding it. The others are single codecs. All of them split data into chunks of 2^18
+  elements and compute the two XXH3 hashes per chunk that a file contains. Baselines compute no hashes.
 - C code reuses memory that was touched before the measurement. Python packages return new memory, as they do for their
   users.
 - `byte_group` and `bitmask` are reconstructions of the lossless methods of LMC and BitSnap, whose code is not public.
