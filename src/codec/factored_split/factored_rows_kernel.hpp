@@ -37,6 +37,13 @@ struct FactoredRowKernels {
   void (*sum_row)(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
                   const FactoredRange& range, std::int32_t* columns, RowSums& sums) noexcept;
 
+  // The distances of elements, each a 2^rough-th.
+  void (*measure)(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
+                  const FactoredRange& range, unsigned rough, std::int16_t* distances) noexcept;
+
+  // The sum of products. Precondition: it fits 32 bits.
+  std::int32_t (*correlate)(const std::int16_t* a, const std::int16_t* b, std::size_t count) noexcept;
+
   // Elements to values and low bytes.
   void (*take_off_scales)(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
                           std::uint16_t row, const std::uint16_t* columns, std::uint16_t* values,

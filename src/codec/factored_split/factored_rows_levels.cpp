@@ -46,6 +46,22 @@ inline void sum_loop(const std::uint8_t* elements, std::size_t count, const Fact
 }
 
 template <typename Element, std::size_t kLow, bool kRotated>
+inline void measure_loop(const std::uint8_t* elements, std::size_t count, const FactoredRange& range, unsigned rough,
+                         std::int16_t* __restrict distances) noexcept {
+  const FactoredRange own = range;
+  const std::int32_t finer = 1 << own.finer;
+  const unsigned unit = own.unit + rough;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t value = turned<Element, kRotated>(load_at<Element>(elements, i));
+    value >>= 8 * kLow;
+    std::int32_t distance = static_cast<std::int32_t>(value) - own.middle;
+    distance = distance < own.most ? distance : own.most;
+    distance = distance > -own.most ? distance : -own.most;
+    distances[i] = static_cast<std::int16_t>(distance * finer >> unit);
+  }
+}
+
+template <typename Element, std::size_t kLow, bool kRotated>
 inline void take_off_loop(const std::uint8_t* elements, std::size_t count, std::uint16_t row,
                           const std::uint16_t* columns, std::uint16_t* __restrict values,
                           std::uint8_t* __restrict low) noexcept {
@@ -98,6 +114,19 @@ void sum_row(const std::uint8_t* elements, std::size_t count, const FactoredGeom
   });
 }
 
+void measure(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
+             const FactoredRange& range, unsigned rough, std::int16_t* distances) noexcept {
+  by_geometry(geometry, [&]<typename Element, std::size_t kLow, bool kRotated>() {
+    measure_loop<Element, kLow, kRotated>(elements, count, range, rough, distances);
+  });
+}
+
+std::int32_t correlate(const std::int16_t* a, const std::int16_t* b, std::size_t count) noexcept {
+  std::int32_t sum = 0;
+  for (std::size_t i = 0; i < count; ++i) sum += std::int32_t{a[i]} * b[i];
+  return sum;
+}
+
 void take_off_scales(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
                      std::uint16_t row, const std::uint16_t* columns, std::uint16_t* values,
                      std::uint8_t* low) noexcept {
@@ -116,7 +145,7 @@ void put_on_scales(const std::uint16_t* values, const std::uint8_t* low, std::si
 
 }  // namespace
 
-constinit const FactoredRowKernels FactoredRowKernels::BITSNAP_KERNEL_LEVEL = {codec::sum_row, codec::take_off_scales,
-                                                                               codec::put_on_scales};
+constinit const FactoredRowKernels FactoredRowKernels::BITSNAP_KERNEL_LEVEL = {
+    codec::sum_row, codec::measure, codec::correlate, codec::take_off_scales, codec::put_on_scales};
 
 }  // namespace bitsnap::codec

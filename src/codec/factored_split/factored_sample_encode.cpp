@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/cpu_dispatch.hpp"
 #include "entropy/planes.hpp"
 
 namespace bitsnap::codec {
@@ -38,30 +39,6 @@ std::uint32_t sampled_element(ConstByteSpan data, std::size_t i, std::size_t ele
   return element;
 }
 
-// Rough distances of elements from the middle.
-template <typename Element>
-void measure_elements(const std::byte* elements, std::size_t count, const FactoredNature& nature,
-                      std::int16_t* out) noexcept {
-  const auto below = static_cast<unsigned>(8 * nature.geometry.low_bytes);
-  const unsigned turn = nature.geometry.rotated ? 1 : 0;
-  const FactoredRange range = nature.range;
-  for (std::size_t i = 0; i < count; ++i) {
-    Element element;
-    std::memcpy(&element, elements + i * sizeof(Element), sizeof(Element));
-    // The missing sign changes the value by one unit in the last place, which does not matter.
-    const auto value = static_cast<std::int32_t>(static_cast<Element>(element << turn) >> below);
-    const std::int32_t distance = std::clamp(value - range.middle, -range.most, range.most);
-    out[i] = static_cast<std::int16_t>((distance << range.finer) >> (range.unit + kRoughBits));
-  }
-}
-
-void measure(ConstByteSpan data, std::size_t first, std::size_t count, const FactoredNature& nature,
-             std::int16_t* out) noexcept {
-  const std::byte* const elements = data.data() + first * nature.geometry.element_bytes;
-  if (nature.geometry.element_bytes == 2) return measure_elements<std::uint16_t>(elements, count, nature, out);
-  measure_elements<std::uint32_t>(elements, count, nature, out);
-}
-
 // Subtracts its mean from each block.
 void center_blocks(std::int16_t* elements) noexcept {
   for (std::size_t block = 0; block < kPlaceBlocks; ++block) {
@@ -74,12 +51,6 @@ void center_blocks(std::int16_t* elements) noexcept {
     for (std::size_t i = 0; i < kPeriodUnit; ++i)
       own[i] = static_cast<std::int16_t>(own[i] - mean - (i < left ? 1 : 0));
   }
-}
-
-std::int32_t products(const std::int16_t* a, const std::int16_t* b) noexcept {
-  std::int32_t sum = 0;
-  for (std::size_t i = 0; i < kPlaceElements; ++i) sum += std::int32_t{a[i]} * b[i];
-  return sum;
 }
 
 }  // namespace
@@ -132,13 +103,16 @@ Result<std::size_t> find_row_elements(ConstByteSpan data, const FactoredNature& 
   std::array<std::int16_t, kPlaceElements> own;
   std::array<std::int64_t, kMostPeriod / kPeriodUnit + 1> alike{};
   std::int64_t same = 0;
+  const FactoredRowKernels& rows = kernels<FactoredRowKernels>();
   for (std::size_t place = 0; place < kPlaces; ++place) {
-    measure(data, (elements - reach) * place / (kPlaces - 1), reach, nature, near.data());
+    const std::size_t first = (elements - reach) * place / (kPlaces - 1);
+    rows.measure(reinterpret_cast<const std::uint8_t*>(data.data()) + first * nature.geometry.element_bytes, reach,
+                 nature.geometry, nature.range, kRoughBits, near.data());
     std::copy_n(near.begin(), kPlaceElements, own.begin());
     center_blocks(own.data());
-    same += products(own.data(), own.data());
+    same += rows.correlate(own.data(), own.data(), kPlaceElements);
     for (std::size_t period = kPeriodUnit; period <= most; period += kPeriodUnit) {
-      alike[period / kPeriodUnit] += products(own.data(), near.data() + period);
+      alike[period / kPeriodUnit] += rows.correlate(own.data(), near.data() + period, kPlaceElements);
     }
   }
   // All multiples of the row length correlate equally well. The period whose multiples correlate most, relative to
