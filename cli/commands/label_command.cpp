@@ -1,5 +1,7 @@
 // `bitsnap label`: lists, gives and removes the labels of a run.
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <bitsnap/store.hpp>
 
@@ -24,6 +27,8 @@ struct LabelOptions {
   std::string path;
   std::vector<std::string> given;
   std::vector<std::string> removed;
+  std::string best;  // a metric
+  bool highest = false;
   std::chrono::milliseconds wait{0};
 };
 
@@ -63,13 +68,40 @@ Result<void> remove_labels(Store& store, const LabelOptions& options, const RunP
   return {};
 }
 
-Result<int> label(const LabelOptions& options, const CommonOptions& common) {
+// The checkpoint in which the metric is the lowest, or the highest. Of equal ones, the newest.
+Result<std::uint64_t> best_step(const Store& store, const LabelOptions& options, const std::string& run) {
+  BITSNAP_ASSIGN(const std::vector<Checkpoint> checkpoints, store.checkpoints());
+  std::optional<std::pair<double, std::uint64_t>> best;
+  std::set<std::string> others;
+  for (const Checkpoint& info : checkpoints) {
+    for (const auto& [name, value] : info.metrics) {
+      if (name != options.best) {
+        others.insert(printable(name));
+      } else if (!std::isnan(value) && (!best || (options.highest ? value >= best->first : value <= best->first))) {
+        best.emplace(value, info.step);
+      }
+    }
+  }
+  if (best) return best->second;
+  return fail(ErrorKind::not_found,
+              fmt::format("{}: no checkpoint has the metric '{}'{}", printable(run), printable(options.best),
+                          others.empty() ? "; save(..., metrics={...}) in Python stores metrics"
+                                         : fmt::format("; there is {}", fmt::join(others, ", "))));
+}
+
+Result<int> label(LabelOptions options, const CommonOptions& common) {
   BITSNAP_ASSIGN(RunPath path, parse_run_path(options.path));
+  if (!options.best.empty() && path.step) {
+    return fail(ErrorKind::invalid_argument, "--best chooses the checkpoint itself: name the run without a step");
+  }
+  if (!options.best.empty() && options.given.empty()) options.given = {"best"};
   if (!options.given.empty() || !options.removed.empty()) {
     BITSNAP_ASSIGN(auto store, open_to_write(path.run, {.create = false}, options.wait));
     BITSNAP_TRY(remove_labels(*store, options, path));
     if (!options.given.empty()) {
-      if (!path.step) {
+      if (!options.best.empty()) {
+        BITSNAP_ASSIGN(path.step, best_step(*store, options, path.run));
+      } else if (!path.step) {
         BITSNAP_ASSIGN(path.step, newest_step(*store, path.run));
       }
       BITSNAP_TRY(store->label(*path.step, options.given));
@@ -94,6 +126,10 @@ Command add_label(CLI::App& program, const CommonOptions& common) {
       ->expected(1)
       ->take_all()
       ->excludes(given);
+  CLI::Option* best = app->add_option("--best", options->best,
+                                      "Give the labels, 'best' by default, to the checkpoint with the lowest METRIC")
+                          ->type_name("METRIC");
+  app->add_flag("--highest", options->highest, "With --best, to the one with the highest")->needs(best);
   add_wait_option(*app, options->wait);
   app->footer(
       "A label is a name of a checkpoint beside its step. It names one checkpoint of the run: giving it to another one "

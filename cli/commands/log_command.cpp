@@ -1,6 +1,9 @@
 // `bitsnap log`: lists the checkpoints of a run from their commit records. Opens no snapshot.
 #include <algorithm>
+#include <cstddef>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +34,8 @@ static void to_json(cli::Json& json, const Checkpoint& checkpoint) {
   json["depth"] = checkpoint.depth;
   json["shards"] = checkpoint.shards;
   json["labels"] = checkpoint.labels;
+  if (!checkpoint.metrics.empty())
+    json["metrics"] = std::map<std::string, double>(checkpoint.metrics.begin(), checkpoint.metrics.end());
   json["needed"] = checkpoint.needed;
 }
 
@@ -42,53 +47,74 @@ namespace {
 
 using Row = std::vector<std::string>;
 
+constexpr std::size_t kMostMetrics = 4;  // columns of metrics
+
+// Which columns there are besides those that every run has.
+struct Extras {
+  std::vector<std::string> metrics;  // by name
+  bool shards = false;
+  bool labels = false;
+};
+
+Extras extras_of(const std::vector<Checkpoint>& checkpoints) {
+  Extras extras;
+  std::set<std::string> metrics;
+  for (const Checkpoint& info : checkpoints) {
+    for (const auto& [name, value] : info.metrics) metrics.insert(name);
+    extras.shards = extras.shards || info.shards > 1;
+    extras.labels = extras.labels || !info.labels.empty();
+  }
+  extras.metrics.assign(metrics.begin(), metrics.end());
+  if (extras.metrics.size() > kMostMetrics) extras.metrics.resize(kMostMetrics);
+  return extras;
+}
+
 std::string render_labels(const Checkpoint& info) {
   std::string text;
   for (const std::string& label : info.labels) text += fmt::format("{}{}", text.empty() ? "" : ", ", printable(label));
   return text;
 }
 
-Row checkpoint_row(const Checkpoint& info) {
-  if (info.damage && info.shards == 0) {
-    return {fmt::format("{}", info.step), "damaged", "-", "-", "-", "-", "-", "-", render_labels(info)};
+// The cells of the columns that every run has, and then the others.
+Row checkpoint_row(const Checkpoint& info, const Extras& extras) {
+  const bool is_unknown = info.damage && info.shards == 0;
+  Row row = {fmt::format("{}", info.step), "damaged", "-", "-", "-", "-", "-"};
+  if (!is_unknown) {
+    row = {fmt::format("{}", info.step),
+           info.damage ? "damaged" : format_local_time(info.time_unix_ms),
+           format_size(info.raw_bytes),
+           format_size(info.stored_bytes),
+           format_ratio(info.raw_bytes, info.stored_bytes),
+           info.base ? fmt::format("{}", *info.base) : "-",
+           fmt::format("{}", info.depth)};
   }
-  return {fmt::format("{}", info.step),
-          info.damage ? "damaged" : format_local_time(info.time_unix_ms),
-          format_size(info.raw_bytes),
-          format_size(info.stored_bytes),
-          format_ratio(info.raw_bytes, info.stored_bytes),
-          info.base ? fmt::format("{}", *info.base) : "-",
-          fmt::format("{}", info.depth),
-          fmt::format("{}", info.shards),
-          render_labels(info)};
+  for (const std::string& name : extras.metrics) {
+    const auto found = std::ranges::find(info.metrics, name, &std::pair<std::string, double>::first);
+    row.push_back(found == info.metrics.end() ? "-" : fmt::format("{:.5g}", found->second));
+  }
+  if (extras.shards) row.push_back(is_unknown ? "-" : fmt::format("{}", info.shards));
+  if (extras.labels) row.push_back(render_labels(info));
+  return row;
 }
 
-Row total_row(const RunUsage& usage) {
-  return {"total",
-          format_plural(usage.checkpoints, "checkpoint"),
-          format_size(usage.raw_bytes),
-          format_size(usage.held_bytes()),
-          format_ratio(usage.raw_bytes, usage.held_bytes()),
-          "",
-          "",
-          "",
-          ""};
+Row total_row(const RunUsage& usage, std::size_t columns) {
+  Row row = {"total", format_plural(usage.checkpoints, "checkpoint"), format_size(usage.raw_bytes),
+             format_size(usage.held_bytes()), format_ratio(usage.raw_bytes, usage.held_bytes())};
+  row.resize(columns);
+  return row;
 }
 
 // What the checkpoints take besides their own files.
-Row needed_row(const RunUsage& usage) {
-  return {
-      "", format_count(usage.needed.size()) + " pruned, needed", "", format_size(usage.needed_bytes), "", "", "", "",
-      ""};
+Row needed_row(const RunUsage& usage, std::size_t columns) {
+  Row row = {"", format_count(usage.needed.size()) + " pruned, needed", "", format_size(usage.needed_bytes)};
+  row.resize(columns);
+  return row;
 }
 
 std::string render(const RunPath& path, const std::vector<Checkpoint>& checkpoints, const RunUsage& usage,
                    std::optional<std::size_t> width) {
   if (checkpoints.empty()) return fmt::format("{}: no checkpoint yet\n", printable(path.run));
-  const bool with_shards =
-      std::any_of(checkpoints.begin(), checkpoints.end(), [](const Checkpoint& info) { return info.shards > 1; });
-  const bool with_labels =
-      std::any_of(checkpoints.begin(), checkpoints.end(), [](const Checkpoint& info) { return !info.labels.empty(); });
+  const Extras extras = extras_of(checkpoints);
   constexpr auto kUncut = Narrow::never;
   std::vector<Column> columns = {{"step", Align::right},
                                  {"time", Align::left, kUncut, 1},
@@ -97,26 +123,23 @@ std::string render(const RunPath& path, const std::vector<Checkpoint>& checkpoin
                                  {"ratio", Align::right, kUncut, 2},
                                  {"base", Align::right, kUncut, 3},
                                  {"depth", Align::right, kUncut, 6}};
-  if (with_shards) columns.push_back({"shards", Align::right, kUncut, 4});
-  if (with_labels) columns.push_back({"labels", Align::left, Narrow::end});
+  for (const std::string& name : extras.metrics) columns.push_back({printable(name), Align::right});
+  if (extras.shards) columns.push_back({"shards", Align::right, kUncut, 4});
+  if (extras.labels) columns.push_back({"labels", Align::left, Narrow::end});
+  const std::size_t count = columns.size();
   Table table(std::move(columns));
-  const auto add = [&](Row row) {
-    if (!with_labels) row.pop_back();
-    if (!with_shards) row.erase(row.end() - (with_labels ? 2 : 1));
-    table.add_row(std::move(row));
-  };
   std::string damages;
   for (const Checkpoint& info : checkpoints) {
-    add(checkpoint_row(info));
+    table.add_row(checkpoint_row(info, extras));
     if (info.damage) {
       damages += fmt::format("step {} [{}]: {}\n", info.step, error_kind_name(info.damage->kind()),
                              printable(info.damage->message()));
     }
   }
   if (!path.step) {
-    if (!usage.needed.empty()) add(needed_row(usage));
+    if (!usage.needed.empty()) table.add_row(needed_row(usage, count));
     table.add_rule();
-    add(total_row(usage));
+    table.add_row(total_row(usage, count));
   }
   return table.render(width) + render_needed(usage.needed, true) + damages;
 }

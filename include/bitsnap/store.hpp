@@ -136,6 +136,9 @@ struct Checkpoint {
   std::uint32_t depth = 0;            // of its deepest chunk
   // What commit() was given. Strings that belong to a snapshot are in Snapshot::metadata().
   std::vector<std::pair<std::string, std::string>> metadata = {};
+  // Numbers of the training, such as its loss: the strings "metrics.NAME" of State::metadata that are numbers, of the
+  // first shard that has any.
+  std::vector<std::pair<std::string, double>> metrics = {};
   // In a list: why its commit record cannot be read; the other fields are then unknown, and `shards` is 0. Or, with all
   // fields, that a repair keeps it as damaged. Of a save: why the base could not be read, so that the checkpoint became
   // a keyframe.

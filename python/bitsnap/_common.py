@@ -141,6 +141,8 @@ else:
 PathLike: TypeAlias = str | os.PathLike[str]
 Role: TypeAlias = Literal["weight", "master", "exp_avg", "exp_avg_sq", "other"]
 # The masters of weights, by name: a master, or a tuple of it and the element in it where the weight begins.
+# The metrics of a checkpoint by name, such as its loss.
+Metrics: TypeAlias = Mapping[str, SupportsFloat]
 Masters: TypeAlias = Mapping[str, str | tuple[str, SupportsIndex]]
 # Called with (done bytes, total bytes) on any thread; False cancels.
 Progress: TypeAlias = Callable[[int, int], object]

@@ -123,6 +123,27 @@ class StoreManagement:
         """
         return self._native.find(label_of(label, "label"))
 
+    def best(self, metric: str, *, highest: bool = False) -> int:
+        """The step of the checkpoint with the lowest value of a metric: ``store.load(store.best("loss"))``.
+
+        Args:
+            metric: one that save() was given. Values that are NaN do not count; of equal ones the newest wins.
+            highest: find the highest value.
+
+        Raises:
+            NotFoundError: no checkpoint has the metric; the message names those that there are.
+            IoError: the store cannot be read.
+        """
+        name, sign = text_of(metric, "metric"), -1 if highest else 1
+        checkpoints = list(self._native.checkpoints())
+        values = [(sign * each.metrics[name], -each.step) for each in checkpoints if name in each.metrics]
+        values = [(value, step) for value, step in values if not math.isnan(value)]
+        if values:
+            return -min(values)[1]
+        known = sorted({each for checkpoint in checkpoints for each in checkpoint.metrics})
+        others = f"; there is {', '.join(known)}" if known else ""
+        raise NotFoundError(f"{os.fsdecode(self._native.path)}: no checkpoint has the metric {name!r}{others}")
+
     def labels(self) -> dict[str, int]:
         """All labels with their steps, in order of their bytes in UTF-8."""
         return dict(self._native.labels())

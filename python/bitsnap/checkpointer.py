@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, SupportsIndex, cast
+from typing import Any, NoReturn, SupportsIndex
 
 from bitsnap._bitsnap import Engine as NativeEngine, EngineOptions, Retention, SaveState, Settings
 from bitsnap._common import (
     LARGEST_COUNT,
     Device,
     Masters,
+    Metrics,
     PathLike,
     Role,
     absolute_path,
@@ -33,10 +34,11 @@ from bitsnap._common import (
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.restoring import Restored as Restored, Restoring
 from bitsnap._engine.saves import Flush, OnProgress, Save as Save, Saves
-from bitsnap._engine.steps import SavableSteps
+from bitsnap._engine.steps import SavableSteps, Schedule
 from bitsnap._states.adam import Adams, StateWithAdam, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.program_values import registration_of
+from bitsnap._states.tensors import with_metrics
 from bitsnap._tensors.device_copies import note_computed, take_warning
 from bitsnap.agents import AgentOptions, JobOptions, MemoryOptions, agent_status, explain_holder
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, MemoryWarning
@@ -70,6 +72,8 @@ class Checkpointer:
             `keep_last` and `keep_every`.
         adam: Adam's betas, eps and step for first moments, as in Store.
         every: only steps that are multiples of this are stored.
+        every_minutes: and of these only the first after so many minutes since the last one. With torch.distributed the
+            clock of rank 0 decides, which takes a broadcast at each multiple of `every`.
         every_memory: steps that are multiples of this are kept in the agent's memory, besides those that are stored.
             None: no others.
         keep_last: after each checkpoint, keep only the N newest in the store, and
@@ -106,6 +110,7 @@ class Checkpointer:
         settings: Settings | str | None = None,
         adam: Adams | None = None,
         every: SupportsIndex = 1,
+        every_minutes: float | None = None,
         every_memory: SupportsIndex | None = None,
         keep_last: SupportsIndex | None = None,
         keep_every: SupportsIndex | None = None,
@@ -119,8 +124,7 @@ class Checkpointer:
     ) -> None:
         check_callable(on_progress, "on_progress")
         store = native_path(absolute_path(path, "path"))
-        self._every = cast("int", positive_of(every, "every"))
-        self._every_memory = positive_of(every_memory, "every_memory")
+        self._schedule = Schedule(every, every_minutes, every_memory)
         self._settings = settings_of(settings)
         self._stored_settings: Settings | None = None
         self._adam = adam_for_many(adam)
@@ -206,6 +210,7 @@ class Checkpointer:
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        metrics: Metrics | None = None,
         allow_pickle: bool = False,
         blocking: bool = True,
     ) -> Save | None:
@@ -224,6 +229,7 @@ class Checkpointer:
             state: the state, as in bitsnap.save(); or a function that returns it, which is called only for steps that
                 are saved.
             roles, masters, metadata: as in bitsnap.save_file().
+            metrics: numbers of the training, as in Store.save(); those of rank 0 count.
             allow_pickle: as in bitsnap.save().
             blocking: whether to wait until the tensors are copied.
 
@@ -242,10 +248,10 @@ class Checkpointer:
         """
         number, consent = number_of(step, "step"), may_pickle(allow_pickle)
         self._check_usable()
-        due = number + -number % self._every  # the next step for the store
-        persist, steps = number == due, self._saves.steps
+        due, steps = self._schedule.next_due(number), self._saves.steps
         steps.check(due)  # so that the training does not find out only then
-        if not persist and (self._every_memory is None or number % self._every_memory != 0):
+        persist = number == due and self._schedule.is_time(self._ranks)
+        if not persist and not self._schedule.is_for_memory(number):
             return None
         begin = time.perf_counter()
         self._saves.copies.wait()
@@ -255,7 +261,9 @@ class Checkpointer:
             warnings.warn(text, BackgroundSaveWarning, stacklevel=2)
             return None
         steps.check(due)  # now with what the warnings told
-        packed = self._packed(state, roles, masters, metadata, consent)
+        # Ranks with equal states store one file, so that only one rank may have metrics in it.
+        texts = with_metrics(metadata, metrics if self.rank == 0 else None)
+        packed = self._packed(state, roles, masters, texts, consent)
         save = Save(self._saves, number, persist, packed.adam)
         save.began -= time.perf_counter() - begin
         copy = partial(self._saves.native.save, number, packed.native, persist)

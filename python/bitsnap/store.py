@@ -25,6 +25,7 @@ from bitsnap._common import (
     LARGEST_COUNT,
     Device,
     Masters,
+    Metrics,
     PathLike,
     Progress,
     Role,
@@ -41,7 +42,7 @@ from bitsnap._common import (
 )
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
-from bitsnap._states.tensors import native_metadata
+from bitsnap._states.tensors import native_metadata, with_metrics
 from bitsnap._store import Files, StoreManagement, StoreTensors, files_of
 from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
@@ -279,6 +280,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        metrics: Metrics | None = None,
         allow_pickle: bool = False,
         files: Files | None = None,
         labels: str | Iterable[str] = (),
@@ -295,6 +297,8 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
                 first.
             state: the state, as in bitsnap.save(). Its tensors must not change before the function returns.
             roles, masters, metadata, progress: as in bitsnap.save_file().
+            metrics: numbers of the training, such as {"loss": 2.1}. Checkpoint.metrics has them, `bitsnap log` shows
+                them, and best() finds the best.
             allow_pickle: as in bitsnap.save().
             files: small files to keep with the checkpoint, by name, such as {"config.json": b"..."}; files() returns
                 them. At most 10,000 of them, and 64 MiB in all. A name has 1 to 255 bytes in UTF-8, without slashes,
@@ -317,7 +321,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
             BitsnapError: older checkpoints could not be removed. The message says that the new one is saved.
         """
         number = number_of(step, "step")
-        packed = self._packed(state, roles, masters, metadata, allow_pickle)
+        packed = self._packed(state, roles, masters, with_metrics(metadata, metrics), allow_pickle)
         warn_of_idle_rules(self._settings, packed.names(), stacklevel=2)
         with packed.adam.explained():
             commit = CommitOptions(labels=labels_of(labels, "labels"), replace=bool(replace), files=files_of(files))
@@ -334,6 +338,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         roles: Mapping[str, Role] | None = None,
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
+        metrics: Metrics | None = None,
         allow_pickle: bool = False,
         replace: bool = False,
         progress: Progress | None = None,
@@ -350,6 +355,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
             attempt: names this try to save the step, the same in all processes and different from any other: shards of
                 two attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and "-", such as a random word that one
                 process broadcasts.
+            metrics: as in save(). Those of the first part that has any count.
             roles, masters, metadata, allow_pickle, progress: as in save(). Masters are tensors of the same part.
             replace: as in save(), and then also in commit(). The attempt must be another one than that of the
                 checkpoint, which stays until commit() finds all parts.
@@ -360,7 +366,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         Raises:
             BitsnapError: as save() does.
         """
-        packed = self._packed(state, roles, masters, metadata, allow_pickle)
+        packed = self._packed(state, roles, masters, with_metrics(metadata, metrics), allow_pickle)
         with packed.adam.explained():
             place = ShardPlace(
                 shard=number_of(shard, "shard", LARGEST_COUNT),

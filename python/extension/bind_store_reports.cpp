@@ -1,11 +1,13 @@
 // What a store reports of its checkpoints, and of what it did with them. Names of files need not be text: they are
 // decoded as os.fsdecode does.
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -77,6 +79,12 @@ void bind_checkpoint(nb::module_& module) {
       .field(
           "metadata", [](const Checkpoint& self) { return to_dict(self.metadata); },
           "The strings that commit() was given.")
+      .field(
+          "metrics",
+          [](const Checkpoint& self) {
+            return std::map<std::string, double>(self.metrics.begin(), self.metrics.end());
+          },
+          "Numbers of the training, such as its loss, that save() was given.")
       .field("labels", &Checkpoint::labels, "Its labels, in order of their bytes.")
       .field("damage", &Checkpoint::damage,
              "In the result of a save: why the base could not be used; the checkpoint is complete and is a keyframe. "

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 
@@ -36,6 +38,14 @@ struct AttemptFormat : JsonDefault {
   }
 };
 
+// NaN and infinities are numbers, too: a loss may be one.
+std::optional<double> parse_metric(std::string_view text) noexcept {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
 // An object of strings.
 struct MetadataFormat : JsonDefault {
   static Result<void> read(JsonReader& in, std::vector<std::pair<std::string, std::string>>& to) {
@@ -51,6 +61,28 @@ struct MetadataFormat : JsonDefault {
     for (const auto& [key, value] : from) {
       out.key(key);
       out.string(value);
+    }
+    out.end_object();
+  }
+};
+
+// An object of numbers as text, because the JSON of records has whole numbers only.
+struct MetricsFormat : JsonDefault {
+  static Result<void> read(JsonReader& in, std::vector<std::pair<std::string, double>>& to) {
+    return in.read_object([&](std::string_view key) -> Result<void> {
+      std::string name(key);
+      BITSNAP_ASSIGN(const std::string text, in.read_string());
+      const std::optional<double> value = parse_metric(text);
+      if (!value) return fail(ErrorKind::corrupt, fmt::format("the metric {} is no number", quote_name(name)));
+      to.emplace_back(std::move(name), *value);
+      return {};
+    });
+  }
+  static void write(JsonWriter& out, const std::vector<std::pair<std::string, double>>& from) {
+    out.begin_object();
+    for (const auto& [key, value] : from) {
+      out.key(key);
+      out.string(fmt::format("{}", value));
     }
     out.end_object();
   }
@@ -78,6 +110,7 @@ constexpr auto record_fields(Fields... own) {
       json_field<&CommitHeader::directory_sync, JsonDefault, Record>("directory_sync", JsonNeed::defaulted),
       json_field<&CommitHeader::coded_share, JsonDefault, Record>("coded_share", JsonNeed::optional),
       json_field<&CommitHeader::coded_age, JsonDefault, Record>("coded_age", JsonNeed::optional),
+      json_field<&CommitHeader::metrics, MetricsFormat, Record>("metrics", JsonNeed::optional),
       own...};
 }
 
@@ -201,6 +234,18 @@ Result<void> read_run(JsonReader& in, RunRecord& record) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, double>> metrics_of(
+    const std::vector<std::pair<std::string, std::string>>& metadata) {
+  constexpr std::string_view kPrefix = "metrics.";
+  std::vector<std::pair<std::string, double>> metrics;
+  for (const auto& [key, text] : metadata) {
+    if (!key.starts_with(kPrefix) || key.size() == kPrefix.size()) continue;
+    if (const std::optional<double> value = parse_metric(text))
+      metrics.emplace_back(key.substr(kPrefix.size()), *value);
+  }
+  return metrics;
+}
+
 Result<CommitRecord> read_commit_record(os::FileSystem& file_system, const RunLayout& layout, std::uint64_t step,
                                         bool retired) {
   const std::string path = layout.step_file(step, record_file_name(retired));
@@ -313,6 +358,7 @@ Checkpoint checkpoint_info(const CommitRecord& record, std::uint64_t record_byte
   info.base = record.base;
   info.links = record.links;
   info.metadata = record.metadata;
+  info.metrics = record.metrics;
   if (record.damaged_tensors > 0) {
     info.damage = Error(ErrorKind::corrupt,
                         fmt::format("step {} is kept as damaged: a repair could not read {} of its tensors; all others "

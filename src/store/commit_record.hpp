@@ -54,6 +54,7 @@ struct CommitHeader {
   // checkpoints ago: the kept ones may all be standalone. nullopt: not known.
   std::optional<std::uint64_t> coded_share = {};
   std::optional<std::uint32_t> coded_age = {};
+  std::vector<std::pair<std::string, double>> metrics = {};  // of the training, such as its loss
 
   friend bool operator==(const CommitHeader&, const CommitHeader&) = default;
 };
@@ -89,6 +90,10 @@ struct RunRecord {
   std::string id;
   CodingSettings settings = default_settings();
 };
+
+// The metrics among the strings that a snapshot holds: "metrics.loss" with a number as text. Others are left out.
+[[nodiscard]] std::vector<std::pair<std::string, double>> metrics_of(
+    const std::vector<std::pair<std::string, std::string>>& metadata);
 
 // Errors name the file. A record that breaks a rule of the document is corrupt, and so is a commit record of another
 // step than `step`, the one of its directory. `retired`: reads retired.json.

@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <bitsnap/store.hpp>
 
@@ -54,8 +56,9 @@ struct PendingSave {
 
   ShardFile file;
   SaveSummary summary;
-  std::shared_ptr<const Blob> blob;          // nullptr: the file is on the disk
-  std::shared_ptr<const Snapshot> snapshot;  // the open file
+  std::shared_ptr<const Blob> blob;                     // nullptr: the file is on the disk
+  std::shared_ptr<const Snapshot> snapshot;             // the open file
+  std::vector<std::pair<std::string, double>> metrics;  // as in the commit record
 
   Checkpoint info;  // of a checkpoint with one shard
 };

@@ -144,6 +144,7 @@ Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const Ru
       record.links = std::max(record.links, rebuilt->file.depth);
     }
     record.policy = rebuilt->policy;
+    if (record.metrics.empty()) record.metrics = metrics_of(rebuilt->metadata);
     record.shards.push_back(std::move(rebuilt->file));
   }
   BITSNAP_TRY(rebuild_files(file_system, layout, names, record, limits));

@@ -256,6 +256,7 @@ Result<std::optional<CommitOutcome>> Store::Impl::commit_shards(std::uint64_t st
     record.policy = part->policy;
     record.coded_share = part->coded_share;
     record.coded_age = part->coded_age;
+    if (record.metrics.empty()) record.metrics = std::move(part->metrics);
     record.shards.push_back(std::move(part->file));
   }
 

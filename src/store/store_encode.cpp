@@ -239,6 +239,7 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const Write& wri
       BITSNAP_ASSIGN(written, file_system_.open(path));
     }
     BITSNAP_ASSIGN(save.snapshot, fresh.open_file(save.step, save.file, false, std::move(written)));
+    save.metrics = store::metrics_of(save.snapshot->metadata());
     return {};
   };
   if (Result<void> referred = refer(); !referred) {

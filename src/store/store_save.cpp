@@ -146,7 +146,8 @@ store::CommitHeader Store::Impl::header_of(const store::PendingSave& save) const
           .links = save.coding.links,
           .directory_sync = directories_.is_durable(),
           .coded_share = save.coding.coded_share,
-          .coded_age = save.coding.coded_age};
+          .coded_age = save.coding.coded_age,
+          .metrics = save.metrics};
 }
 
 // The sync of the directory covers the file, too. The committing rank checks that both record and file are there.

@@ -6,18 +6,21 @@ import os
 import shlex
 import time
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex, cast
 
 from bitsnap._bitsnap import Store as NativeStore, StoreOptions, default_job
 from bitsnap._common import (
     PathLike,
     absolute_path,
+    float_of,
     invalid,
     milliseconds_of,
     native_path,
     number_of,
+    positive_of,
     text_of,
 )
+from bitsnap._engine.ranks import Ranks
 from bitsnap.agents import agent_status
 from bitsnap.errors import KINDS, BitsnapError, BusyError, InternalError, InvalidArgumentError, NotFoundError
 
@@ -30,6 +33,40 @@ def opened_store(path: Path) -> NativeStore:
     options.prunes = False
     options.keep_base_bytes = 0
     return NativeStore.open(native_path(path), options)
+
+
+_now = time.monotonic  # of Schedule, for tests
+
+
+class Schedule:
+    """Which steps are stored, and which are kept in memory. The arguments are those of Checkpointer."""
+
+    def __init__(
+        self, every: SupportsIndex, every_minutes: SupportsFloat | None, every_memory: SupportsIndex | None
+    ) -> None:
+        self.every = cast("int", positive_of(every, "every"))
+        self._every_memory = positive_of(every_memory, "every_memory")
+        self._seconds = None if every_minutes is None else 60 * float_of(every_minutes, "every_minutes")
+        if self._seconds is not None and not self._seconds >= 0:
+            raise invalid("every_minutes", f"must not be negative, got {every_minutes!r}")
+        self._last = _now()
+
+    def next_due(self, step: int) -> int:
+        """The step itself, or the next one after it that may be stored."""
+        return step + -step % self.every
+
+    def is_time(self, ranks: Ranks) -> bool:
+        """Of a step that may be stored: whether the clock says so, too. All ranks must ask; the first one decides."""
+        seconds = self._seconds
+        if seconds is None:
+            return True
+        is_time = ranks.from_first(lambda: _now() - self._last >= seconds, "ask the clock")
+        if is_time:
+            self._last = _now()
+        return is_time
+
+    def is_for_memory(self, step: int) -> bool:
+        return self._every_memory is not None and step % self._every_memory == 0
 
 
 class SavableSteps:

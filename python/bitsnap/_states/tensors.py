@@ -20,7 +20,9 @@ from bitsnap._common import (
     LARGEST,
     KeyPath,
     Masters,
+    Metrics,
     check_callable,
+    float_of,
     import_torch,
     invalid,
     keystr,
@@ -441,6 +443,21 @@ def not_storable(message: str) -> InvalidArgumentError:
     error = InvalidArgumentError(message)
     error.code = NOT_STORABLE
     return error
+
+
+def with_metrics(metadata: Mapping[str, str] | None, metrics: Metrics | None) -> Mapping[str, str] | None:
+    """The metadata of a state, with the metrics of its checkpoint as "metrics.NAME"."""
+    if metrics is None:
+        return metadata
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"metrics must be a dict of str to numbers, got {metrics!r}")
+    native_metadata(metadata)
+    texts = dict(metadata or {})
+    for name, value in metrics.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidArgumentError(f"metrics must have names that are str and not empty, got {name!r}")
+        texts[f"metrics.{name}"] = repr(float_of(value, f"metrics[{name!r}]"))
+    return texts
 
 
 def native_metadata(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:

@@ -85,7 +85,7 @@ class AgentSaves:
         Raises:
             InvalidArgumentError: the Checkpointer does not store this step, because of its `every`.
         """
-        every = self._checkpointer._every
+        every = self._checkpointer._schedule.every
         number = self._next(every) if step is None else number_of(step, "step")
         self._newest = max(self._newest, number)
         if number % every != 0:

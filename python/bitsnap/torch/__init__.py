@@ -24,7 +24,7 @@ from typing import Any, SupportsIndex, TypeVar, cast
 import torch
 
 from bitsnap import checkpointer as _engine
-from bitsnap._common import KeyPath, PathLike, may_pickle, number_of
+from bitsnap._common import KeyPath, Metrics, PathLike, may_pickle, number_of
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
 from bitsnap._states.tensors import Part
@@ -124,7 +124,12 @@ class TrainingCheckpointer:
         return f"bitsnap.torch.{self._engine!r}"
 
     def save(
-        self, step: SupportsIndex, *, metadata: Mapping[str, str] | None = None, blocking: bool = True
+        self,
+        step: SupportsIndex,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        metrics: Metrics | None = None,
+        blocking: bool = True,
     ) -> Save | None:
         """Copies the state of the training after `step` and returns; then the training may go on.
 
@@ -134,6 +139,7 @@ class TrainingCheckpointer:
         Args:
             step: above all others.
             metadata: strings that belong to the checkpoint.
+            metrics: numbers of the training, such as {"loss": loss.item()}, as in Store.save(); those of rank 0 count.
             blocking: False returns before the tensors are copied: as in bitsnap.Checkpointer.save(), which says what
                 may not happen then before ``wait_staged()`` of the handle returns.
 
@@ -148,7 +154,12 @@ class TrainingCheckpointer:
                 saves of this step end as skipped.
         """
         return self._engine.save(
-            step, self._state, metadata=metadata, allow_pickle=self._allow_pickle, blocking=blocking
+            step,
+            self._state,
+            metadata=metadata,
+            metrics=metrics,
+            allow_pickle=self._allow_pickle,
+            blocking=blocking,
         )
 
     def reserve(self) -> None:
