@@ -26,7 +26,7 @@ STAGES ?= check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup debian-packages debian-build-packages debian-test-packages demo-packages test-packages build demo test \
-	check quick soak lint format docs bench bench-engine wheel check-wheel clean
+	check quick soak lint format docs bench bench-engine wheel wheels check-wheel check-wheels clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,7 +85,16 @@ bench-engine: build test-packages ## Measure what a save holds a training up, be
 	@$(venv_python) -m bench.engine_training
 
 wheel: debian-build-packages ## Make the source distribution, and a wheel that needs no other packages, in build/wheels
-	@scripts/build_wheel.sh $(PYTHON) build/wheel-venv build/wheels
+	@scripts/build_wheel.sh build/wheels $(PYTHON)
+
+wheels: debian-build-packages ## The wheels for CPython 3.11 and for 3.12 and later, where these are installed
+	@scripts/build_wheel.sh build/wheels all
+
+check-wheels: test-packages wheels ## Install these in clean environments of each CPython that is installed
+	@for wheel in build/wheels/bitsnap-*.whl; do for version in 3.11 3.12 3.13 3.14; do \
+	  case "$$wheel $$version" in *cp311*3.11|*abi3*3.1[2-9]) ;; *) continue ;; esac; \
+	  python$$version --version 2>/dev/null || { echo "there is no python$$version: left out"; continue; }; \
+	  scripts/check_wheel.sh "$$wheel" python$$version || exit 1; done; done
 
 check-wheel: build test-packages wheel ## Install that wheel in clean environments and use it there
 	@scripts/check_wheel.sh build/wheels/bitsnap-*.whl $(PYTHON) .venv

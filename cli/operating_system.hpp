@@ -37,6 +37,9 @@ void ignore_file_size_signal() noexcept;
 // refuses, the priority stays.
 void lower_priority() noexcept;
 
+// Differs between calls and processes. (std::random_device binds the program to glibc 2.36.)
+[[nodiscard]] std::uint64_t random_number() noexcept;
+
 // ---- files
 
 enum class NodeKind : std::uint8_t { file, directory, symbolic_link, other };

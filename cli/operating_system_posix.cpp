@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -14,6 +15,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -91,6 +93,15 @@ std::optional<std::size_t> terminal_width(std::FILE* stream) noexcept {
     return std::nullopt;
   }
   return size.ws_col;
+}
+
+std::uint64_t random_number() noexcept {
+  std::uint64_t number = 0;
+  if (::getrandom(&number, sizeof(number), GRND_NONBLOCK) == static_cast<ssize_t>(sizeof(number))) return number;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return (static_cast<std::uint64_t>(::getpid()) << 40) ^ (static_cast<std::uint64_t>(now.tv_sec) << 30) ^
+         static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 void open_standard_streams() noexcept {

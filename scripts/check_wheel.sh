@@ -25,6 +25,8 @@ fail() {
 size=$(stat --format=%s "$wheel")
 [ "$size" -le "$limit_bytes" ] || fail "has $size bytes, expected $limit_bytes at most"
 [[ $wheel == *manylinux* ]] || fail "is for no manylinux platform, so that package indexes reject it"
+glibc=$(sed -n 's/.*manylinux_2_\([0-9]*\)_.*/\1/p' <<<"$wheel")
+[ "$glibc" -le 34 ] || fail "needs glibc 2.$glibc, expected 2.34 or older"
 mkdir "$scratch/files"
 "$python" -m zipfile -e "$wheel" "$scratch/files"
 if (cd "$scratch/files" && find . -name '*_test*' -o -name '*.?pp' -o -name '*.libs' | grep .); then

@@ -12,9 +12,8 @@ cd "$(dirname "$0")/.."
 
 python=$1
 pack=build/gpu-pack
-version=$("$python" -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1]}")')
 
-scripts/build_wheel.sh "$python" "build/wheel-venv-$version" "$pack"
+scripts/build_wheel.sh "$pack" "$python"
 rm -f "$pack"/*.tar.gz
 if command -v nvcc >/dev/null; then
   mkdir -p build

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <random>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "cli/input/references.hpp"
 #include "cli/input/run_path.hpp"
 #include "cli/number_option.hpp"
+#include "cli/operating_system.hpp"
 #include "cli/text_format.hpp"
 #include "cli/watch/checkpoint_saving.hpp"
 #include "src/base/try.hpp"
@@ -55,10 +55,7 @@ Result<State> state_of(const std::shared_ptr<const Snapshot>& snapshot) {
   return state;
 }
 
-std::string new_attempt() {
-  std::random_device random;
-  return fmt::format("copy-{:08x}{:08x}", random(), random());
-}
+std::string new_attempt() { return fmt::format("copy-{:016x}", random_number()); }
 
 Result<Checkpoint> save_one(Store& store, const CopySource& source, std::uint64_t step, const RunOptions& run,
                             const std::vector<std::string>& labels) {

@@ -340,7 +340,8 @@ class RunEstimator {
       without.push_back(value(Part{.subsample = {}, .left_out = pair.checkpoint}));
     const double unseen = 1 - static_cast<double>(pairs_.size()) / static_cast<double>(all);
     const double of_pairs = static_cast<double>(pairs_.size() - 1) * store::error_of_mean(without) * std::sqrt(unseen);
-    result.error = std::hypot(result.error, of_pairs);
+    // std::hypot() would bind the program to glibc 2.35.
+    result.error = std::sqrt(result.error * result.error + of_pairs * of_pairs);
     return result;
   }
 
