@@ -1,7 +1,8 @@
 """The ground of this package: what modules of all its parts use.
 
-By sections: checks and types of arguments, settings, places in a state, and the interpreter. A check names the
-argument, and raises TypeError for a wrong type and InvalidArgumentError for a wrong value.
+By sections: messages, variables of the environment, checks and types of arguments, settings, places in a state, and the
+interpreter. A check names the argument, and raises TypeError for a wrong type and InvalidArgumentError for a wrong
+value.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import difflib
 import functools
 import gc
 import importlib
+import logging
 import math
 import operator
 import os
@@ -25,6 +27,28 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, Suppo
 
 from bitsnap._bitsnap import Settings, idle_rules
 from bitsnap.errors import ExistsError, InvalidArgumentError, UnsupportedError
+
+# --- messages
+
+# Saves and restored steps at INFO, failures and warnings at WARNING. It has no handler of its own, so that it is silent
+# until the program sets logging up.
+log = logging.getLogger("bitsnap")
+log.addHandler(logging.NullHandler())
+
+
+def warn(message: str | Warning, category: type[Warning] = UserWarning, stacklevel: int = 1) -> None:
+    """As warnings.warn(), and into the log."""
+    log.warning("%s", message)
+    warnings.warn(message, category, stacklevel=stacklevel + 1)
+
+
+# --- variables of the environment
+
+
+def is_disabled() -> bool:
+    """Whether BITSNAP_DISABLE asks the adapters to save as their frameworks do; they still load what bitsnap saved."""
+    return os.environ.get("BITSNAP_DISABLE", "").lower() not in {"", "0", "false", "no"}
+
 
 # --- arguments
 
@@ -293,7 +317,7 @@ def warn_of_idle_rules(settings: Settings, tensors: Iterable[tuple[str, str, str
     """Warns of each rule of the caller that matches no tensor. `tensors` are names, dtypes and roles."""
     if settings.loss:
         for rule in idle_rules(settings, list(tensors)):
-            warnings.warn(f"the rule {rule!r} matches no tensor of the state", stacklevel=stacklevel + 1)
+            warn(f"the rule {rule!r} matches no tensor of the state", stacklevel=stacklevel + 1)
 
 
 # --- places in a state, and names

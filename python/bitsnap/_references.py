@@ -14,13 +14,12 @@ import re
 import secrets
 import stat
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from bitsnap._bitsnap import is_store
-from bitsnap._common import PathLike, local_path, native_path
+from bitsnap._common import PathLike, local_path, native_path, warn
 from bitsnap.errors import CorruptError, NotFoundError, RetentionWarning, UnsupportedError
 
 # A name of its own, not one made of the file's, which may be as long as a name can be.
@@ -345,7 +344,7 @@ def warn_of_unknown(run: Path, unknown: Path, step: int | None = None) -> None:
             if step is None
             else f"{unknown} has lost its reference to step {step} of {run}, which stays until the folder is deleted"
         )
-        warnings.warn(what, RetentionWarning, stacklevel=5)
+        warn(what, RetentionWarning, stacklevel=5)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

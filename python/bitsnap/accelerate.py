@@ -29,7 +29,7 @@ from accelerate.utils import clean_state_dict_for_safetensors
 from accelerate.utils.constants import OPTIMIZER_NAME, RNG_STATE_NAME, SAFE_MODEL_NAME
 from safetensors.torch import save_file
 
-from bitsnap._common import PathLike, local_path
+from bitsnap._common import PathLike, is_disabled, local_path
 from bitsnap._runs import folder_saves
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
@@ -72,6 +72,8 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             UnsupportedError: Accelerate uses FSDP, DeepSpeed, Megatron-LM or XLA; or the folder is a URL.
             And what bitsnap.Store.save() raises.
         """
+        if is_disabled():
+            return super().save_state(output_dir, safe_serialization, **options)
         _check(self)
         project = self.project_configuration
         local_path(output_dir or self.project_dir or "")  # checks it before Accelerate makes a folder

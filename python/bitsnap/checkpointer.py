@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -30,6 +29,7 @@ from bitsnap._common import (
     positive_of,
     settings_of,
     text_of,
+    warn,
 )
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.restoring import Restored as Restored, Restoring
@@ -258,7 +258,7 @@ class Checkpointer:
         self._warn_of_failures()
         if persist and steps.is_saved_again(number):
             text = f"step {number} was restored from {self.path}, and is not saved there a second time"
-            warnings.warn(text, BackgroundSaveWarning, stacklevel=2)
+            warn(text, BackgroundSaveWarning, stacklevel=2)
             return None
         steps.check(due)  # now with what the warnings told
         # Ranks with equal states store one file, so that only one rank may have metrics in it.
@@ -472,15 +472,15 @@ class Checkpointer:
     def _warn_of_memory(self) -> None:
         note = self._saves.native.memory_note
         if note and not self._memory_note:
-            warnings.warn(note, MemoryWarning, stacklevel=3)
+            warn(note, MemoryWarning, stacklevel=3)
         self._memory_note = note
         unregistered = take_warning()
         if unregistered is not None:
-            warnings.warn(unregistered, MemoryWarning, stacklevel=3)
+            warn(unregistered, MemoryWarning, stacklevel=3)
 
     def _warn_of_failures(self) -> None:
         for text in self._saves.take_warnings():
-            warnings.warn(text, BackgroundSaveWarning, stacklevel=3)
+            warn(text, BackgroundSaveWarning, stacklevel=3)
 
 
 def _keeping(owners: object, copy: Callable[[], SaveState]) -> SaveState:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -36,6 +35,7 @@ from bitsnap._common import (
     native_path,
     native_target,
     number_of,
+    warn,
     warn_of_idle_rules,
 )
 from bitsnap._states.adam import AdamOfState, AdamSources
@@ -339,7 +339,7 @@ def open_source(path: PathLike, step: int | None, settings: Settings, stacklevel
         ]
         if len(notes) > _LISTED_NOTES:
             lines.append(f"and {len(notes) - _LISTED_NOTES} more")
-        warnings.warn(PlainBytesWarning("\n  ".join(lines)), stacklevel=stacklevel + 1)
+        warn(PlainBytesWarning("\n  ".join(lines)), stacklevel=stacklevel + 1)
     if settings.loss:
         warn_of_idle_rules(settings, folder.tensors, stacklevel=stacklevel + 1)
     return folder

@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_loader import load as load_with_dcp
 from torch.distributed.checkpoint.state_dict_saver import save as save_with_dcp
 
-from bitsnap._common import Device, PathLike, is_url
+from bitsnap._common import Device, PathLike, is_disabled, is_url
 from bitsnap._references import absolute, may_be_reference, unlink, writing
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_objects import Replacing
@@ -90,6 +90,9 @@ class CheckpointIO:
             ExistsError: the path is a directory.
             BitsnapError: what else Store.save() raises. Then the path leads to what it did before.
         """
+        if is_disabled():
+            _fabrics()[0].plugins.TorchCheckpointIO().save_checkpoint(checkpoint, path, storage_options)
+            return
         if storage_options is not None:
             raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {storage_options!r}")
         reference = absolute(path)
@@ -329,9 +332,13 @@ class _ShardedCheckpoints:
             overwrite=False,
         )
         self._saves = RankSaves(options)
-        self._stock_load, self._stock_remove = strategy.load_checkpoint, strategy.remove_checkpoint
+        self._stock_save, self._stock_load = strategy.save_checkpoint, strategy.load_checkpoint
+        self._stock_remove = strategy.remove_checkpoint
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: PathLike, storage_options: Any = None) -> None:
+        if is_disabled():
+            self._stock_save(checkpoint, filepath, storage_options)
+            return
         if storage_options is not None:
             raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {storage_options!r}")
         path = self._local(self._strategy.broadcast(filepath))

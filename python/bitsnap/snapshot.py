@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from bitsnap._bitsnap import (
     is_store,
     snapshot_id as native_snapshot_id,
 )
-from bitsnap._common import Bases, PathLike, Progress, alike, native_bases, native_path
+from bitsnap._common import Bases, PathLike, Progress, alike, native_bases, native_path, warn
 from bitsnap._references import reference_at
 from bitsnap.errors import BitsnapError, DamageWarning, InvalidArgumentError, NotFoundError
 
@@ -292,7 +291,7 @@ def warn_of_damage(damaged: Mapping[str, BitsnapError], stacklevel: int) -> None
     lines += [f"{name}: {error}" for name, error in list(damaged.items())[:_LISTED_DAMAGE]]
     if len(damaged) > _LISTED_DAMAGE:
         lines.append(f"and {len(damaged) - _LISTED_DAMAGE} more")
-    warnings.warn(DamageWarning("\n  ".join(lines), dict(damaged)), stacklevel=stacklevel + 1)
+    warn(DamageWarning("\n  ".join(lines), dict(damaged)), stacklevel=stacklevel + 1)
 
 
 def names_of(native: NativeSnapshot) -> list[str]:

@@ -33,7 +33,7 @@ from transformers import AutoConfig, Trainer, trainer_utils
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME, is_sagemaker_mp_enabled, is_torch_xla_available
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
 
-from bitsnap._common import PathLike, local_path
+from bitsnap._common import PathLike, is_disabled, local_path
 from bitsnap._references import write_durably
 from bitsnap._runs import folder_saves
 from bitsnap._runs.folder_saves import load as load
@@ -93,6 +93,9 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
             or is_torch_xla_available()
         )
 
+    def _saves_as_stock(self) -> bool:
+        return self._is_stock() or is_disabled()
+
     def _saves_model(self) -> bool:
         """Whether the model goes to the run: not that of PEFT, whose adapters are small files of the folder."""
         return not hasattr(self.model, "peft_config")
@@ -128,16 +131,16 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
                 (Path(output_dir) / name).unlink(missing_ok=True)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if self._is_stock():
+        if self._saves_as_stock():
             super()._save_optimizer_and_scheduler(output_dir)
 
     def _save_scaler(self, output_dir: str) -> None:
-        if self._is_stock():
+        if self._saves_as_stock():
             super()._save_scaler(output_dir)
 
     def _save_rng_state(self, output_dir: str) -> None:
         trainer: Any = super()
-        if self._is_stock() or not self.args.should_save:
+        if self._saves_as_stock() or not self.args.should_save:
             trainer._save_rng_state(output_dir)
             return
         state = {
@@ -192,7 +195,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
 
     def _leaves_out_weights(self) -> bool:
         is_asked = self._is_in_checkpoint and not self.checkpoint_weights
-        return is_asked and self._saves_model() and not self._is_stock()
+        return is_asked and self._saves_model() and not self._saves_as_stock()
 
     def _end_saves(self) -> None:
         if self._saves is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from bitsnap._bitsnap import Engine as NativeEngine, Store as NativeStore
+from bitsnap._common import warn
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import opened_store
 from bitsnap.errors import (
@@ -282,4 +282,4 @@ def is_damage(error: BaseException) -> bool:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, RestoreWarning, stacklevel=3)
+    warn(text, RestoreWarning, stacklevel=3)

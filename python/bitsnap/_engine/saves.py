@@ -11,7 +11,6 @@ import os
 import signal
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +19,7 @@ from types import FrameType
 from typing import Literal, TypeAlias
 
 from bitsnap._bitsnap import Engine as NativeEngine, SaveState
-from bitsnap._common import milliseconds_of
+from bitsnap._common import log, milliseconds_of, warn
 from bitsnap._engine.copies_beside import Copies
 from bitsnap._engine.steps import SavableSteps
 from bitsnap._states.adam import AdamOfState
@@ -121,7 +120,7 @@ class Save:
         if not self._saves.call_when_over(self, function):
             text = _error_in(function, self, kinds=Exception)
             if text is not None:
-                warnings.warn(text, BackgroundSaveWarning, stacklevel=2)
+                warn(text, BackgroundSaveWarning, stacklevel=2)
 
     def staged(self) -> bool:
         """Whether the state was copied. False if no slot was free or nothing could be copied. Does not wait."""
@@ -319,12 +318,15 @@ class Saves:
                 if not save.done():
                     continue
                 del self._pending[ticket]
-                if save._state.error is not None:
+                ended = save._state
+                if ended.error is not None:
                     self._note_failure(save)
-                elif save._state.stage == "skipped":
+                elif ended.stage == "skipped":
                     self._unwarned.append(f"step {save.step} was skipped: {save._why_skipped}")
-                elif save._state.stage == "persisted":
+                elif ended.stage == "persisted":
                     self.steps.note_persisted(save.step)
+                    sizes = save.step, ended.stored_bytes, ended.raw_bytes
+                    log.info("step %d is stored in %d bytes of %d", *sizes)
 
     def wait_in_memory(self, seconds: float) -> None:
         """Waits until no save is merely staged. For signal handlers: takes no lock, and looks for no agent."""

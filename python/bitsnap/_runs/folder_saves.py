@@ -12,7 +12,6 @@ import secrets
 import shutil
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 
 from bitsnap._bitsnap import is_store
-from bitsnap._common import Device, PathLike, native_path
+from bitsnap._common import Device, PathLike, native_path, warn
 from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, absolute, plain_name, reference_in, reference_of
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
@@ -140,7 +139,7 @@ class FolderSaves:
             if self._agents is not None:
                 self._agents.close()
         except BitsnapError as error:
-            warnings.warn(f"a checkpoint was not saved: {error}", BackgroundSaveWarning, stacklevel=3)
+            warn(f"a checkpoint was not saved: {error}", BackgroundSaveWarning, stacklevel=3)
         for run in self.runs:
             if is_store(native_path(run)):
                 with Store(run, create=False, timeout=self._options.timeout, threads=self._options.threads) as store:
@@ -218,7 +217,7 @@ def newest_complete(folders: Sequence[Path], incomplete_because: Callable[[Path]
                 reason = str(error)
         if not reason:
             for each in reasons:
-                warnings.warn(f"{each}; resuming from {folder}", RestoreWarning, stacklevel=4)
+                warn(f"{each}; resuming from {folder}", RestoreWarning, stacklevel=4)
             return folder
         reasons.append(f"{folder} is no complete checkpoint: {reason}")
     if reasons:

@@ -11,14 +11,22 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bitsnap._bitsnap import Settings, is_store
-from bitsnap._common import LARGEST_COUNT, PathLike, may_pickle, milliseconds_of, native_path, number_of, settings_of
+from bitsnap._common import (
+    LARGEST_COUNT,
+    PathLike,
+    may_pickle,
+    milliseconds_of,
+    native_path,
+    number_of,
+    settings_of,
+    warn,
+)
 from bitsnap._engine.steps import wait_for_staged
 from bitsnap._references import (
     FOLDER_REFERENCE,
@@ -221,7 +229,7 @@ def begin(
     current = reference_in(path.parent) if path.name == FOLDER_REFERENCE else path
     found = None if current.is_symlink() else readable_reference(current)
     if label and _is_taken(store, label):
-        warnings.warn(f"{store.path}: the label {label!r} of another step stays there", stacklevel=3)
+        warn(f"{store.path}: the label {label!r} of another step stays there", stacklevel=3)
         label = ""
     is_known = found is not None and found.run_id == store.run_id
     earlier = tuple(each for each in found.saves if each.step in taken) if found and is_known else ()
@@ -393,7 +401,7 @@ def _committed(store: Store, path: Path, found: Reference) -> int:
             # Damage is for the reader to find.
             if origin is None or not save.word or origin.word == save.word:
                 if save.step != newest:
-                    warnings.warn(
+                    warn(
                         f"{path}: the newest save to this path, step {newest} of {found.run}, was not committed; the "
                         f"one before, step {save.step}, is read{'' if error is None else f': {error}'}",
                         RestoreWarning,

@@ -18,7 +18,6 @@ import os
 import shutil
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from bitsnap._common import PathLike, Role, checkpoint_id_of, local_path, may_pickle
+from bitsnap._common import PathLike, Role, checkpoint_id_of, is_disabled, local_path, may_pickle, warn
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options
@@ -101,7 +100,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
     def save(self, state_dict: Any, path: PathLike) -> None:
         """Takes a state of the tag. What lies elsewhere, such as a 16-bit model for others to read, is torch.save's."""
         target = Path(os.path.abspath(local_path(path)))  # noqa: PTH100
-        if self._folder is not None and target.is_relative_to(self._folder):
+        if self._folder is not None and target.is_relative_to(self._folder) and not is_disabled():
             self._held[target.relative_to(self._folder).as_posix()] = state_dict
         else:
             torch.save(state_dict, target)
@@ -152,7 +151,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         if error is None:
             return None
         if error:
-            warnings.warn(f"{new.run}: tag {pending.info.tag} was not saved: {error}", BackgroundSaveWarning, 2)
+            warn(f"{new.run}: tag {pending.info.tag} was not saved: {error}", BackgroundSaveWarning, stacklevel=2)
             self._pending = None
             self._saves.forget(pending.saved)
             return None

@@ -29,7 +29,7 @@ import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
 from bitsnap._bitsnap import Settings
-from bitsnap._common import PathLike, local_path
+from bitsnap._common import PathLike, is_disabled, local_path
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options
 from bitsnap._runs.path_saves import RankSaves, RankShard
@@ -80,13 +80,15 @@ def use(**options: Any) -> None:
 def _replace_all() -> None:
     core = versions.core()
     managers = versions.local_managers()
-    if managers is not None:
+    if managers is not None and not is_disabled():
         _replace(managers, "LocalCheckpointManager", lambda _: _local_manager)
-    _replace(core.save_strategy, "save", lambda _: _save)
-    _replace(core.save_strategy, "async_save", lambda _: _async_save)
+    if not is_disabled():
+        _replace(core.save_strategy, "save", lambda _: _save)
+        _replace(core.save_strategy, "async_save", lambda _: _async_save)
+        _replace_common_saving(core)
     for name, method in _LOADING.items():
         _replace(core.load_strategy, name, partial(_by_folder, method))
-    _replace_common(core)
+    _replace_common_loading(core)
     if core.optimizer is not None:
         _replace(core.optimizer, "sharded_param_state_dp_reshardable", _with_weights)
     if core.exchange is not None:
@@ -329,21 +331,26 @@ def _by_folder(ours: Callable[..., Any], stock: Callable[..., Any]) -> Callable[
     return method
 
 
-def _replace_common(core: versions.Core) -> None:
+def _replace_common_saving(core: versions.Core) -> None:
     """Saves the common state with the rest, typed, instead of in common.pt."""
     if core.common_classes is not None:
-        save_class, load_class = core.common_classes
-
+        save_class, _ = core.common_classes
         stock_save = partial(save_class.save_common, None)
         _replace(save_class, "save_common", lambda _: _keep_common_method)
-        _replace(load_class, "load_common", _loading_common_method)
         _replace(core.serialization, "save_config", partial(_checking, stock_save))
     elif core.common_functions:
         stock_save = core.serialization.save_common
         for module in core.common_functions:
             _replace(module, "save_common", lambda _: _keep_common)
-            _replace(module, "load_common", _loading_common)
         _replace(core.serialization, "save_config", partial(_checking, stock_save))
+
+
+def _replace_common_loading(core: versions.Core) -> None:
+    if core.common_classes is not None:
+        _replace(core.common_classes[1], "load_common", _loading_common_method)
+    elif core.common_functions:
+        for module in core.common_functions:
+            _replace(module, "load_common", _loading_common)
     else:
         for module in core.common_loaders:
             _replace(module, "load_common_state_dict", _loading_common)

@@ -14,7 +14,6 @@ A checkpoint of some number of processes is restored by any other.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence, Set
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any, SupportsIndex, TypeVar, cast
 import torch
 
 from bitsnap import checkpointer as _engine
-from bitsnap._common import KeyPath, Metrics, PathLike, may_pickle, number_of
+from bitsnap._common import KeyPath, Metrics, PathLike, may_pickle, number_of, warn
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
 from bitsnap._states.tensors import Part
@@ -450,4 +449,4 @@ def _shown(names: Set[str]) -> str:
 
 def _warn(text: str, depth: int) -> None:
     """`depth`: how many calls above this one the user's is."""
-    warnings.warn(text, RestoreWarning, stacklevel=depth)
+    warn(text, RestoreWarning, stacklevel=depth)

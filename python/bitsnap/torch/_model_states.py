@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import random
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
@@ -18,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from bitsnap._common import KeyPath, keystr
+from bitsnap._common import KeyPath, keystr, warn
 from bitsnap._states.program_values import packed, registration_of
 from bitsnap._states.tree import MAX_DEPTH
 from bitsnap._states.typed_values import is_container, is_mapping, items_of, like
@@ -131,7 +130,7 @@ def load_back(model: torch.nn.Module, state: Mapping[str, Any], *, verify: bool 
     others = wrong + [key for key, value in numbers.items() if value == value and found.get(key) != value]  # NaN is not
     if others:
         reason = f": {refused}" if refused else ""
-        warnings.warn(
+        warn(
             f"{type(model).__name__} has other values than the checkpoint: {', '.join(others[:4])}{reason}",
             RestoreWarning,
             stacklevel=4,
@@ -149,7 +148,7 @@ def warn_of_lost_bits(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
         if not (has_plain_memory(held) and has_plain_memory(value)):
             continue
         if held.is_floating_point() and value.itemsize < held.itemsize and value.numel() == held.numel():
-            warnings.warn(
+            warn(
                 f"state_dict() of {type(model).__name__} gives {key} in {value.dtype}, the module has it in "
                 f"{held.dtype}: a training that is restored continues with other values",
                 RestoreWarning,
