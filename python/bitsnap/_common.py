@@ -11,11 +11,13 @@ import difflib
 import functools
 import gc
 import importlib
+import itertools
 import logging
 import math
 import operator
 import os
 import re
+import reprlib
 import sys
 import threading
 import warnings
@@ -40,6 +42,21 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning, stacklev
     """As warnings.warn(), and into the log."""
     log.warning("%s", message)
     warnings.warn(message, category, stacklevel=stacklevel + 1)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxtuple = 2, 4, 6, 6
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 160
+
+
+def brief(value: object) -> str:
+    """A value in an error message, on one line: not the elements of a tensor, nor all entries of a state."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    if isinstance(value, Mapping) and value:
+        keys = ", ".join(map(_SHORT.repr, itertools.islice(value, 4)))
+        return f"{type(value).__name__} with {keys}{', ...' if len(value) > 4 else ''}"
+    return " ".join(_SHORT.repr(value).split("\n"))
 
 
 # --- variables of the environment
@@ -69,7 +86,7 @@ def number_of(value: SupportsIndex, name: str, largest: int = LARGEST) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+        raise TypeError(f"{name} must be an integer, got {brief(value)}") from None
     if not 0 <= number <= largest:
         # Python refuses to print integers of thousands of digits.
         shown = str(number) if number.bit_length() < 100 else f"a number of {number.bit_length()} bits"
@@ -89,55 +106,57 @@ def positive_of(value: SupportsIndex | None, name: str) -> int | None:
 def count_of(value: SupportsIndex, name: str) -> int:
     """As number_of(), but not of a bool, which is an integer to Python and a mistake here."""
     if isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise TypeError(f"{name} must be an integer, got {brief(value)}")
     return number_of(value, name)
 
 
 def float_of(value: SupportsFloat, name: str) -> float:
     # float() would parse a str.
     if isinstance(value, str | bytes | bytearray | bool) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise TypeError(f"{name} must be a number, got {brief(value)}")
     try:
         return float(value)
     except OverflowError:
         raise invalid(name, "is too large for a float") from None
+    except (TypeError, ValueError):  # such as of a tensor of several elements
+        raise TypeError(f"{name} must be a number, got {brief(value)}") from None
 
 
 def milliseconds_of(value: Any, name: str) -> int:
     """Of an argument in seconds."""
     if isinstance(value, str | bytes | bytearray) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number of seconds, got {value!r}")
+        raise TypeError(f"{name} must be a number of seconds, got {brief(value)}")
     try:
         seconds = float(value)
     except OverflowError:  # an integer
         seconds = math.inf if value > 0 else -math.inf
     if not seconds >= 0:
-        raise invalid(name, f"must be a number of seconds that is not negative, got {value!r}")
+        raise invalid(name, f"must be a number of seconds that is not negative, got {brief(value)}")
     return math.ceil(min(seconds * 1000, _LONGEST_WAIT_MS))
 
 
 def text_of(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a str, got {value!r}")
+        raise TypeError(f"{name} must be a str, got {brief(value)}")
     return value
 
 
 def check_callable(value: Any, name: str) -> None:
     if value is not None and not callable(value):
-        raise TypeError(f"{name} must be a function or None, got {value!r}")
+        raise TypeError(f"{name} must be a function or None, got {brief(value)}")
 
 
 def may_pickle(allow_pickle: bool) -> bool:
     """Checks the argument, because a mistaken value must not allow a pickle."""
     if not isinstance(allow_pickle, bool):
-        raise TypeError(f"allow_pickle must be True or False, got {allow_pickle!r}")
+        raise TypeError(f"allow_pickle must be True or False, got {brief(allow_pickle)}")
     return allow_pickle
 
 
 def label_of(value: Any, name: str) -> str:
     text = text_of(value, name)
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise invalid(name, f"must not have surrogates, which UTF-8 cannot hold, got {text!r}")
+        raise invalid(name, f"must not have surrogates, which UTF-8 cannot hold, got {brief(text)}")
     return text
 
 
@@ -148,7 +167,7 @@ def labels_of(value: Any, name: str) -> list[str]:
     try:
         labels = list(value)
     except TypeError:
-        raise TypeError(f"{name} must be a str or a list of them, got {value!r}") from None
+        raise TypeError(f"{name} must be a str or a list of them, got {brief(value)}") from None
     return [label_of(label, name) for label in labels]
 
 
@@ -291,7 +310,7 @@ def bounded(
         TypeError: an argument has the wrong type.
     """
     if isinstance(rules, str) or not isinstance(rules, Iterable):
-        raise TypeError(f"rules must be a list of str, got {rules!r}")
+        raise TypeError(f"rules must be a list of str, got {brief(rules)}")
     own = [
         "master=exact" if master_bits is None else f"master=master_bits:{count_of(master_bits, 'master_bits')}",
         "exp_avg_sq=exact" if v_bits is None else f"exp_avg_sq=mantissa_bits:{count_of(v_bits, 'v_bits')}",
@@ -305,7 +324,7 @@ def settings_of(settings: Settings | str | None) -> Settings:
     if settings is None or isinstance(settings, str):
         return Settings(policy=settings)  # type: ignore[arg-type]  # checked there
     if not isinstance(settings, Settings):
-        raise TypeError(f"settings must be bitsnap.Settings, the name of a policy, or None, got {settings!r}")
+        raise TypeError(f"settings must be bitsnap.Settings, the name of a policy, or None, got {brief(settings)}")
     return settings
 
 

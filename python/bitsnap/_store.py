@@ -27,6 +27,7 @@ from bitsnap._common import (
     Progress,
     absolute_path,
     alike,
+    brief,
     check_callable,
     label_of,
     labels_of,
@@ -68,11 +69,11 @@ def files_of(files: Any) -> list[tuple[str, bytes]]:
     if files is None:
         return []
     if not isinstance(files, Mapping):
-        raise TypeError(f"files must be a dict of str to bytes, got {files!r}")
+        raise TypeError(f"files must be a dict of str to bytes, got {brief(files)}")
     checked = []
     for name, content in files.items():
         if not isinstance(content, bytes | bytearray | memoryview):
-            raise TypeError(f"files[{name!r}] must be bytes, got {content!r}")
+            raise TypeError(f"files[{name!r}] must be bytes, got {brief(content)}")
         checked.append((label_of(name, "the name of a file"), bytes(content)))
     return checked
 
@@ -421,11 +422,11 @@ def _checked(tensors: dict[str, GlobalTensor], path: str, step: int, requests: I
     wanted = []
     for i, request in enumerate(requests):
         if not isinstance(request, tuple) or len(request) != 3:
-            raise TypeError(f"requests[{i}] must be a tuple of name, offset and tensor, got {request!r}")
+            raise TypeError(f"requests[{i}] must be a tuple of name, offset and tensor, got {brief(request)}")
         name, offset, value = request
         where = f"the tensor of requests[{i}] ({name!r})"
         if not isinstance(name, str):
-            raise TypeError(f"requests[{i}] must begin with the name of a tensor, got {name!r}")
+            raise TypeError(f"requests[{i}] must begin with the name of a tensor, got {brief(name)}")
         tensor = tensors.get(name)
         if tensor is None:
             raise NotFoundError(f"{path}: step {step}: there is no tensor {name!r}{alike(name, list(tensors))}")

@@ -29,7 +29,7 @@ from accelerate.utils import clean_state_dict_for_safetensors
 from accelerate.utils.constants import OPTIMIZER_NAME, RNG_STATE_NAME, SAFE_MODEL_NAME
 from safetensors.torch import save_file
 
-from bitsnap._common import PathLike, is_disabled, local_path
+from bitsnap._common import PathLike, brief, is_disabled, local_path
 from bitsnap._runs import folder_saves
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
@@ -247,7 +247,7 @@ def use(accelerator: Accelerator, **options: Any) -> Any:
         InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
     """
     if not isinstance(accelerator, Accelerator):
-        raise TypeError(f"accelerator must be an accelerate.Accelerator, got {accelerator!r}")
+        raise TypeError(f"accelerator must be an accelerate.Accelerator, got {brief(accelerator)}")
     chosen = Options(**options)
     _check(accelerator)
     give_class(accelerator, BitsnapAccelerator)

@@ -25,6 +25,7 @@ from bitsnap._common import (
     LARGEST_COUNT,
     PathLike,
     absolute_path,
+    brief,
     milliseconds_of,
     native_path,
     number_of,
@@ -135,7 +136,7 @@ def check_agent(agent: Any, memory: Any) -> None:
     """Raises TypeError if they are neither None nor AgentOptions and MemoryOptions."""
     for name, value, kind in (("agent", agent, AgentOptions), ("memory", memory, MemoryOptions)):
         if value is not None and not isinstance(value, kind):
-            raise TypeError(f"{name} must be bitsnap.{kind.__name__} or None, got {value!r}")
+            raise TypeError(f"{name} must be bitsnap.{kind.__name__} or None, got {brief(value)}")
 
 
 def agent_status(path: PathLike | None = None, *, job: str | None = None, timeout: float = 10.0) -> dict[str, Any]:

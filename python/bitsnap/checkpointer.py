@@ -20,6 +20,7 @@ from bitsnap._common import (
     PathLike,
     Role,
     absolute_path,
+    brief,
     check_callable,
     may_lose,
     may_pickle,
@@ -490,5 +491,5 @@ def _keeping(owners: object, copy: Callable[[], SaveState]) -> SaveState:
 
 def _given(options: Any, kind: type[Any], name: str) -> Any:
     if options is not None and not isinstance(options, kind):
-        raise TypeError(f"{name} must be bitsnap.{kind.__name__} or None, got {options!r}")
+        raise TypeError(f"{name} must be bitsnap.{kind.__name__} or None, got {brief(options)}")
     return kind() if options is None else options

@@ -26,6 +26,7 @@ from bitsnap._common import (
     PathLike,
     Progress,
     Role,
+    brief,
     may_pickle,
     native_path,
     native_target,
@@ -300,7 +301,7 @@ def _pack_tensors(
     entries = Entries(roles, masters)
     for name, tensor in tensors.items():
         if not isinstance(name, str):
-            raise InvalidArgumentError(f"the names of tensors must be str, got {name!r}")
+            raise InvalidArgumentError(f"the names of tensors must be str, got {brief(name)}")
         check_text(name, f"the name {name!r}")
         tensor = local_part(tensor, (name,))
         box = place_in_whole(tensor)

@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_loader import load as load_with_dcp
 from torch.distributed.checkpoint.state_dict_saver import save as save_with_dcp
 
-from bitsnap._common import Device, PathLike, is_disabled, is_url
+from bitsnap._common import Device, PathLike, brief, is_disabled, is_url
 from bitsnap._references import absolute, may_be_reference, unlink, writing
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_objects import Replacing
@@ -94,7 +94,7 @@ class CheckpointIO:
             _fabrics()[0].plugins.TorchCheckpointIO().save_checkpoint(checkpoint, path, storage_options)
             return
         if storage_options is not None:
-            raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {storage_options!r}")
+            raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {brief(storage_options)}")
         reference = absolute(path)
         step = checkpoint.get("global_step", 0)
         step = step if isinstance(step, int) and step >= 0 else 0
@@ -340,7 +340,7 @@ class _ShardedCheckpoints:
             self._stock_save(checkpoint, filepath, storage_options)
             return
         if storage_options is not None:
-            raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {storage_options!r}")
+            raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {brief(storage_options)}")
         path = self._local(self._strategy.broadcast(filepath))
         others = dict(checkpoint)
         state = {"state_dict": others.pop("state_dict")}

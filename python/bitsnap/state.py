@@ -15,6 +15,7 @@ from bitsnap._common import (
     KeyPath,
     PathLike,
     Progress,
+    alike,
     has_torch,
     invalid,
     keystr,
@@ -212,7 +213,10 @@ def _select(tree: Any, keys: Keys) -> Any:
             found[path] = path
     missed = [each for each in wanted if each not in found]
     if missed:
-        raise _no_such_keys(f"the snapshot holds nothing under {', '.join(map(repr, missed))}")
+        hint = alike(str(missed[0]), [name for name, _ in places(tree, lambda *_: True)])
+        if not hint and isinstance(tree, Mapping):
+            hint = f"; it holds {', '.join(map(repr, list(tree)[:8]))}"
+        raise _no_such_keys(f"the snapshot holds nothing under {', '.join(map(repr, missed))}{hint}")
     selected = prune(tree, lambda _, path: path in chosen, leads_on)
     return {} if selected is ... else selected
 

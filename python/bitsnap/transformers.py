@@ -33,7 +33,7 @@ from transformers import AutoConfig, Trainer, trainer_utils
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME, is_sagemaker_mp_enabled, is_torch_xla_available
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
 
-from bitsnap._common import PathLike, is_disabled, local_path
+from bitsnap._common import PathLike, brief, is_disabled, local_path
 from bitsnap._references import write_durably
 from bitsnap._runs import folder_saves
 from bitsnap._runs.folder_saves import load as load
@@ -303,7 +303,7 @@ def use(trainer: Trainer, *, weights: bool = True, **options: Any) -> Any:
         InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
     """
     if not isinstance(trainer, Trainer):
-        raise TypeError(f"trainer must be a transformers.Trainer, got {trainer!r}")
+        raise TypeError(f"trainer must be a transformers.Trainer, got {brief(trainer)}")
     chosen = Options(**options)
     give_class(trainer, BitsnapTrainer)
     trainer.checkpoint_options, trainer.checkpoint_weights = chosen, bool(weights)

@@ -181,7 +181,12 @@ void bind_settings(nb::module_& module) {
   const std::string init = signature("__init__", "None");
   settings.def(
       "__init__",
-      [](CodingSettings* self, const nb::kwargs& given) { new (self) CodingSettings(settings_from(given)); },
+      [](CodingSettings* self, const nb::args& unnamed, const nb::kwargs& given) {
+        if (unnamed.size() > 0) {
+          throw nb::type_error("Settings() takes named arguments only, such as Settings(policy=\"bounded\")");
+        }
+        new (self) CodingSettings(settings_from(given));
+      },
       nb::sig(init.c_str()));
   const std::string replace = signature("replace", "Settings");
   settings.def(

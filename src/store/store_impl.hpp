@@ -117,6 +117,7 @@ class Store::Impl {
        std::shared_ptr<store::BaseCache> cache);
 
   // store_open.cpp
+  Result<void> check_new_name() const;
   Result<void> create_run();
   Result<bool> has_checkpoints() const;
   // invalid_argument if the directory is a framework's folder, whose reference has the name of a run record.

@@ -150,11 +150,34 @@ Result<bool> Store::Impl::has_checkpoints() const {
   return std::ranges::any_of(steps, [](const auto& step) { return step.state != store::StepState::uncommitted; });
 }
 
+// RUN@STEP names a checkpoint, and is a directory only by mistake.
+Result<void> Store::Impl::check_new_name() const {
+  const std::size_t at = layout_.root().rfind('@');
+  if (at == std::string::npos || at + 1 == layout_.root().size()) return {};
+  const store::RunLayout before(layout_.root().substr(0, at));
+  BITSNAP_ASSIGN(const os::FileInfo own, file_system_.stat(layout_.root()));
+  const auto record = file_system_.stat(before.run_record());
+  if (own.exists || !record || !record->exists) return {};
+  return fail(
+      ErrorKind::invalid_argument,
+      fmt::format("{}: this names a checkpoint of the run {}, expected the run alone", layout_.root(), before.root()));
+}
+
 Result<void> Store::Impl::create_run() {
+  BITSNAP_TRY(check_new_name());
   Result<void> created = file_system_.create_directory(layout_.root());
   if (!created) {
     BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.root()));
-    if (!info.exists || !info.is_directory) return created;
+    if (info.exists && !info.is_directory) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: is a file, not the directory of a store", layout_.root()));
+    }
+    if (!info.exists && created.error().kind() == ErrorKind::not_found) {
+      return fail(ErrorKind::not_found,
+                  fmt::format("{}: the directory {} does not exist; a store is made in one that does", layout_.root(),
+                              os::parent_directory(layout_.root())));
+    }
+    if (!info.exists) return created;
   }
   BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.root()));
   if (!is_unfinished_store(names) && std::ranges::find(names, store::kRunRecordName) == names.end()) {

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Literal, TypeAlias
 
 from bitsnap._bitsnap import Engine as NativeEngine, SaveState
-from bitsnap._common import log, milliseconds_of, warn
+from bitsnap._common import brief, log, milliseconds_of, warn
 from bitsnap._engine.copies_beside import Copies
 from bitsnap._engine.steps import SavableSteps
 from bitsnap._states.adam import AdamOfState
@@ -116,7 +116,7 @@ class Save:
         save has ended, as by an exception in the `with` block, it is not called.
         """
         if not callable(function):
-            raise TypeError(f"function must be a function, got {function!r}")
+            raise TypeError(f"function must be a function, got {brief(function)}")
         if not self._saves.call_when_over(self, function):
             text = _error_in(function, self, kinds=Exception)
             if text is not None:

@@ -12,6 +12,7 @@ from bitsnap._bitsnap import Store as NativeStore, StoreOptions, default_job
 from bitsnap._common import (
     PathLike,
     absolute_path,
+    brief,
     float_of,
     invalid,
     milliseconds_of,
@@ -48,7 +49,7 @@ class Schedule:
         self._every_memory = positive_of(every_memory, "every_memory")
         self._seconds = None if every_minutes is None else 60 * float_of(every_minutes, "every_minutes")
         if self._seconds is not None and not self._seconds >= 0:
-            raise invalid("every_minutes", f"must not be negative, got {every_minutes!r}")
+            raise invalid("every_minutes", f"must not be negative, got {brief(every_minutes)}")
         self._last = _now()
 
     def next_due(self, step: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,8 +15,9 @@ import torch
 
 from bitsnap._bitsnap import GlobalTensor
 from bitsnap._references import parse_json
+from bitsnap._states.origins import saved_by
 from bitsnap._tensors.arrays import torch_dtype
-from bitsnap.errors import CorruptError, NotFoundError
+from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.store import Store
 
 _T = TypeVar("_T")
@@ -64,7 +66,15 @@ class OpenedStep:
     def values(self, shard: int, read: Callable[[Any], _T], *places: Sequence[str]) -> _T:
         """The values of a shard, by a function as for described(); below some places only, or all of them."""
         keys = [(self._key, *place) for place in places] or [(self._key,)]
-        state = self.store.load(self.step, keys=keys, shard=shard, allow_pickle=self._allow_pickle)
+        try:
+            state = self.store.load(self.step, keys=keys, shard=shard, allow_pickle=self._allow_pickle)
+        except NotFoundError as error:
+            if error.field != "keys":
+                raise
+            names: list[str] = []
+            with suppress(NotFoundError):  # which says that nothing was chosen
+                self.store.load(self.step, keys=lambda name: bool(names.append(name)), shard=shard)  # type: ignore[func-returns-value]
+            raise InvalidArgumentError(f"{self.where} was saved by {saved_by(names)}") from None
         return self._checked(f"{self.where}, shard {shard}: {self._key!r}", lambda: read(state[self._key]))
 
     def fill(self, requests: Iterable[tuple[str, tuple[int, ...], torch.Tensor]]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, SupportsFloat, SupportsIndex, Type
 import numpy as np
 
 from bitsnap._bitsnap import AdamNumbers, Settings
-from bitsnap._common import LARGEST, KeyPath, PathLike, count_of, float_of, invalid, may_lose
+from bitsnap._common import LARGEST, KeyPath, PathLike, brief, count_of, float_of, invalid, may_lose
 from bitsnap._states.tensors import Entries, local_part, tensor_of
 from bitsnap._states.typed_values import is_container, items_of
 from bitsnap._tensors.arrays import NotStorableTensorError, is_tensor, source_of
@@ -76,7 +76,7 @@ class Adam:
             object.__setattr__(self, "step", _step_of(self.step))
         given = self.optimizer
         if given is not None and not (hasattr(given, "param_groups") and hasattr(given, "state")):
-            raise TypeError(f"optimizer must have param_groups and state, as torch's optimizers, got {given!r}")
+            raise TypeError(f"optimizer must have param_groups and state, as torch's optimizers, got {brief(given)}")
 
 
 # For all first moments, or for each by the name of its tensor.
@@ -116,12 +116,12 @@ def sources_of(adam: Adams | AdamSources | None) -> AdamSources:
         return AdamSources(by_name=by_name.get, names=frozenset(by_name))
     if callable(adam):
         return AdamSources(by_name=adam)
-    raise TypeError(f"adam must be bitsnap.Adam, a dict or function of names that gives it, or None, got {adam!r}")
+    raise TypeError(f"adam must be bitsnap.Adam, a dict or function of names that gives it, or None, got {brief(adam)}")
 
 
 def _of_tensor(adam: Adam | None, where: str) -> Adam:
     if not isinstance(adam, Adam):
-        raise TypeError(f"{where} must be bitsnap.Adam, got {adam!r}")
+        raise TypeError(f"{where} must be bitsnap.Adam, got {brief(adam)}")
     if adam.optimizer is not None:
         raise invalid("optimizer", f"says nothing of one tensor: give {where} its betas, eps and step")
     return adam
@@ -142,7 +142,7 @@ def adam_for_many(adam: Adams | AdamSources | None) -> AdamSources:
 
 def _betas_of(betas: Sequence[SupportsFloat]) -> tuple[float, float]:
     if isinstance(betas, str | bytes) or not isinstance(betas, Sequence):
-        raise TypeError(f"betas must be a tuple of two numbers, got {betas!r}")
+        raise TypeError(f"betas must be a tuple of two numbers, got {brief(betas)}")
     if len(betas) != 2:
         raise invalid("betas", f"must be a tuple of two numbers, got {len(betas)}")
     first, second = (_below(float_of(beta, "betas"), 1, "betas") for beta in betas)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bitsnap._common import import_torch, invalid, loaded_torch, text_of
+from bitsnap._common import brief, import_torch, invalid, loaded_torch, text_of
 from bitsnap.errors import InvalidArgumentError
 
 T = TypeVar("T")
@@ -111,13 +111,13 @@ def register_value(
     """
     global _changes
     if not _TAG.fullmatch(text_of(tag, "tag")):
-        raise invalid("tag", f"must be 1 to 128 of the characters A-Z a-z 0-9 . _ : / + -, got {tag!r}")
+        raise invalid("tag", f"must be 1 to 128 of the characters A-Z a-z 0-9 . _ : / + -, got {brief(tag)}")
     if (type is None) != (pack is None):
         raise TypeError("type and pack must both be given, or both be None to load the tag only")
     if pack is not None and not callable(pack):
-        raise TypeError(f"pack must be a function or None, got {pack!r}")
+        raise TypeError(f"pack must be a function or None, got {brief(pack)}")
     if not callable(unpack):
-        raise TypeError(f"unpack must be a function, got {unpack!r}")
+        raise TypeError(f"unpack must be a function, got {brief(unpack)}")
     if type is not None:
         _check_type(type)
     registration = Registration(tag, type, pack, unpack)
@@ -138,7 +138,7 @@ def register_value(
 
 def _check_type(kind: Any) -> None:
     if not isinstance(kind, type):
-        raise TypeError(f"type must be a class or None, got {kind!r}")
+        raise TypeError(f"type must be a class or None, got {brief(kind)}")
     torch = loaded_torch()
     of_torch = () if torch is None else (torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, torch.device)
     if kind in _BUILT_IN or kind in of_torch or issubclass(kind, np.generic):

@@ -21,6 +21,7 @@ from bitsnap._common import (
     KeyPath,
     Masters,
     Metrics,
+    brief,
     check_callable,
     float_of,
     import_torch,
@@ -71,7 +72,7 @@ class Box:
         object.__setattr__(self, "global_shape", _numbers(self.global_shape, "global_shape"))
         object.__setattr__(self, "offset", _numbers(self.offset, "offset"))
         if self.name is not None and not isinstance(self.name, str):
-            raise TypeError(f"name must be a str or None, got {self.name!r}")
+            raise TypeError(f"name must be a str or None, got {brief(self.name)}")
         if self.name == "":
             raise InvalidArgumentError("name must not be empty; None stands for the place in the state")
         shape = tuple(self.tensor.shape)
@@ -91,7 +92,7 @@ class Box:
 
 def _numbers(values: Sequence[SupportsIndex], name: str) -> tuple[int, ...]:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
-        raise TypeError(f"{name} must be a tuple of integers, got {values!r}")
+        raise TypeError(f"{name} must be a tuple of integers, got {brief(values)}")
     return tuple(number_of(value, name) for value in values)
 
 
@@ -141,7 +142,7 @@ class LazyTensor:
         check_callable(self.make, "make")
         shape: Any = self.shape
         if isinstance(shape, str | bytes) or not isinstance(shape, Sequence):
-            raise TypeError(f"shape must be a tuple of integers, got {shape!r}")
+            raise TypeError(f"shape must be a tuple of integers, got {brief(shape)}")
         object.__setattr__(self, "shape", tuple(number_of(extent, "shape") for extent in shape))
         empty, item = self._source_of_nothing()  # checks the dtype
         if item * math.prod(self.shape) > LARGEST:
@@ -363,9 +364,9 @@ class Entries:
         self.owners: list[object] = []  # keep the data alive
         self.contents: list[Content] = []  # of its registered values, in the order of the state
         if roles is not None and not isinstance(roles, Mapping):
-            raise TypeError(f"roles must be a dict of names to roles, got {roles!r}")
+            raise TypeError(f"roles must be a dict of names to roles, got {brief(roles)}")
         if masters is not None and not isinstance(masters, Mapping):
-            raise TypeError(f"masters must be a dict of names to names, got {masters!r}")
+            raise TypeError(f"masters must be a dict of names to names, got {brief(masters)}")
         self._roles = dict(roles or {})
         self._masters = {name: _master_of(master, f"masters[{name!r}]") for name, master in (masters or {}).items()}
         self._used: set[str] = set()
@@ -450,12 +451,12 @@ def with_metrics(metadata: Mapping[str, str] | None, metrics: Metrics | None) ->
     if metrics is None:
         return metadata
     if not isinstance(metrics, Mapping):
-        raise TypeError(f"metrics must be a dict of str to numbers, got {metrics!r}")
+        raise TypeError(f"metrics must be a dict of str to numbers, got {brief(metrics)}")
     native_metadata(metadata)
     texts = dict(metadata or {})
     for name, value in metrics.items():
         if not isinstance(name, str) or not name:
-            raise InvalidArgumentError(f"metrics must have names that are str and not empty, got {name!r}")
+            raise InvalidArgumentError(f"metrics must have names that are str and not empty, got {brief(name)}")
         texts[f"metrics.{name}"] = repr(float_of(value, f"metrics[{name!r}]"))
     return texts
 
@@ -463,10 +464,10 @@ def with_metrics(metadata: Mapping[str, str] | None, metrics: Metrics | None) ->
 def native_metadata(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
     """Checked, as the extension takes it."""
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata must be a dict of str to str, got {metadata!r}")
+        raise TypeError(f"metadata must be a dict of str to str, got {brief(metadata)}")
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidArgumentError(f"metadata must map str to str, got {key!r}: {value!r}")
+            raise InvalidArgumentError(f"metadata must map str to str, got {brief(key)}: {value!r}")
         check_text(key, f"the metadata key {key!r}")
         check_text(value, f"metadata[{key!r}]")
     return list((metadata or {}).items())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from bitsnap._bitsnap import FileTensor, Snapshot as NativeSnapshot, TensorInfo, TensorInfos
-from bitsnap._common import Device, Progress, check_callable, import_torch
+from bitsnap._common import Device, Progress, brief, check_callable, import_torch
 from bitsnap._tensors.arrays import (
     Framework,
     Memory,
@@ -199,7 +199,7 @@ def device_of(device: Device | None, framework: Framework) -> pt.device | None:
     if device is None or (isinstance(device, str) and device == "cpu"):
         return None
     if framework == "np":
-        raise InvalidArgumentError(f"framework 'np' has no device but 'cpu', got {device!r}")
+        raise InvalidArgumentError(f"framework 'np' has no device but 'cpu', got {brief(device)}")
     torch = import_torch()
     try:
         found: pt.device = torch.device(device)

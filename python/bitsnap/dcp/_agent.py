@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 from torch.utils import _pytree as pytree
 
-from bitsnap._common import PathLike, checkpoint_id_of, may_pickle, number_of
+from bitsnap._common import PathLike, brief, checkpoint_id_of, may_pickle, number_of
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import StateWithAdam
 from bitsnap.checkpointer import Checkpointer, Save
@@ -70,7 +70,7 @@ class AgentSaves:
 
     def __init__(self, checkpointer: Checkpointer, *, roles: Roles | None = None, allow_pickle: bool = False) -> None:
         if not isinstance(checkpointer, Checkpointer):
-            raise TypeError(f"checkpointer must be a bitsnap.Checkpointer, got {checkpointer!r}")
+            raise TypeError(f"checkpointer must be a bitsnap.Checkpointer, got {brief(checkpointer)}")
         may_pickle(allow_pickle)  # checks it
         self._checkpointer = checkpointer
         self._roles = roles

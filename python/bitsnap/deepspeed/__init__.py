@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from bitsnap._common import PathLike, Role, checkpoint_id_of, is_disabled, local_path, may_pickle, warn
+from bitsnap._common import PathLike, Role, brief, checkpoint_id_of, is_disabled, local_path, may_pickle, warn
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options
@@ -225,7 +225,7 @@ def use(engine: Any, **options: Any) -> Any:
         TypeError: `engine` has no checkpoint engine.
     """
     if not hasattr(engine, "checkpoint_engine"):
-        raise TypeError(f"engine must be a DeepSpeedEngine, as deepspeed.initialize() returns it, got {engine!r}")
+        raise TypeError(f"engine must be a DeepSpeedEngine, as deepspeed.initialize() returns it, got {brief(engine)}")
     ours = CheckpointEngine(options=Options(**options))
     undo(engine)
     replaced = Replacing()

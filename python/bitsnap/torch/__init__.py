@@ -23,9 +23,10 @@ from typing import Any, SupportsIndex, TypeVar, cast
 import torch
 
 from bitsnap import checkpointer as _engine
-from bitsnap._common import KeyPath, Metrics, PathLike, may_pickle, number_of, warn
+from bitsnap._common import KeyPath, Metrics, PathLike, brief, may_pickle, number_of, warn
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
+from bitsnap._states.origins import saved_by
 from bitsnap._states.tensors import Part
 from bitsnap.checkpointer import Save
 from bitsnap.errors import InvalidArgumentError, NotFoundError, RestoreWarning
@@ -275,9 +276,8 @@ class TrainingCheckpointer:
             values = shard.values
             if not {"optimizer", "training", "rank"} <= values.keys():
                 raise InvalidArgumentError(
-                    f"step {step} of {self.path} was not saved by bitsnap.torch.TrainingCheckpointer: it has "
-                    f"{', '.join(sorted(map(repr, values))) or 'no names'}, expected 'model', 'optimizer', 'training' "
-                    "and 'rank'; bitsnap.Store.load() reads it"
+                    f"step {step} of {self.path} was saved by {saved_by(values)}; expected 'model', 'optimizer', "
+                    f"'training' and 'rank' in it, found {', '.join(sorted(map(repr, values))) or 'no names'}"
                 )
             self._notes = self._training.check_presence(values, shard.names_of_extra, self._optional)
             return self._held(self._training.with_slots(shard.slots))
@@ -439,7 +439,7 @@ def _arguments_of(optional: Collection[str]) -> frozenset[str]:
     known = ("optimizer", "scheduler", "dataloader", "rng", "extra")
     for name in [optional] if isinstance(optional, str) else optional:
         if isinstance(optional, str) or name not in known:
-            raise InvalidArgumentError(f"optional must have names of {', '.join(known)}, got {optional!r}")
+            raise InvalidArgumentError(f"optional must have names of {', '.join(known)}, got {brief(optional)}")
     return frozenset(optional)
 
 

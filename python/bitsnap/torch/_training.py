@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.optim import Optimizer
 
-from bitsnap._common import KeyPath, keystr
+from bitsnap._common import KeyPath, brief, keystr
 from bitsnap._states.tensors import Part, part_of
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 from bitsnap.torch._model_states import (
@@ -69,14 +69,15 @@ class Training:
         self._optimizers = _several(optimizer)
         for each in self._optimizers:
             if not isinstance(each, Optimizer):
-                raise TypeError(f"optimizer must be a torch.optim.Optimizer or several, got {each!r}")
+                hint = ": pass the optimizer, not its state_dict()" if isinstance(each, Mapping) else ""
+                raise TypeError(f"optimizer must be a torch.optim.Optimizer or several, got {brief(each)}{hint}")
         self._schedulers = _several(scheduler)
         self._dataloader = dataloader
         for name, given in (("scheduler", self._schedulers), ("dataloader", _several(dataloader))):
             for each in given:
                 _check_stateful(each, name)
         if extra is not None and not isinstance(extra, MutableMapping):
-            raise TypeError(f"extra must be a dict of names to values, got {extra!r}")
+            raise TypeError(f"extra must be a dict of names to values, got {brief(extra)}")
         self._rng, self._extra = bool(rng), extra
         self._names: dict[int, str] = {}  # of the parameters, by their identity
         self._clean_names: dict[str, str] = {}  # of the entries of the model's state_dict(), by their keys
@@ -481,13 +482,16 @@ def _several(given: Any) -> list[Any]:
 
 
 def _check_module(value: Any, name: str) -> None:
+    if isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} must be a torch.nn.Module, got a tensor: pass the module, not its state_dict()")
     if not isinstance(value, torch.nn.Module):
-        raise TypeError(f"{name} must be a torch.nn.Module, got {value!r}")
+        raise TypeError(f"{name} must be a torch.nn.Module, got {brief(value)}")
 
 
 def _check_stateful(value: Any, name: str) -> None:
     if not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
-        raise TypeError(f"{name} must have state_dict() and load_state_dict(), got {value!r}")
+        hint = "; torchdata's StatefulDataLoader has them" if isinstance(value, torch.utils.data.DataLoader) else ""
+        raise TypeError(f"{name} must have state_dict() and load_state_dict(), got {brief(value)}{hint}")
 
 
 def _packed(value: Any) -> Any:
