@@ -72,13 +72,22 @@ void print_note(std::string_view text) {
 
 void print_exact(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
-void print_error(std::string_view message, std::string_view kind) {
-  print_note(fmt::format("bitsnap: error: {} [{}]\n", printable(message), kind));
+namespace {
+
+// A word in colour, on a terminal, unless the user wants none (no-color.org).
+void print_message(std::string_view word, std::string_view color, std::string_view message, std::string_view kind) {
+  static const bool has_color = is_terminal(stderr) && wants_color();
+  std::string text =
+      has_color ? fmt::format("bitsnap: \x1b[1;{}m{}:\x1b[0m ", color, word) : fmt::format("bitsnap: {}: ", word);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  print_note(fmt::format("{} [{}]\n", printable(message), kind));
 }
 
-void print_warning(std::string_view message, std::string_view kind) {
-  print_note(fmt::format("bitsnap: warning: {} [{}]\n", printable(message), kind));
-}
+}  // namespace
+
+void print_error(std::string_view message, std::string_view kind) { print_message("error", "31", message, kind); }
+
+void print_warning(std::string_view message, std::string_view kind) { print_message("warning", "33", message, kind); }
 
 namespace {
 

@@ -308,6 +308,20 @@ class Program {
     return unknown_command(help_topic_);
   }
 
+  // An option of the command that is like the first one that it does not have.
+  std::optional<std::string> similar_option(const CLI::App& command) const {
+    std::vector<std::string> names;
+    for (const CLI::App* const app : {&command, &app_}) {
+      for (const CLI::Option* const option : app->get_options()) {
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+      }
+    }
+    for (const std::string& rest : command.remaining()) {
+      if (rest.starts_with("--")) return closest(rest.substr(0, rest.find('=')), names);
+    }
+    return std::nullopt;
+  }
+
   int explain(const CLI::ParseError& error) {
     const auto used = app_.get_subcommands();
     if (used.empty()) {
@@ -316,6 +330,9 @@ class Program {
       }
     }
     const std::string command = used.empty() ? "" : used.front()->get_name() + " ";
+    if (const auto suggestion = similar_option(used.empty() ? app_ : *used.front())) {
+      return usage_error(error.what(), fmt::format("did you mean `{}`?", *suggestion));
+    }
     return usage_error(error.what(), fmt::format("`bitsnap {}--help` shows the options", command));
   }
 

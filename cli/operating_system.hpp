@@ -18,6 +18,9 @@ namespace bitsnap::cli {
 // Width of the terminal behind the stream, in columns; nullopt if it is no terminal or its width is unknown.
 [[nodiscard]] std::optional<std::size_t> terminal_width(std::FILE* stream) noexcept;
 
+// Whether the environment allows colour: NO_COLOR is not set, or empty, and TERM is not "dumb".
+[[nodiscard]] bool wants_color() noexcept;
+
 // Opens closed standard streams on /dev/null, so that no file that the command opens gets their numbers and receives
 // messages.
 void open_standard_streams() noexcept;

@@ -95,6 +95,12 @@ std::optional<std::size_t> terminal_width(std::FILE* stream) noexcept {
   return size.ws_col;
 }
 
+bool wants_color() noexcept {
+  const char* const none = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  return (none == nullptr || *none == '\0') && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
 std::uint64_t random_number() noexcept {
   std::uint64_t number = 0;
   if (::getrandom(&number, sizeof(number), GRND_NONBLOCK) == static_cast<ssize_t>(sizeof(number))) return number;

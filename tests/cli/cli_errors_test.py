@@ -80,6 +80,10 @@ def test_the_version_names_format_and_cpu_level() -> None:
         (["decompress", "a", "-c", "-o", "b"], b"--stdout"),
         (["-v"], b"no command"),
         (["diff", "a"], b"B"),
+        (["log", "a", "--jsn"], b"did you mean `--json`?"),
+        (["prune", "a", "--keeplast=3"], b"did you mean `--keep-last`?"),
+        (["add", "a", "--stp", "3", "b"], b"did you mean `--step`?"),
+        (["log", "a", "--zzzzzz"], b"`bitsnap log --help` shows the options"),
     ],
 )
 def test_usage_errors_name_the_mistake(arguments: list[str], message: bytes) -> None:

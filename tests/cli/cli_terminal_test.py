@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.command_line import INVALID_ARGUMENT, executable, run, wait_until_caught
+from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, executable, run, wait_until_caught
 from cli.tensor_file import Tensor, weights, write
 
 LONG_NAME = "model.layers." + "very." * 20 + "long.weight"
@@ -31,7 +31,13 @@ def sparse_source(path: Path, gigabytes: float) -> Path:
     return path
 
 
-def run_on_terminal(*arguments: object, streams: str, columns: int = 80, cwd: Path | None = None) -> tuple[int, str]:
+def run_on_terminal(
+    *arguments: object,
+    streams: str,
+    columns: int = 80,
+    cwd: Path | None = None,
+    environment: dict[str, str] | None = None,
+) -> tuple[int, str]:
     """Runs the command with these streams ("out", "err") on a terminal; returns the status and the output."""
     master, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -40,6 +46,7 @@ def run_on_terminal(*arguments: object, streams: str, columns: int = 80, cwd: Pa
         stdout=terminal if "out" in streams else subprocess.DEVNULL,
         stderr=terminal if "err" in streams else subprocess.DEVNULL,
         cwd=cwd,
+        env={**os.environ, "TERM": "xterm", **(environment or {})},
     ) as process:
         # The terminal stays open here until the command has ended: closing it last may drop what was written last.
         text = b""
@@ -67,6 +74,17 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     status, text = run_on_terminal(*arguments, "-q", streams="err")
     assert (status, text) == (0, "")
     assert b"\r" not in run(*arguments).stderr
+
+
+def test_errors_are_coloured_on_a_terminal_that_allows_it(tmp_path: Path) -> None:
+    arguments, plain = ["log", tmp_path / "no\x1b[7mrun"], "bitsnap: error: "
+    _, text = run_on_terminal(*arguments, streams="err")
+    assert text.startswith("bitsnap: \x1b[1;31merror:\x1b[0m ")
+    assert text.count("\x1b") == 2  # and none of the name
+    for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert run_on_terminal(*arguments, streams="err", environment=environment)[1].startswith(plain)
+    assert run_on_terminal(*arguments, streams="err", environment={"NO_COLOR": ""})[1].startswith("bitsnap: \x1b")
+    assert run(*arguments, status=NOT_FOUND).stderr.startswith(plain.encode())
 
 
 def test_tables_fit_the_terminal(tmp_path: Path) -> None:
