@@ -34,6 +34,7 @@ from bitsnap._common import (
     settings_of,
     warn_of_idle_rules,
 )
+from bitsnap._display import progress_line
 from bitsnap._states.adam import Adam, AdamOfState, Adams, AdamSources
 from bitsnap._states.packing import PackedState, Packer, as_packed
 from bitsnap._states.tensors import (
@@ -285,7 +286,7 @@ def write_packed(
         target = native_target(path, overwrite)
         native = _native_base(base, bases, path, overwrite)
         options = SaveOptions(settings=settings, base=native, overwrite=overwrite, threads=threads)
-        return native_save(target, packed.native, options, progress)
+        return native_save(target, packed.native, options, progress or progress_line(f"saving {os.fspath(path)!r}"))
 
 
 def _pack_tensors(

@@ -40,6 +40,7 @@ from bitsnap._common import (
     text_of,
     warn_of_idle_rules,
 )
+from bitsnap._display import html_of_store, progress_line
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.tensors import native_metadata, with_metrics
@@ -176,6 +177,9 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
     def __repr__(self) -> str:
         state = "closed" if self._native.is_closed else {"read": "read_only"}.get(self._access, self._access)
         return f"Store({str(self.path)!r}, {state})"
+
+    def _repr_html_(self) -> str:
+        return html_of_store(self.path, [] if self._native.is_closed else self.checkpoints())
 
     def __copy__(self) -> NoReturn:
         raise TypeError("a store cannot be copied: open it again")
@@ -325,6 +329,7 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         warn_of_idle_rules(self._settings, packed.names(), stacklevel=2)
         with packed.adam.explained():
             commit = CommitOptions(labels=labels_of(labels, "labels"), replace=bool(replace), files=files_of(files))
+            progress = progress or progress_line(f"saving step {number}")
             return self._native.save(number, packed.native, commit, threads=self._threads, progress=progress)
 
     def save_shard(

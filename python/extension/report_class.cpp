@@ -24,6 +24,18 @@ std::string short_repr(nb::handle self) {
   return nb::cast<std::string>(self.type().attr("__name__")) + "(" + fields + ")";
 }
 
+std::string html_repr(nb::handle self) {
+  const nb::object escape = nb::module_::import_("html").attr("escape");
+  std::string rows;
+  for (const nb::handle name : self.type().attr("_fields")) {
+    const nb::object value = self.attr(nb::borrow<nb::str>(name));
+    if (value.is_none()) continue;
+    rows += "<tr><th>" + nb::cast<std::string>(name) + "</th><td>" + nb::cast<std::string>(escape(nb::str(value))) +
+            "</td></tr>";
+  }
+  return "<table>" + rows + "</table>";
+}
+
 nb::object has_equal_fields(nb::handle self, nb::handle other) {
   if (!self.type().is(other.type())) return nb::borrow(Py_NotImplemented);
   for (const nb::handle name : self.type().attr("_fields")) {

@@ -32,6 +32,8 @@ namespace bitsnap::python {
 
 // Name(field=value, ...) without fields that are None; lists and texts are cut.
 [[nodiscard]] std::string short_repr(nanobind::handle self);
+// The same fields as a table, for notebooks.
+[[nodiscard]] std::string html_repr(nanobind::handle self);
 [[nodiscard]] nanobind::object has_equal_fields(nanobind::handle self, nanobind::handle other);
 
 // 1 if nothing is stored.
@@ -48,6 +50,7 @@ class ReportClass {
  public:
   ReportClass(nanobind::handle scope, const char* name, const char* doc) : class_(scope, name, doc) {
     class_.def("__repr__", &short_repr)
+        .def("_repr_html_", &html_repr)
         .def("__hash__", [](nanobind::handle self) { return nanobind::hash(nanobind::cast(short_repr(self))); })
         .def("__eq__", &has_equal_fields, nanobind::sig("def __eq__(self, other: object, /) -> bool"));
   }

@@ -16,6 +16,7 @@ import numpy as np
 
 from bitsnap._bitsnap import FileTensor, Snapshot as NativeSnapshot, TensorInfo, TensorInfos
 from bitsnap._common import Device, Progress, brief, check_callable, import_torch
+from bitsnap._display import progress_line
 from bitsnap._tensors.arrays import (
     Framework,
     Memory,
@@ -253,6 +254,7 @@ class Loader:
     def run(self, threads: int, progress: Progress | None) -> None:
         """Reads all tensors, first those with a place, in one call."""
         check_callable(progress, "progress")
+        progress = progress or progress_line("loading")
         total = sum(job.info.size_bytes for job in self._jobs)
         done = 0
 
