@@ -96,8 +96,8 @@ std::optional<std::size_t> terminal_width(std::FILE* stream) noexcept {
 }
 
 bool wants_color() noexcept {
-  const char* const none = std::getenv("NO_COLOR");
-  const char* const terminal = std::getenv("TERM");
+  const char* const none = std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe): the only thread
+  const char* const terminal = std::getenv("TERM");  // NOLINT(concurrency-mt-unsafe): likewise
   return (none == nullptr || *none == '\0') && terminal != nullptr && std::string_view(terminal) != "dumb";
 }
 

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -41,10 +43,21 @@ unsigned affinity_cpus() {
   return std::max(std::thread::hardware_concurrency(), 1u);
 }
 
+// What the user allows in BITSNAP_THREADS; anything but a number above 0 has no effect.
+std::optional<unsigned> allowed_threads() {
+  const char* const variable = std::getenv("BITSNAP_THREADS");  // NOLINT(concurrency-mt-unsafe): read once
+  const std::string_view text = variable != nullptr ? variable : "";
+  unsigned threads = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
+  if (error != std::errc() || end != text.data() + text.size() || threads == 0) return std::nullopt;
+  return threads;
+}
+
 }  // namespace
 
 unsigned usable_threads() {
-  const unsigned affinity = affinity_cpus();
+  static const std::optional<unsigned> allowed = allowed_threads();
+  const unsigned affinity = std::min(affinity_cpus(), allowed.value_or(std::numeric_limits<unsigned>::max()));
   // Once per process: the list of mounts takes longer to read than a small tensor.
   static const std::optional<unsigned> quota = cgroup_cpus(read_text_file);
   return std::max(1u, quota ? std::min(affinity, *quota) : affinity);

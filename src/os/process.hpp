@@ -36,7 +36,8 @@ void use_umask_of(std::int64_t process);
 [[nodiscard]] Result<void> set_session_niceness(int nice);
 
 // The number of CPUs that this process may use: of its affinity mask, or the CPU quota of its control group (rounded
-// up) if that is less. At least 1. The quota is that of the first call.
+// up), or the number in the environment variable BITSNAP_THREADS, if that is less. At least 1. Quota and variable are
+// those of the first call.
 [[nodiscard]] unsigned usable_threads();
 
 }  // namespace bitsnap::os

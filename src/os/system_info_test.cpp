@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <limits>
@@ -85,6 +87,23 @@ TEST(Random, DoesNotRepeatItself) {
   std::set<std::uint64_t> seen;
   for (int i = 0; i < 1000; ++i) seen.insert(random_u64());
   EXPECT_EQ(seen.size(), 1000u);
+}
+
+// The variable is read once in a process, so each case is one of its own.
+TEST(ThreadCountDeathTest, IsLimitedByTheVariable) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto exits = [](const char* text) {
+    ::setenv("BITSNAP_THREADS", text, 1);
+    std::_Exit(static_cast<int>(usable_threads()));
+  };
+  // Called here, where the variable is not set.
+  const auto has_all = [](int status) {
+    return WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(usable_threads());
+  };
+  EXPECT_EXIT(exits("1"), testing::ExitedWithCode(1), "");
+  for (const char* const text : {"", "0", "-1", "1x", "x", "99999999999"}) {
+    EXPECT_EXIT(exits(text), has_all, "") << text;
+  }
 }
 
 TEST(ThreadCount, FollowsTheAffinityOfTheProcess) {
