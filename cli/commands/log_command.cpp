@@ -193,7 +193,7 @@ Command add_log(CLI::App& program, const CommonOptions& common) {
   app->alias("ls");
   app->footer(
       "base: the step that the checkpoint is coded against; none for a keyframe.\n"
-      "depth: the most links that decoding any of its chunks follows.");
+      "depth: how many earlier checkpoints have to be decoded for one of its chunks, at most.");
   return {app, [run, &common] { return log(*run, common); }};
 }
 
