@@ -175,7 +175,7 @@ def test_diff_compares_global_tensors(saved: tuple[Path, int], of_one: Path) -> 
     kinds = {each["name"]: each["kind"] for each in found["tensors"]}
     assert {kinds[name] for name in whole(3)} == {"equal"}
     if count > 1:
-        only = {name: "only_in_a" for name in names_of_seeds(count)} | {"rng.seed": "only_in_b"}
+        only = dict.fromkeys(names_of_seeds(count), "only_in_a") | {"rng.seed": "only_in_b"}
         assert {name: kind for name, kind in kinds.items() if kind != "equal"} == only
     changed = run_json("diff", f"{path}@2", f"{path}@3", status=DIFFER)
     assert [each["name"] for each in changed["tensors"] if each["kind"] == "changed"] == ["model.w"]
@@ -220,7 +220,7 @@ def test_a_training_with_fsdp_is_loaded_as_one_state(tmp_path: Path) -> None:
         expected, *_ = started.run(train, tmp_path / "run", secrets.token_hex(8))
     with bitsnap.Store(tmp_path / "run", read_only=True) as store:
         state = store.load()
-    assert state.keys() == {"model", "optimizer", "training", *(f"rank-{rank}/rank" for rank in range(4))}
+    assert state.keys() == {"model", "optimizer", "training", "rank", *(f"rank-{rank}/rank" for rank in range(4))}
     for name, tensor in expected.items():
         moment = name.removeprefix("exp_avg of ")
         found = state["model"][name] if moment == name else state["optimizer"]["state"][moment]["exp_avg"]
