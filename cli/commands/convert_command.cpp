@@ -23,7 +23,7 @@
 #include "cli/file_paths.hpp"
 #include "cli/input/model_folder.hpp"
 #include "cli/input/run_path.hpp"
-#include "cli/input/tensor_names.hpp"
+#include "cli/input/tensor_choice.hpp"
 #include "cli/input/training_input.hpp"
 #include "cli/number_option.hpp"
 #include "cli/output/progress_bar.hpp"

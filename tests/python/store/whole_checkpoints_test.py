@@ -35,6 +35,8 @@ def state_of(step: int, rank: int, count: int) -> dict[str, Any]:
     """Of one rank: rows of w, columns of v, the same norm, and a random generator of its own."""
     tensors = whole(step)
     w: Any
+    v: Any
+    exp_avg: Any
     w, v, exp_avg = (tensors[name] for name in ("model.w", "model.v", "optimizer.state.w.exp_avg"))
     if count > 1:
         part = ROWS // count
@@ -146,7 +148,11 @@ def test_load_takes_the_arguments_of_a_single_shard(saved: tuple[Path, int]) -> 
         assert torch.equal(state["model"]["w"], whole(2)["model.w"])
         into = {"model": {"v": torch.zeros(ROWS, COLUMNS).T}}
         seen: list[tuple[int, int]] = []
-        store.load(into=into, keys="model.v", progress=lambda done, total: not seen.append((done, total)))
+
+        def note(done: int, total: int) -> None:
+            seen.append((done, total))
+
+        store.load(into=into, keys="model.v", progress=note)
         assert torch.equal(into["model"]["v"], whole(3)["model.v"])
         assert seen[-1] == (into["model"]["v"].nbytes, into["model"]["v"].nbytes)
         with pytest.raises(bitsnap.InvalidArgumentError, match=r"is F32 \[3\]"):
@@ -207,7 +213,11 @@ def train(rank: int, path: Path, job: str) -> dict[str, torch.Tensor]:
     model(torch.randn(8, 48)).sum().backward()
     optimizer.step()
     torch.manual_seed(rank)
-    options = {"job": bitsnap.JobOptions(name=job), "agent": bitsnap.AgentOptions(threads=1, linger=1.0), "timeout": 60}
+    options: dict[str, Any] = {
+        "job": bitsnap.JobOptions(name=job),
+        "agent": bitsnap.AgentOptions(threads=1, linger=1.0),
+        "timeout": 60,
+    }
     with bitsnap.torch.TrainingCheckpointer(path, model=model, optimizer=optimizer, **options) as saves:
         saves.save(1)
         saves.wait()

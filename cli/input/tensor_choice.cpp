@@ -1,4 +1,4 @@
-#include "cli/input/tensor_names.hpp"
+#include "cli/input/tensor_choice.hpp"
 
 #include <algorithm>
 #include <set>
