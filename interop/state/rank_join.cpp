@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <complex>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -239,6 +241,22 @@ std::optional<Value> join_trees(const std::vector<RankedValue>& trees) {
   return Value(std::move(all));
 }
 
+// In a dict by the names of tensors, as DCP saves one, boxes get the names of the tensors that they are of.
+void name_boxes(Value& tree, const std::vector<TensorSource>& tensors) {
+  auto* dict = std::get_if<ValueDict>(&tree.get());
+  if (dict == nullptr) return;
+  std::set<std::string> named;
+  std::erase_if(dict->entries, [&](auto& entry) {
+    const auto* tensor = std::get_if<ValueTensor>(&entry.second.get());
+    auto* name = std::get_if<std::string>(&entry.first.get());
+    if (tensor == nullptr || name == nullptr) return false;
+    const TensorInfo& info = tensors[tensor->index].info;
+    if (*name != info.name || *name == info.global_name()) return false;
+    *name = info.global_name();
+    return !named.insert(*name).second;
+  });
+}
+
 Result<void> join_values(std::vector<StateParts>& ranks, const GlobalNumbers& numbers, StateParts& whole) {
   std::vector<RankedValue> trees;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -248,6 +266,7 @@ Result<void> join_values(std::vector<StateParts>& ranks, const GlobalNumbers& nu
       BITSNAP_ASSIGN(const std::size_t number, numbers.find(rank, i));
       global.push_back(number);
     }
+    name_boxes(*ranks[rank].tree, ranks[rank].tensors);
     renumber_tensors(*ranks[rank].tree, [&](std::size_t index) { return global[index]; });
     trees.emplace_back(rank, &*ranks[rank].tree);
   }

@@ -89,6 +89,7 @@ def test_inspect_lists_global_tensors(saved: tuple[Path, int]) -> None:
     assert {name: tensors[name]["raw_bytes"] for name in sizes} == sizes
     text = run("inspect", path).stdout.decode()
     assert "model.w" in text
+    assert document["total"]["tensors"] == len(tensors)
     assert document["total"]["stored_bytes"] == document["file_bytes"]
     assert sum(each["tensors"] for each in [*document["roles"].values(), document["pool"]]) == len(tensors)
     if count > 1:
@@ -203,6 +204,21 @@ def test_states_that_are_no_dicts_are_loaded_by_the_shard(tmp_path: Path) -> Non
         with pytest.raises(bitsnap.InvalidArgumentError, match=r"cannot be put together .* shard=0 to shard=1"):
             store.load()
         assert store.load(shard=1)[0] == 1
+
+
+def test_boxes_with_the_name_of_their_tensor_are_one(tmp_path: Path) -> None:
+    expected = torch.arange(4000.0).reshape(40, 100)
+    with bitsnap.Store(tmp_path / "run", shared=True) as store:
+        for rank in range(2):
+            boxes = {
+                f"w/{row}": bitsnap.Box(expected[row : row + 10], global_shape=(40, 100), offset=(row, 0), name="w")
+                for row in (20 * rank, 20 * rank + 10)
+            }
+            store.save_shard(1, {**boxes, "step": 1}, shard=rank, shards=2, attempt="a")
+        store.commit(1, 2, "a")
+        state = store.load()
+    assert state.keys() == {"w", "step"}
+    assert torch.equal(state["w"], expected)
 
 
 def train(rank: int, path: Path, job: str) -> dict[str, torch.Tensor]:
