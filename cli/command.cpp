@@ -50,7 +50,7 @@ void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait) {
 }
 
 void add_shard_option(CLI::App& app, std::optional<std::uint64_t>& shard) {
-  add_number_option(app, "--shard", shard, 0, "Shard to read, counted from 0; required if the checkpoint has several");
+  add_number_option(app, "--shard", shard, 0, "Only this shard of a checkpoint, counted from 0");
 }
 
 CLI::Option* add_sample_option(CLI::App& app, const std::function<void(std::uint64_t)>& set,

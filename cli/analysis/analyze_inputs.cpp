@@ -71,16 +71,25 @@ Result<StatePlace> find_place(const std::string& path, const std::vector<std::st
 }
 
 Result<TensorFile> open_state(const StatePlace& place, std::optional<std::uint64_t> shard) {
-  if (place.run) {
-    BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(*place.run, shard));
-    return tensors_of(std::move(checkpoint.snapshot));
+  if (!place.run) return open_tensors(place.path, {.base_paths = place.bases});
+  BITSNAP_ASSIGN(WholeCheckpoint checkpoint, open_whole(*place.run, shard));
+  if (checkpoint.tensors == nullptr) return tensors_of(std::move(checkpoint.shards.front()));
+  BITSNAP_ASSIGN(TrainingState training, training_state(checkpoint.shards, *checkpoint.tensors));
+  TensorFile file = tensors_of(std::move(training.state));
+  if (!is_folder(*checkpoint.shards.front())) {
+    file.checkpoint = std::make_shared<const WholeCheckpoint>(std::move(checkpoint));
   }
-  return open_tensors(place.path, {.base_paths = place.bases});
+  return file;
 }
 
 Result<TensorFile> open_by_training_names(const StatePlace& place, std::optional<std::uint64_t> shard) {
   BITSNAP_ASSIGN(TrainingInput input, open_training(place.path, place.bases, shard));
   return tensors_of(std::move(input.training.state));
+}
+
+// Whether the tensors have the names of a training already.
+bool is_state(const TensorFile& file) {
+  return file.checkpoint != nullptr || (file.snapshot != nullptr && !is_folder(*file.snapshot));
 }
 
 }  // namespace
@@ -119,6 +128,7 @@ Result<OpenPair> open_pair(const StatePair& pair, std::optional<std::uint64_t> s
   if (pair.earlier) {
     BITSNAP_ASSIGN(opened.earlier, open_state(*pair.earlier, shard));
   }
+  if (is_state(opened.state) && (!opened.earlier || is_state(*opened.earlier))) return opened;
   const Snapshot* state = opened.state.snapshot.get();
   const Snapshot* earlier = opened.earlier ? opened.earlier->snapshot.get() : state;
   if (state != nullptr && earlier != nullptr && is_folder(*state) == is_folder(*earlier)) return opened;

@@ -16,6 +16,7 @@
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
+#include "cli/output/global_sizes.hpp"
 #include "cli/output/progress_bar.hpp"
 #include "cli/output/stored_sizes.hpp"
 
@@ -42,13 +43,28 @@ bool is_selected(const std::vector<std::string>& globs, const TensorInfo& tensor
          std::ranges::any_of(globs, [&](const std::string& glob) { return matches_glob(glob, tensor); });
 }
 
-Result<void> add_stored_sizes(const Snapshot& snapshot, StateReport& report) {
+// The stored sizes of the tensors with chunks of their own, by number.
+Result<void> measure_stored(const TensorFile& file, StateReport& report) {
+  if (file.checkpoint != nullptr) {
+    BITSNAP_ASSIGN(const GlobalSizes sizes, measure_sizes(*file.checkpoint));
+    report.stored_bytes = sizes.file_bytes;
+    for (std::size_t i = 0; i < sizes.tensors.size(); ++i) {
+      if (sizes.tensors[i].streams.chunks > 0) report.stored[i] = sizes.tensors[i].streams;
+    }
+    return {};
+  }
+  const Snapshot& snapshot = *file.snapshot;
   BITSNAP_ASSIGN(const auto sizes, measure_sizes(snapshot));
   report.stored_bytes = snapshot.file_bytes();
   for (std::size_t i = 0; i < report.tensors.size(); ++i) {
     const auto stream = snapshot.stream_of(i);
     if (stream && !report.tensors[i].alias_of) report.stored[i] = sizes.streams[*stream];
   }
+  return {};
+}
+
+Result<void> add_stored_sizes(const TensorFile& file, StateReport& report) {
+  BITSNAP_TRY(measure_stored(file, report));
   for (const GroupAnalysis& group : report.analysis.groups) {
     StreamSizes& sum = report.groups.emplace_back();
     for (const TensorAnalysis& tensor : report.analysis.tensors) {
@@ -98,7 +114,7 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
     analysis.run = bar.run(common);
     BITSNAP_ASSIGN(report.analysis, analyze_state(file, opened.earlier ? &*opened.earlier : nullptr, analysis));
   }
-  if (file.snapshot != nullptr) BITSNAP_TRY(add_stored_sizes(*file.snapshot, report));
+  if (file.snapshot != nullptr || file.checkpoint != nullptr) BITSNAP_TRY(add_stored_sizes(file, report));
   return report;
 }
 

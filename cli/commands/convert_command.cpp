@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <bitsnap/convert.hpp>
+#include <bitsnap/safetensors.hpp>
 #include <bitsnap/store.hpp>
 #include <bitsnap/text.hpp>
 #include <bitsnap/value.hpp>
@@ -20,7 +21,9 @@
 
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/input/model_folder.hpp"
 #include "cli/input/run_path.hpp"
+#include "cli/input/tensor_choice.hpp"
 #include "cli/input/training_input.hpp"
 #include "cli/number_option.hpp"
 #include "cli/output/progress_bar.hpp"
@@ -30,13 +33,20 @@ namespace bitsnap::cli {
 
 namespace {
 
-enum class Target : std::uint8_t { safetensors, torch, dcp, snapshot, run };
+enum class Target : std::uint8_t { safetensors, torch, dcp, snapshot, run, hf };
 
-constexpr std::array<std::pair<std::string_view, Target>, 5> kTargets = {{{"safetensors", Target::safetensors},
+constexpr std::array<std::pair<std::string_view, Target>, 6> kTargets = {{{"safetensors", Target::safetensors},
                                                                           {"torch", Target::torch},
                                                                           {"dcp", Target::dcp},
                                                                           {"bsnap", Target::snapshot},
-                                                                          {"run", Target::run}}};
+                                                                          {"run", Target::run},
+                                                                          {"hf", Target::hf}}};
+
+constexpr std::array<std::pair<std::string_view, DType>, 3> kDtypes = {
+    {{"bf16", DType::bf16}, {"fp16", DType::f16}, {"fp32", DType::f32}}};
+
+// The size of the files that Transformers divides a model into.
+constexpr std::uint64_t kModelFileBytes = 5'000'000'000;
 
 constexpr std::array<std::pair<std::string_view, Target>, 6> kExtensions = {{{".safetensors", Target::safetensors},
                                                                              {".pt", Target::torch},
@@ -50,6 +60,9 @@ struct ConvertOptions {
   std::string output;
   std::optional<std::string> format;
   std::uint64_t max_file_bytes = 0;
+  TensorSelection selection;
+  std::optional<std::string> like;
+  std::optional<std::string> dtype;
   std::vector<std::string> bases;
   std::optional<std::uint64_t> shard;
   bool tensors_only = false;
@@ -141,6 +154,58 @@ Result<void> check_complete(const ConvertOptions& options, Target target, Traini
                   lost.front(), others == 0 ? "" : fmt::format(", and {} more", format_count(others))));
 }
 
+// config.json and the files of the tokenizer: of the folder that the user names, of the folder of the checkpoint, or
+// those that were saved with it.
+Result<ModelFiles> find_model_files(const ConvertOptions& options) {
+  if (options.like) {
+    BITSNAP_ASSIGN(ModelFiles files, model_files(*options.like));
+    if (!files.empty()) return files;
+    return fail(ErrorKind::not_found, fmt::format("{}: has no config.json", *options.like));
+  }
+  BITSNAP_ASSIGN(ModelFiles files, model_files(options.input));
+  if (!files.empty()) return files;
+  BITSNAP_ASSIGN(const auto run, find_run(options.input));
+  if (run) {
+    BITSNAP_ASSIGN(files, model_files(*run));
+  }
+  if (!files.empty()) return files;
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: has no config.json beside the tensors; --like FOLDER names a folder of the same model",
+                          options.input));
+}
+
+// The tensors of the model, with the names that it gives them. Those of Transformers' Trainer may lie beside the
+// reference to the checkpoint.
+Result<State> find_model(const ConvertOptions& options, State training, const CommonOptions& common) {
+  ModelOptions model;
+  model.all_tensors = !options.selection.empty();
+  if (options.like) {
+    BITSNAP_ASSIGN(model.names, model_tensor_names(*options.like));
+  }
+  if (options.dtype)
+    model.dtype = std::ranges::find(kDtypes, *options.dtype, &std::pair<std::string_view, DType>::first)->second;
+  auto made = model_state(std::move(training), model);
+  const std::string beside = (std::filesystem::path(options.input) / "model.safetensors").string();
+  std::error_code error;
+  if (!made && made.error().kind() == ErrorKind::not_found && std::filesystem::exists(beside, error)) {
+    BITSNAP_ASSIGN(State whole, open_safetensors(beside));
+    model.all_tensors = true;
+    made = model_state(std::move(whole), model);
+  }
+  if (!made && made.error().kind() == ErrorKind::not_found) {
+    return fail(ErrorKind::not_found,
+                fmt::format("{}: {} with --only and --strip", options.input, made.error().message()));
+  }
+  if (!made) return tl::unexpected(std::move(made).error().within(options.input));
+  if (!common.quiet) {
+    for (const std::string& name : made->missing) {
+      print_warning(fmt::format("{}: has no tensor '{}', which {} has", options.input, printable(name), *options.like),
+                    "not_found");
+    }
+  }
+  return std::move(made->state);
+}
+
 Result<std::uint64_t> save_to_run(const State& state, const ConvertOptions& options, const RunOptions& run) {
   BITSNAP_ASSIGN(const RunPath path, parse_run_path(options.output));
   if (!path.step) {
@@ -150,15 +215,17 @@ Result<std::uint64_t> save_to_run(const State& state, const ConvertOptions& opti
   return store->save(*path.step, state, run).map(&Checkpoint::stored_bytes);
 }
 
-Result<std::uint64_t> write(const State& state, Target target, const ConvertOptions& options, const RunOptions& run) {
+Result<std::uint64_t> write(const State& state, Target target, const ConvertOptions& options, ModelFiles files,
+                            const RunOptions& run) {
   const auto export_as = [&](StateFormat format) {
-    return export_state(state, format, options.output, {options.force, options.max_file_bytes, run})
+    return export_state(state, format, options.output, {options.force, options.max_file_bytes, std::move(files), run})
         .map(&ExportSummary::bytes);
   };
   switch (target) {
     case Target::safetensors: return export_as(StateFormat::safetensors);
     case Target::torch: return export_as(StateFormat::torch);
     case Target::dcp: return export_as(StateFormat::dcp);
+    case Target::hf: return export_as(StateFormat::hf);
     case Target::run: return save_to_run(state, options, run);
     case Target::snapshot: break;
   }
@@ -172,11 +239,12 @@ Result<std::uint64_t> write(const State& state, Target target, const ConvertOpti
 Result<void> check_target(const ConvertOptions& options, Target target) {
   std::error_code error;
   const bool is_directory = std::filesystem::is_directory(options.output, error);
-  if (is_directory && (target == Target::dcp || options.max_file_bytes > 0)) {
+  if (is_directory && (target == Target::dcp || target == Target::hf || options.max_file_bytes > 0)) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: exists already", options.output));
   }
   std::vector<std::string> inputs = options.bases;
   inputs.push_back(options.input);
+  if (options.like) inputs.push_back(*options.like);
   BITSNAP_TRY(check_output(options.output, inputs, options.force));
   BITSNAP_TRY(check_not_within(options.output, options.input));
   for (std::filesystem::path folder = resolve_path(options.output).parent_path(); folder.has_relative_path();
@@ -186,19 +254,51 @@ Result<void> check_target(const ConvertOptions& options, Target target) {
   return {};
 }
 
-Result<int> convert(const ConvertOptions& options, const CommonOptions& common) {
-  BITSNAP_ASSIGN(const Target target, find_target(options));
-  if (options.max_file_bytes > 0 && target != Target::safetensors) {
+Result<void> check_options(const ConvertOptions& options, Target target) {
+  if (options.max_file_bytes > 0 && target != Target::safetensors && target != Target::hf) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("--max-file-size divides safetensors files only, and the output is {}", name_of(target)));
   }
+  if ((options.like || options.dtype) && target != Target::hf) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{} goes with --to hf, and the output is {}",
+                                                         options.like ? "--like" : "--dtype", name_of(target)));
+  }
+  return {};
+}
+
+// Makes of the input what is written: the chosen tensors, the model, or everything. Fails if something would be lost
+// that the user did not leave out.
+Result<ModelFiles> prepare(const ConvertOptions& options, Target target, TrainingState& training,
+                           const CommonOptions& common) {
+  if (!options.selection.empty()) {
+    auto selected = select_tensors(training.state, options.selection);
+    if (!selected) return tl::unexpected(std::move(selected).error().within(options.input));
+    training.state.metadata.clear();
+    training.left_out.clear();
+  }
+  if (target != Target::hf) {
+    BITSNAP_TRY(check_complete(options, target, training, common));
+    return ModelFiles();
+  }
+  BITSNAP_ASSIGN(ModelFiles files, find_model_files(options));
+  BITSNAP_ASSIGN(training.state, find_model(options, std::move(training.state), common));
+  std::vector<TensorInfo> infos;
+  for (const TensorSource& tensor : training.state.tensors) infos.push_back(tensor.info);
+  BITSNAP_TRY(set_config_dtype(files, infos));
+  return files;
+}
+
+Result<int> convert(ConvertOptions options, const CommonOptions& common) {
+  BITSNAP_ASSIGN(const Target target, find_target(options));
+  BITSNAP_TRY(check_options(options, target));
+  if (target == Target::hf && options.max_file_bytes == 0) options.max_file_bytes = kModelFileBytes;
   if (target != Target::run) BITSNAP_TRY(check_target(options, target));
   BITSNAP_ASSIGN(TrainingInput input, open_training(options.input, options.bases, options.shard));
   if (target != Target::run && options.force) {
     for (const auto& snapshot : input.snapshots) BITSNAP_TRY(snapshot->check_not_needed(options.output));
   }
   TrainingState& training = input.training;
-  BITSNAP_TRY(check_complete(options, target, training, common));
+  BITSNAP_ASSIGN(ModelFiles files, prepare(options, target, training, common));
   if (training.state.tensors.empty() && !training.state.tree) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: holds no plain tensors", options.input));
   }
@@ -208,7 +308,7 @@ Result<int> convert(const ConvertOptions& options, const CommonOptions& common) 
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
-    BITSNAP_ASSIGN(report.output_bytes, write(training.state, target, options, bar.run(common)));
+    BITSNAP_ASSIGN(report.output_bytes, write(training.state, target, options, std::move(files), bar.run(common)));
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (common.json) {
@@ -242,9 +342,26 @@ Command add_convert(CLI::App& program, const CommonOptions& common) {
       ->type_name("FORMAT")
       ->check(CLI::IsMember(formats));
   app->add_option("--max-file-size", options->max_file_bytes,
-                  "Divide the tensors among safetensors files of this size, such as 5GB, and write their index")
+                  "Divide the tensors among safetensors files of this size, such as 5GB, and write their index; 5GB "
+                  "with --to hf")
       ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(true));
+  app->add_option(
+         "--only", options->selection.only,
+         "Only the tensors whose names fit, such as 'model.*', without the values beside them; may be repeated")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  app->add_option("--strip", options->selection.strip, "Remove this from the beginning of each name")
+      ->type_name("PREFIX");
+  app->add_option(
+         "--like", options->like,
+         "With --to hf: a folder of the same model, whose names of tensors, config.json and tokenizer are used")
+      ->type_name("FOLDER");
+  std::vector<std::string> dtypes;
+  for (const auto& [name, dtype] : kDtypes) dtypes.emplace_back(name);
+  app->add_option("--dtype", options->dtype, "With --to hf: the dtype of the weights; default: as they are stored")
+      ->type_name("DTYPE")
+      ->check(CLI::IsMember(dtypes));
   app->add_flag("--tensors-only", options->tensors_only, "Leave out everything but plain tensors");
   add_base_option(*app, options->bases,
                   "A snapshot, or a folder of them, that IN may depend on, besides those in its own folder");
@@ -252,6 +369,7 @@ Command add_convert(CLI::App& program, const CommonOptions& common) {
   app->add_flag("-f,--force", options->force, "Overwrite an output that is a file");
   app->footer(
       "OUT is a torch file if it ends in .pt, .pth, .bin or .ckpt; torch.load reads it with weights_only=True.\n"
+      "--to hf writes the weights of the model as a folder that from_pretrained() of Transformers loads.\n"
       "The shards of all ranks are put together, unless --shard chooses one. Nothing in IN is executed.");
   return {app, [options, &common] { return convert(*options, common); }};
 }

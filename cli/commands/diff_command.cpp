@@ -18,6 +18,7 @@
 #include "cli/file_paths.hpp"
 #include "cli/input/checkpoint_input.hpp"
 #include "cli/input/run_path.hpp"
+#include "cli/input/tensor_choice.hpp"
 #include "cli/input/training_input.hpp"
 #include "cli/number_option.hpp"
 #include "cli/output/progress_bar.hpp"
@@ -33,6 +34,7 @@ struct DiffOptions {
   std::string b;
   std::vector<std::string> bases;
   std::optional<std::uint64_t> shard;  // of both
+  std::vector<std::string> mappings;   // of prefixes of names of A to those of B
 };
 
 struct DiffReport {
@@ -169,9 +171,11 @@ void print_report(const DiffReport& report, const CommonOptions& common) {
 // Snapshots of the same kind are compared with all that they hold, anything else by the tensors of the training.
 Result<void> compare_sides(const Side& a, const Side& b, const DiffOptions& options, const RunOptions& run,
                            DiffReport& report) {
-  if (a.snapshot == nullptr || b.snapshot == nullptr || !are_alike(*a.snapshot, *b.snapshot)) {
-    BITSNAP_ASSIGN(const TrainingInput input_a, open_training(a.path, options.bases, options.shard));
+  const bool maps = !options.mappings.empty();
+  if (maps || a.snapshot == nullptr || b.snapshot == nullptr || !are_alike(*a.snapshot, *b.snapshot)) {
+    BITSNAP_ASSIGN(TrainingInput input_a, open_training(a.path, options.bases, options.shard));
     BITSNAP_ASSIGN(const TrainingInput input_b, open_training(b.path, options.bases, options.shard));
+    if (maps) BITSNAP_TRY(rename_tensors(input_a.training.state, options.mappings));
     BITSNAP_ASSIGN(report.tensors, compare(input_a.training.state, input_b.training.state, run));
     return {};
   }
@@ -217,6 +221,11 @@ Command add_diff(CLI::App& program, const CommonOptions& common) {
   add_base_option(*app, options->bases,
                   "A snapshot, or a folder of them, that A or B may depend on, besides those in their own folders");
   add_number_option(*app, "--shard", options->shard, 0, "Only this shard of checkpoints, counted from 0");
+  app->add_option("--map", options->mappings,
+                  "Take the names of A that begin with OLD as if they began with NEW, such as 'model.=net.'; compares "
+                  "tensors only; may be repeated")
+      ->type_name("OLD=NEW")
+      ->allow_extra_args(false);
   app->footer(
       "Checkpoints of different kinds are compared by their tensors, wherever these lie: a torch file against a DCP "
       "folder, all ranks together. Two folders with the same files are compared with everything in them.\n"

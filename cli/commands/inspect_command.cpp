@@ -21,6 +21,8 @@
 #include "cli/command.hpp"
 #include "cli/input/checkpoint_input.hpp"
 #include "cli/input/run_path.hpp"
+#include "cli/input/training_input.hpp"
+#include "cli/output/global_sizes.hpp"
 #include "cli/output/losses.hpp"
 #include "cli/output/stored_sizes.hpp"
 #include "cli/output/table.hpp"
@@ -234,17 +236,16 @@ Json snapshot_json(const Snapshot& snapshot, const SnapshotSizes& sizes, bool wi
 }
 
 // The tree of values as JSON text: many times smaller than a document of it.
-Result<std::string> tree_json(const Snapshot& snapshot) {
-  BITSNAP_ASSIGN(const std::optional<Value> tree, snapshot.tree());
+Result<std::string> tree_json(const std::optional<Value>& tree) {
   if (!tree) return "null";
   return serialize_value(*tree);
 }
 
-Json checkpoint_json(const OpenCheckpoint& checkpoint) {
-  const Checkpoint& info = checkpoint.info;
-  return {{"run", checkpoint.run},
+// `shard`: nullopt for all shards together.
+Json checkpoint_json(const std::string& run, const Checkpoint& info, std::optional<std::uint64_t> shard) {
+  return {{"run", run},
           {"step", info.step},
-          {"shard", checkpoint.shard},
+          {"shard", shard},
           {"shards", info.shards},
           {"base", info.base},
           {"time_unix_ms", info.time_unix_ms},
@@ -253,14 +254,15 @@ Json checkpoint_json(const OpenCheckpoint& checkpoint) {
 
 // ---- snapshots as text
 
-// Of a run.
-void add_checkpoint(std::string& out, const OpenCheckpoint& checkpoint) {
-  const Checkpoint& info = checkpoint.info;
-  add_line(
-      out, "checkpoint",
-      fmt::format("{}{}, saved {}", printable(checkpoint_name(checkpoint.run, info.step)),
-                  info.shards > 1 ? fmt::format(", shard {} of {} counted from 0", checkpoint.shard, info.shards) : "",
-                  format_local_time(info.time_unix_ms)));
+// Of a run. `shard`: as in checkpoint_json().
+void add_checkpoint(std::string& out, const std::string& run, const Checkpoint& info,
+                    std::optional<std::uint64_t> shard) {
+  const std::string of_shards = info.shards == 1 ? ""
+                                : shard          ? fmt::format(", shard {} of {} counted from 0", *shard, info.shards)
+                                                 : fmt::format(", {} shards together", info.shards);
+  add_line(out, "checkpoint",
+           fmt::format("{}{}, saved {}", printable(checkpoint_name(run, info.step)), of_shards,
+                       format_local_time(info.time_unix_ms)));
   add_line(out, "against", info.base ? fmt::format("step {}", *info.base) : "nothing: a keyframe");
 }
 
@@ -348,23 +350,25 @@ std::string render_tensors(const Snapshot& snapshot, const SnapshotSizes& sizes,
   return table.render(common.table_width());
 }
 
-Result<int> inspect_snapshot(const std::shared_ptr<const Snapshot>& snapshot, const OpenCheckpoint* checkpoint,
-                             const CommonOptions& common) {
+// `checkpoint`: of a run, with this snapshot as its only shard.
+Result<int> inspect_snapshot(const std::shared_ptr<const Snapshot>& snapshot, const WholeCheckpoint* checkpoint,
+                             std::uint64_t shard, const CommonOptions& common) {
   BITSNAP_ASSIGN(auto sizes, measure_sizes(*snapshot));
   std::shared_ptr<const Folder> folder;
   if (is_folder(*snapshot)) {
     BITSNAP_ASSIGN(folder, Folder::open(snapshot));
   }
   if (common.json) {
-    BITSNAP_ASSIGN(const std::string tree, tree_json(*snapshot));
+    BITSNAP_ASSIGN(const auto values, snapshot->tree());
+    BITSNAP_ASSIGN(const std::string tree, tree_json(values));
     Json document = snapshot_json(*snapshot, sizes, common.verbose);
     if (folder != nullptr) document["folder"] = folder_json(*folder);
-    if (checkpoint != nullptr) document["checkpoint"] = checkpoint_json(*checkpoint);
+    if (checkpoint != nullptr) document["checkpoint"] = checkpoint_json(checkpoint->run, checkpoint->info, shard);
     print_json(document, "tree", tree);
     return kExitOk;
   }
   std::string out;
-  if (checkpoint != nullptr) add_checkpoint(out, *checkpoint);
+  if (checkpoint != nullptr) add_checkpoint(out, checkpoint->run, checkpoint->info, shard);
   out += render_header(*snapshot, sizes, common.verbose) + '\n';
   if (folder != nullptr) {
     const std::string files = render_folder(*folder, common);
@@ -374,6 +378,27 @@ Result<int> inspect_snapshot(const std::shared_ptr<const Snapshot>& snapshot, co
   out += render_roles(sizes, common.table_width());
   const std::string losses = render_losses(*snapshot, common);
   print_result(losses.empty() ? out : out + '\n' + losses);
+  return kExitOk;
+}
+
+// ---- checkpoints of several shards
+
+Result<int> inspect_whole(const WholeCheckpoint& checkpoint, const CommonOptions& common) {
+  BITSNAP_ASSIGN(const GlobalSizes sizes, measure_sizes(checkpoint));
+  if (common.json) {
+    BITSNAP_ASSIGN(const TrainingState training, training_state(checkpoint.shards, *checkpoint.tensors));
+    BITSNAP_ASSIGN(const std::string tree, tree_json(training.state.tree));
+    Json document = global_json(checkpoint, sizes);
+    document["checkpoint"] = checkpoint_json(checkpoint.run, checkpoint.info, std::nullopt);
+    print_json(document, "tree", tree);
+    return kExitOk;
+  }
+  std::string out;
+  add_checkpoint(out, checkpoint.run, checkpoint.info, std::nullopt);
+  add_line(out, "files", fmt::format("{}, {}", checkpoint.shards.size(), format_size(sizes.file_bytes)));
+  add_line(out, "depth", fmt::format("{}", sizes.depth));
+  out += '\n' + render_global(checkpoint, sizes, common) + '\n';
+  print_result(out + render_roles(sizes, common.table_width()));
   return kExitOk;
 }
 
@@ -422,8 +447,9 @@ Result<int> inspect_input(const std::string& path, std::string_view kind, const 
 Result<int> inspect(const InspectOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(auto run, find_run(options.path));
   if (run) {
-    BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(*run, options.shard));
-    return inspect_snapshot(checkpoint.snapshot, &checkpoint, common);
+    BITSNAP_ASSIGN(const WholeCheckpoint checkpoint, open_whole(*run, options.shard));
+    if (checkpoint.tensors != nullptr) return inspect_whole(checkpoint, common);
+    return inspect_snapshot(checkpoint.shards.front(), &checkpoint, options.shard.value_or(0), common);
   }
   BITSNAP_ASSIGN(const std::optional<FolderState> input, find_input(options.path));
   if (input) {
@@ -431,7 +457,7 @@ Result<int> inspect(const InspectOptions& options, const CommonOptions& common) 
     return inspect_input(options.path, input->container.empty() ? "folder" : input->container, *input, common);
   }
   BITSNAP_ASSIGN(auto snapshot, Snapshot::open(options.path));
-  return inspect_snapshot(snapshot, nullptr, common);
+  return inspect_snapshot(snapshot, nullptr, 0, common);
 }
 
 }  // namespace

@@ -43,35 +43,44 @@ TensorFile tensors_of(std::shared_ptr<const Snapshot> snapshot) {
 
 namespace {
 
-using Shards = std::vector<std::shared_ptr<const Snapshot>>;
-
-Result<Shards> open_shards(const RunPath& run, std::optional<std::uint64_t> shard) {
-  BITSNAP_ASSIGN(const OpenCheckpoint first, open_checkpoint(run, shard.value_or(0)));
-  Shards shards = {first.snapshot};
-  for (std::uint32_t rank = 1; !shard && rank < first.info.shards; ++rank) {
-    BITSNAP_ASSIGN(OpenCheckpoint next, open_checkpoint({run.run, first.info.step}, rank));
-    shards.push_back(std::move(next.snapshot));
-  }
-  return shards;
+Result<TrainingState> state_of(WholeCheckpoint checkpoint) {
+  if (checkpoint.tensors == nullptr) return training_state(std::move(checkpoint.shards));
+  return training_state(std::move(checkpoint.shards), *checkpoint.tensors);
 }
 
 }  // namespace
+
+Result<WholeCheckpoint> open_whole(const RunPath& run, std::optional<std::uint64_t> shard) {
+  BITSNAP_ASSIGN(OpenCheckpoint first, open_checkpoint(run, shard.value_or(0)));
+  const std::uint64_t step = first.info.step;
+  WholeCheckpoint whole{run.run, std::move(first.info), {std::move(first.snapshot)}, nullptr};
+  if (shard || whole.info.shards == 1) return whole;
+  for (std::uint32_t rank = 1; rank < whole.info.shards; ++rank) {
+    BITSNAP_ASSIGN(OpenCheckpoint next, open_checkpoint({run.run, step}, rank));
+    whole.shards.push_back(std::move(next.snapshot));
+  }
+  BITSNAP_ASSIGN(const auto store, open_to_read(run.run));
+  BITSNAP_ASSIGN(whole.tensors, store->tensors(step));
+  return whole;
+}
 
 Result<TrainingInput> open_training(const std::string& path, const std::vector<std::string>& bases,
                                     std::optional<std::uint64_t> shard) {
   BITSNAP_ASSIGN(const std::optional<RunPath> run, find_run(path));
   TrainingInput opened;
   std::optional<FolderState> input;
+  WholeCheckpoint checkpoint;
   if (run) {
-    BITSNAP_ASSIGN(opened.snapshots, open_shards(*run, shard));
+    BITSNAP_ASSIGN(checkpoint, open_whole(*run, shard));
   } else {
     BITSNAP_ASSIGN(input, find_input(path));
     if (!input) {
       BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, {.base_paths = bases}));
-      opened.snapshots.push_back(std::move(snapshot));
+      checkpoint.shards.push_back(std::move(snapshot));
     }
   }
-  auto training = input ? training_state(*std::move(input)) : training_state(opened.snapshots);
+  opened.snapshots = checkpoint.shards;
+  auto training = input ? training_state(*std::move(input)) : state_of(std::move(checkpoint));
   if (!training) return tl::unexpected(std::move(training).error().within(path));
   opened.training = *std::move(training);
   if (opened.training.state.tensors.empty() && !opened.training.state.tree) {

@@ -11,13 +11,27 @@
 #include <bitsnap/convert.hpp>
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>
+#include <bitsnap/store.hpp>
 #include <bitsnap/writer.hpp>
+
+#include "cli/input/run_path.hpp"
 
 namespace bitsnap::cli {
 
+// A checkpoint of a run, with all its shards open, or the one that was chosen.
+struct WholeCheckpoint {
+  std::string run;
+  Checkpoint info;
+  std::vector<std::shared_ptr<const Snapshot>> shards;
+  std::shared_ptr<const std::vector<GlobalTensor>> tensors;  // of several shards; nullptr: there is one
+};
+
+[[nodiscard]] Result<WholeCheckpoint> open_whole(const RunPath& run, std::optional<std::uint64_t> shard);
+
 // A snapshot, or a file or folder that a training wrote, as named tensors whose bytes can be read.
 struct TensorFile : AnalysisState {
-  std::shared_ptr<const Snapshot> snapshot;  // nullptr: what a training wrote
+  std::shared_ptr<const Snapshot> snapshot;           // nullptr: what a training wrote, or several shards
+  std::shared_ptr<const WholeCheckpoint> checkpoint;  // of several shards with states: whose tensors these are
 };
 
 [[nodiscard]] Result<TensorFile> open_tensors(const std::string& path, const OpenOptions& options);

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/convert.hpp>
 #include <bitsnap/folder.hpp>
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/text.hpp>
@@ -71,6 +72,28 @@ Result<LeftOut> find_left_out(const Snapshot& snapshot, const Folder* folder, co
   return left_out;
 }
 
+Error no_such_tensor(const std::string& name) {
+  return {ErrorKind::not_found, fmt::format("there is no tensor '{}'; `bitsnap inspect` lists them", printable(name))};
+}
+
+// The state of several shards, or one tensor of it.
+Result<Written> write_state(const Restoration& what, const RestoreOutput& output, const RunOptions& run) {
+  State one;
+  if (what.tensor) {
+    const auto found = std::ranges::find(what.state->tensors, *what.tensor,
+                                         [](const TensorSource& tensor) { return std::string_view(tensor.info.name); });
+    if (found == what.state->tensors.end()) return tl::unexpected(no_such_tensor(*what.tensor));
+    one.tensors.push_back(*found);
+    one.tensors.front().info.alias_of.reset();
+  }
+  const State& state = what.tensor ? one : *what.state;
+  BITSNAP_ASSIGN(const ExportSummary summary, output.to_stdout()
+                                                  ? stream_state(state, write_to_stdout, run)
+                                                  : export_state(state, StateFormat::safetensors, output.path,
+                                                                 {.overwrite = output.force, .run = run}));
+  return Written{.bytes = summary.bytes, .files = {}};
+}
+
 Result<Written> write_tensors(const Restoration& what, const RestoreOutput& output,
                               std::span<const std::size_t> left_out, const RunOptions& run) {
   const Snapshot& snapshot = *what.snapshot;
@@ -80,10 +103,7 @@ Result<Written> write_tensors(const Restoration& what, const RestoreOutput& outp
                                 : export_safetensors(snapshot, output.path, output.force, run, left_out);
     }
     const std::optional<std::size_t> index = snapshot.find(*what.tensor);
-    if (!index) {
-      return fail(ErrorKind::not_found,
-                  fmt::format("there is no tensor '{}'; `bitsnap inspect` lists them", printable(*what.tensor)));
-    }
+    if (!index) return tl::unexpected(no_such_tensor(*what.tensor));
     return output.to_stdout() ? stream_tensor(snapshot, *index, write_to_stdout)
                               : export_tensor(snapshot, *index, output.path, output.force);
   };
@@ -129,12 +149,13 @@ Result<Written> write_files(const Folder& folder, const Restoration& what, const
 
 void print_report(const Restoration& what, const RestoreOutput& output, const Written& written, const LeftOut& left_out,
                   const CommonOptions& common) {
-  const std::string id = what.snapshot->id().to_hex();
+  const std::string id = what.snapshot == nullptr ? "" : what.snapshot->id().to_hex();
+  const std::uint64_t input_bytes = what.snapshot == nullptr ? what.state_bytes : what.snapshot->file_bytes();
   if (common.json) {
     Json report = what.report;
     report["output"] = output.path;
-    report["id"] = id;
-    report["input_bytes"] = what.snapshot->file_bytes();
+    report["id"] = id.empty() ? Json() : Json(id);
+    report["input_bytes"] = input_bytes;
     report["output_bytes"] = written.bytes;
     if (written.files) {
       report["files"] = *written.files;
@@ -151,10 +172,10 @@ void print_report(const Restoration& what, const RestoreOutput& output, const Wr
   }
   if (common.quiet) return;
   print_note(fmt::format(
-      "{} : {} -> {}{}  ({})  {}\n", printable(what.name), format_size(what.snapshot->file_bytes()),
-      format_size(written.bytes), written.files ? " in " + format_plural(*written.files, "file") : "",
-      format_speed(written.bytes, written.seconds), output.to_stdout() ? "standard output" : printable(output.path)));
-  if (common.verbose && !written.files) {
+      "{} : {} -> {}{}  ({})  {}\n", printable(what.name), format_size(input_bytes), format_size(written.bytes),
+      written.files ? " in " + format_plural(*written.files, "file") : "", format_speed(written.bytes, written.seconds),
+      output.to_stdout() ? "standard output" : printable(output.path)));
+  if (common.verbose && !written.files && what.snapshot != nullptr) {
     print_note(fmt::format("id {}, {}, {}\n", id, format_plural(what.snapshot->tensors().size(), "tensor"),
                            written.exact ? "the original file, byte for byte" : "with a new header"));
   }
@@ -187,7 +208,7 @@ Result<void> check_stdout(const RestoreOutput& output, const CommonOptions& comm
 
 Result<int> restore(const Restoration& what, const RestoreOutput& output, const CommonOptions& common) {
   std::shared_ptr<const Folder> folder;
-  if (!what.tensor && is_folder(*what.snapshot)) {
+  if (what.snapshot != nullptr && !what.tensor && is_folder(*what.snapshot)) {
     BITSNAP_ASSIGN(folder, Folder::open(what.snapshot));
   }
   const std::string label = file_name(what.name);
@@ -196,12 +217,16 @@ Result<int> restore(const Restoration& what, const RestoreOutput& output, const 
     ProgressBar bar(label, !common.quiet);
     BITSNAP_ASSIGN(left_out, find_left_out(*what.snapshot, folder.get(), bar.run(common)));
   }
+  const auto write = [&](const RunOptions& run) {
+    if (what.snapshot == nullptr) return write_state(what, output, run);
+    return folder != nullptr ? write_files(*folder, what, output, left_out.numbers, run)
+                             : write_tensors(what, output, left_out.numbers, run);
+  };
   Written written;
   {
     const auto start = std::chrono::steady_clock::now();
     ProgressBar bar(label, !common.quiet && !what.tensor);
-    BITSNAP_ASSIGN(written, folder != nullptr ? write_files(*folder, what, output, left_out.numbers, bar.run(common))
-                                              : write_tensors(what, output, left_out.numbers, bar.run(common)));
+    BITSNAP_ASSIGN(written, write(bar.run(common)));
     written.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   print_report(what, output, written, left_out, common);

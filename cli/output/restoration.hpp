@@ -2,6 +2,7 @@
 // `extract`.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>
+#include <bitsnap/writer.hpp>
 
 #include "cli/command.hpp"
 
@@ -34,11 +36,13 @@ void add_partial_option(CLI::App& app, RestoreOutput& output);
 [[nodiscard]] Result<void> check_stdout(const RestoreOutput& output, const CommonOptions& common);
 
 struct Restoration {
-  std::shared_ptr<const Snapshot> snapshot;
-  std::string name;                        // of the snapshot, for people
-  Json report;                             // what --json prints about the snapshot first
-  std::optional<std::string> file = {};    // only this file of the folder
-  std::optional<std::string> tensor = {};  // only this tensor, as a safetensors file
+  std::shared_ptr<const Snapshot> snapshot;  // nullptr: `state` is written
+  std::shared_ptr<const State> state = {};   // of several shards
+  std::uint64_t state_bytes = 0;             // of its files
+  std::string name;                          // of what is written, for people
+  Json report;                               // what --json prints about it first
+  std::optional<std::string> file = {};      // only this file of the folder
+  std::optional<std::string> tensor = {};    // only this tensor, as a safetensors file
 };
 
 // Writes the snapshot and prints the report: "IN : 99.5 MB -> 148 MB in 12 files  (81.2 MB/s)  OUT". With --partial,

@@ -6,12 +6,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <bitsnap/dtype.hpp>
 #include <bitsnap/error.hpp>
 #include <bitsnap/folder.hpp>
+#include <bitsnap/global_tensor.hpp>
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/writer.hpp>
@@ -38,13 +42,39 @@ struct TrainingState {
 [[nodiscard]] Result<TrainingState> training_state(std::vector<std::shared_ptr<const Snapshot>> ranks,
                                                    const DecodeLimits& limits = {});
 
+// Of a checkpoint of several ranks, whose tensors are `tensors` (Store::tensors()), with their names. Where the values
+// of ranks differ, the state has them in dicts with the keys "rank-N/KEY", one for each key of rank N at the top; its
+// tree is nullopt if a rank's state is no dict. Of folders, as without `tensors`. corrupt if the tensors are not those
+// of the ranks.
+[[nodiscard]] Result<TrainingState> training_state(std::vector<std::shared_ptr<const Snapshot>> ranks,
+                                                   const std::vector<GlobalTensor>& tensors,
+                                                   const DecodeLimits& limits = {});
+
+struct ModelOptions {
+  std::vector<std::string> names;   // of the tensors of the model; empty: they are not known
+  bool all_tensors = false;         // without `names`: the state is that of the model, and nothing else
+  std::optional<DType> dtype = {};  // f32, f16 or bf16, for all tensors of floats; nullopt: as they are stored
+};
+
+struct ModelState {
+  State state;                       // without a tree
+  std::vector<std::string> missing;  // of the names that were given
+};
+
+// The tensors of the model alone, out of the state of a training, with the names that the model gives them: without the
+// prefix of the place where the state has them, and without those of modules that wrap others. Of tied tensors, only
+// the first is taken, or those that `names` has. not_found if the state has no model, invalid_argument if it has
+// several, or tensors among those of the model that are not in `names`.
+[[nodiscard]] Result<ModelState> model_state(State training, const ModelOptions& options);
+
 enum class StateFormat : std::uint8_t {
   safetensors,  // the tree, if there is one, is JSON in the metadata, as export_safetensors() writes it
   torch,        // a file of torch.save that torch.load reads with weights_only=True
   dcp,          // a folder of torch.distributed.checkpoint, one file for all tensors
+  hf,           // a folder with model.safetensors, or with several files and an index, as Transformers loads them
 };
 
-// "safetensors", "torch", "dcp"
+// "safetensors", "torch", "dcp", "hf"
 [[nodiscard]] std::string_view state_format_name(StateFormat format) noexcept;
 
 struct ExportOptions {
@@ -52,6 +82,7 @@ struct ExportOptions {
   // Bytes of the tensors in one safetensors file. Above 0, export_state() writes a folder of such files and
   // model.safetensors.index.json; a larger tensor has a file of its own. 0: one file.
   std::uint64_t max_file_bytes = 0;
+  std::vector<std::pair<std::string, std::string>> files = {};  // of StateFormat::hf: names and bytes of other files
   RunOptions run = {};
 };
 
@@ -59,6 +90,10 @@ struct ExportOptions {
 // format cannot hold a value or a dtype, naming it.
 [[nodiscard]] Result<ExportSummary> export_state(const State& state, StateFormat format, const std::string& path,
                                                  const ExportOptions& options = {});
+
+// Passes the bytes of the safetensors file that export_state() writes to `sink`, piece by piece and in order.
+[[nodiscard]] Result<ExportSummary> stream_state(const State& state, const Snapshot::Sink& sink,
+                                                 const RunOptions& options = {});
 
 // Compares the tensors of two states by name and bits, in parallel.
 [[nodiscard]] Result<std::vector<TensorDifference>> compare(const State& a, const State& b,

@@ -25,6 +25,7 @@
 #include "interop/folder/folder_description.hpp"
 #include "interop/folder/folder_source.hpp"
 #include "interop/safetensors/safetensors_header.hpp"
+#include "interop/state/rank_join.hpp"
 #include "interop/state/state_parts.hpp"
 #include "json/json_reader.hpp"
 
@@ -366,6 +367,20 @@ Result<TrainingState> training_state(std::vector<std::shared_ptr<const Snapshot>
       }
     }
     return join_ranks(std::move(all), limits);
+  });
+}
+
+Result<TrainingState> training_state(std::vector<std::shared_ptr<const Snapshot>> ranks,
+                                     const std::vector<GlobalTensor>& tensors, const DecodeLimits& limits) {
+  const auto is_of_folder = [](const std::shared_ptr<const Snapshot>& rank) { return is_folder(*rank); };
+  if (ranks.size() == 1 || std::ranges::any_of(ranks, is_of_folder)) return training_state(std::move(ranks), limits);
+  return no_throw("reading a training state", [&]() -> Result<TrainingState> {
+    std::vector<StateParts> all;
+    for (const std::shared_ptr<const Snapshot>& rank : ranks) {
+      BITSNAP_ASSIGN(StateParts parts, parts_of(rank, limits));
+      all.push_back(std::move(parts));
+    }
+    return interop::join_ranks(std::move(all), tensors).map(whole);
   });
 }
 

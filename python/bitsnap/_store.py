@@ -36,6 +36,7 @@ from bitsnap._common import (
     positive_of,
     text_of,
 )
+from bitsnap._display import html_of_store
 from bitsnap._tensors.arrays import (
     AnyTensor,
     Source,
@@ -86,6 +87,10 @@ class StoreManagement:
 
     _native: NativeStore
     _threads: int
+
+    def _repr_html_(self) -> str:
+        checkpoints = [] if self._native.is_closed else self._native.checkpoints()
+        return html_of_store(os.fsdecode(self._native.path), checkpoints)
 
     def label(self, step: SupportsIndex, label: str | Iterable[str]) -> None:
         """Gives a checkpoint a label, such as "best" or "epoch=3-val=0.12", or several.

@@ -12,6 +12,7 @@ from bitsnap._bitsnap import (
     BaseReference,
     LossReport,
     Snapshot as NativeSnapshot,
+    WholeState,
     is_store,
     snapshot_id as native_snapshot_id,
 )
@@ -294,7 +295,7 @@ def warn_of_damage(damaged: Mapping[str, BitsnapError], stacklevel: int) -> None
     warn(DamageWarning("\n  ".join(lines), dict(damaged)), stacklevel=stacklevel + 1)
 
 
-def names_of(native: NativeSnapshot) -> list[str]:
+def names_of(native: NativeSnapshot | WholeState) -> list[str]:
     """The names of the tensors, in order."""
     infos = native.tensors
     return [infos[i].name for i in range(len(infos))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from bitsnap._bitsnap import Snapshot as NativeSnapshot, TensorInfo, TensorInfos, TensorRef
+from bitsnap._bitsnap import Snapshot as NativeSnapshot, TensorInfo, TensorInfos, TensorRef, WholeState
 from bitsnap._common import (
     Bases,
     Device,
@@ -107,6 +107,36 @@ def load(
     lost: set[KeyPath] = set()
     if partial:
         tree, lost = _without_damaged(tree, damaged_tensors(native, threads, progress), stacklevel=3)
+    return _load(native, tree, lost, into, strict, map_location, threads, progress)
+
+
+@without_collection()
+def load_whole(
+    native: WholeState,
+    *,
+    into: Any,
+    keys: Keys | None,
+    strict: bool,
+    map_location: Device | None,
+    allow_pickle: bool,
+    threads: int,
+    progress: Progress | None,
+) -> Any:
+    """Loads the state of a checkpoint of several shards. The arguments are as in load()."""
+    tree = _tree_of(native, keys, may_pickle(allow_pickle))
+    return _load(native, tree, set(), into, strict, map_location, threads, progress)
+
+
+def _load(
+    native: NativeSnapshot | WholeState,
+    tree: Any,
+    lost: set[KeyPath],
+    into: Any,
+    strict: bool,
+    map_location: Device | None,
+    threads: int,
+    progress: Progress | None,
+) -> Any:
     filled: dict[KeyPath, Any] = {}
     loader = Loader(native)
     if into is not None:
@@ -118,7 +148,7 @@ def _load_tree(
     loader: Loader,
     tree: Any,
     filled: Mapping[KeyPath, Any],
-    native: NativeSnapshot,
+    native: NativeSnapshot | WholeState,
     map_location: Device | None,
     threads: int,
     progress: Progress | None,
@@ -146,7 +176,7 @@ def _load_tree(
     return rebuild(tree, give)
 
 
-def _tree_of(native: NativeSnapshot, keys: Keys | None, may_unpickle: bool) -> Any:
+def _tree_of(native: NativeSnapshot | WholeState, keys: Keys | None, may_unpickle: bool) -> Any:
     """The part of the tree to load, which can be loaded by this process and its caller."""
     if native.has_tree:
         tree = native.tree(decode)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex, TypeVar
 
 from bitsnap._bitsnap import (
     Checkpoint,
@@ -19,6 +19,7 @@ from bitsnap._bitsnap import (
     Snapshot as NativeSnapshot,
     Store as NativeStore,
     StoreOptions,
+    WholeState,
 )
 from bitsnap._common import (
     LARGEST,
@@ -40,7 +41,7 @@ from bitsnap._common import (
     text_of,
     warn_of_idle_rules,
 )
-from bitsnap._display import html_of_store, progress_line
+from bitsnap._display import progress_line
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.tensors import native_metadata, with_metrics
@@ -49,10 +50,12 @@ from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.folder import StoreFolders
 from bitsnap.snapshot import Snapshot
-from bitsnap.state import Keys, load
+from bitsnap.state import Keys, load, load_whole
 
 # Attempts to open the newest checkpoint, while it keeps changing.
 _OPEN_NEWEST = 16
+
+T = TypeVar("T")
 
 
 class Store(StoreManagement, StoreFolders, StoreTensors):
@@ -178,9 +181,6 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         state = "closed" if self._native.is_closed else {"read": "read_only"}.get(self._access, self._access)
         return f"Store({str(self.path)!r}, {state})"
 
-    def _repr_html_(self) -> str:
-        return html_of_store(self.path, [] if self._native.is_closed else self.checkpoints())
-
     def __copy__(self) -> NoReturn:
         raise TypeError("a store cannot be copied: open it again")
 
@@ -249,10 +249,15 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
     ) -> Any:
         """Loads the state of a checkpoint, as save() took it.
 
+        If several processes saved the checkpoint together, their states are put together as one: each tensor is whole,
+        with the name that tensors() lists; where the values of the processes differ, those of process N are below the
+        keys ``rank-N/KEY``, such as ``state["rank-0/rng"]`` for what it saved as ``state["rng"]``.
+
         Args:
             step: None for the newest.
-            into, keys, strict, map_location, allow_pickle, partial, progress: as in bitsnap.load().
-            shard: which shard, if several processes saved the checkpoint together.
+            into, keys, strict, map_location, allow_pickle, partial, progress: as in bitsnap.load(). Of a checkpoint of
+                several shards, `partial` needs `shard`.
+            shard: load what this process alone saved.
 
         Returns:
             the state, with the tensors of `into` in their places.
@@ -260,21 +265,24 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         Raises:
             NotFoundError: there is no such checkpoint or shard, or nothing of `keys`.
             InvalidArgumentError: `into` does not fit, a tag is not registered, or a value is pickled and `allow_pickle`
-                is False; the message names the place. Or the checkpoint has several shards, and `shard` is None. Or it
-                is of add_folder(), and has no state.
+                is False; the message names the place. Or the checkpoint is of add_folder(), and has no state. Or the
+                states of several processes cannot be put together, because one of them is no dict.
             CorruptError, TruncatedError: a file is damaged.
         """
-        return load(
-            self.snapshot(step, shard, partial=partial),
-            into=into,
-            keys=keys,
-            strict=strict,
-            map_location=map_location,
-            allow_pickle=allow_pickle,
-            partial=partial,
-            threads=self._threads,
-            progress=progress,
-        )
+        number = None if step is None else number_of(step, "step")
+        opened = self._opened(number, partial) if shard is None else self.snapshot(number, shard, partial=partial)
+        options: dict[str, Any] = {
+            "into": into,
+            "keys": keys,
+            "strict": strict,
+            "map_location": map_location,
+            "allow_pickle": allow_pickle,
+            "threads": self._threads,
+            "progress": progress,
+        }
+        if isinstance(opened, WholeState):
+            return load_whole(opened, **options)
+        return load(opened, partial=partial, **options)
 
     def save(
         self,
@@ -446,19 +454,43 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
         )
 
     def _only_shard(self, step: int | None, partial: bool) -> NativeSnapshot:
+        def open_one(at: int, shards: int) -> NativeSnapshot:
+            if shards > 1:
+                raise InvalidArgumentError(
+                    f"{self.path}: the checkpoint of step {at} has {shards} shards: say which, from shard=0 to "
+                    f"shard={shards - 1}"
+                )
+            return self._native.snapshot(at, 0, partial)
+
+        return self._open(step, open_one)
+
+    def _opened(self, step: int | None, partial: bool) -> Snapshot | WholeState:
+        """A checkpoint with all of its shards."""
+
+        def open_all(at: int, shards: int) -> Snapshot | WholeState:
+            if shards <= 1:
+                return Snapshot._of(self._native.snapshot(at, 0, partial))
+            where = f"{self.path}: the checkpoint of step {at} has {shards} shards"
+            which = f"load one of them, from shard=0 to shard={shards - 1}"
+            if partial:
+                raise InvalidArgumentError(f"{where}, which partial=True does not put together: {which}")
+            whole = self._native.whole_state(at)
+            if not whole.has_tree and whole.left_out:
+                raise InvalidArgumentError(f"{where} that cannot be put together ({whole.left_out[0]}): {which}")
+            return whole
+
+        return self._open(step, open_all)
+
+    def _open(self, step: int | None, open_step: Callable[[int, int], T]) -> T:
+        """What `open_step` makes of a checkpoint and the number of its shards."""
         attempt = 1
         while True:
             at = self.latest() if step is None else step
             if at is None:
-                return self._native.snapshot(None, 0, False)  # raises the error for an empty store
+                self._native.snapshot(None, 0, False)  # raises the error for an empty store
+                raise NotFoundError(f"{self.path}: there is no checkpoint")
             try:
-                shards = self._native.checkpoint(at).shards
-                if shards > 1:
-                    raise InvalidArgumentError(
-                        f"{self.path}: the checkpoint of step {at} has {shards} shards: say which, from shard=0 to "
-                        f"shard={shards - 1}"
-                    )
-                return self._native.snapshot(at, 0, partial)
+                return open_step(at, self._native.checkpoint(at).shards)
             except NotFoundError:
                 # Meanwhile another one may have become the newest, or the same step was saved again.
                 if step is not None or attempt == _OPEN_NEWEST:

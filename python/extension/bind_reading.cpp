@@ -135,14 +135,16 @@ Result<std::vector<StreamSummary>> summarize(const Snapshot& snapshot) {
   return summaries;
 }
 
-// The tensors of a snapshot, and one of them. Python objects of them exist only as long as they are used.
-struct PyTensorInfos {
-  std::shared_ptr<const Snapshot> snapshot;
-};
+// Python objects of tensors exist only as long as they are used.
 struct PyTensorInfo {
-  std::shared_ptr<const Snapshot> snapshot;
-  const TensorInfo* info = nullptr;  // of the snapshot
+  std::shared_ptr<const void> owner;
+  const TensorInfo* info = nullptr;
 };
+
+PyTensorInfo tensor_in(const PyTensorInfos& self, std::size_t index) {
+  if (index >= self.infos.size()) throw nb::index_error("there is no such tensor");
+  return {self.owner, &self.infos[index]};
+}
 
 }  // namespace
 
@@ -184,14 +186,9 @@ void bind_tensor_info(nb::module_& module) {
         return self.info->shard ? std::string_view(self.info->shard->global_name) : std::string_view();
       });
 
-  nb::class_<PyTensorInfos>(module, "TensorInfos", "The tensors of a snapshot, in order.")
-      .def("__len__", [](const PyTensorInfos& self) { return self.snapshot->tensors().size(); })
-      .def(
-          "__getitem__",
-          [](const PyTensorInfos& self, std::size_t index) {
-            return PyTensorInfo{self.snapshot, &tensor_at(*self.snapshot, index)};
-          },
-          nb::arg("index"));
+  nb::class_<PyTensorInfos>(module, "TensorInfos", "The tensors of a snapshot, or of a whole checkpoint, in order.")
+      .def("__len__", [](const PyTensorInfos& self) { return self.infos.size(); })
+      .def("__getitem__", &tensor_in, nb::arg("index"));
 
   nb::class_<StreamSummary>(module, "StreamSummary")
       .def_ro("tensor", &StreamSummary::tensor)
@@ -239,7 +236,8 @@ void bind_reading(nb::module_& module) {
                      const auto bases = self.snapshot->bases();
                      return std::vector<BaseReference>(bases.begin(), bases.end());
                    })
-      .def_prop_ro("tensors", [](const PySnapshot& self) { return PyTensorInfos{self.snapshot}; })
+      .def_prop_ro("tensors",
+                   [](const PySnapshot& self) { return PyTensorInfos{self.snapshot, self.snapshot->tensors()}; })
       .def(
           "find", [](const PySnapshot& self, std::string_view name) { return self.snapshot->find(name); },
           nb::arg("name"))

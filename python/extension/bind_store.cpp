@@ -285,6 +285,12 @@ void bind_store(nb::module_& module) {
       .def("latest", [](const PyStore& self) { return self.call(&Store::latest); })
       .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"), nb::arg("partial"))
       .def("tensors", &tensors, nb::arg("step"))
+      .def(
+          "whole_state",
+          [](const PyStore& self, std::uint64_t step) {
+            return self.call([&](Store& store) { return open_whole_state(store, step); });
+          },
+          nb::arg("step"))
       .def("read_boxes", &read_boxes, nb::arg("step"), nb::arg("boxes"), nb::kw_only(), nb::arg("threads"),
            nb::arg("progress").none())
       .def("save", &save_checkpoint, nb::arg("step"), nb::arg("state"), nb::arg("commit"), nb::kw_only(),

@@ -23,6 +23,20 @@ struct PySnapshot {
   std::shared_ptr<const Snapshot> snapshot;
 };
 
+// The tensors of what `owner` keeps alive.
+struct PyTensorInfos {
+  std::shared_ptr<const void> owner;
+  std::span<const TensorInfo> infos;
+};
+
+// The state of a checkpoint that several ranks saved, with global tensors. Any number of threads may use it.
+class WholeState;
+struct PyWholeState {
+  std::shared_ptr<const WholeState> state;
+};
+// `step`: of a store that stays open meanwhile.
+[[nodiscard]] Result<PyWholeState> open_whole_state(const Store& store, std::uint64_t step);
+
 // Paths are bytes of os.fsencode, because names of files need not be text.
 [[nodiscard]] inline std::string to_path(const nanobind::bytes& path) { return {path.c_str(), path.size()}; }
 
@@ -60,6 +74,7 @@ void bind_reading(nanobind::module_& module);
 void bind_settings(nanobind::module_& module);
 void bind_store(nanobind::module_& module);
 void bind_store_reports(nanobind::module_& module);
+void bind_whole_state(nanobind::module_& module);
 void bind_writing(nanobind::module_& module);
 
 }  // namespace bitsnap::python

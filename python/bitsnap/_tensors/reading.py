@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bitsnap._bitsnap import FileTensor, Snapshot as NativeSnapshot, TensorInfo, TensorInfos
+from bitsnap._bitsnap import FileTensor, Snapshot as NativeSnapshot, TensorInfo, TensorInfos, WholeState
 from bitsnap._common import Device, Progress, brief, check_callable, import_torch
 from bitsnap._display import progress_line
 from bitsnap._tensors.arrays import (
@@ -221,7 +221,7 @@ def canonical(infos: TensorInfos, index: int) -> int:
 class Loader:
     """Collects the tensors to load, each once, and reads them together."""
 
-    def __init__(self, native: NativeSnapshot) -> None:
+    def __init__(self, native: NativeSnapshot | WholeState) -> None:
         self._native = native
         self._infos = native.tensors
         self._jobs: list[Job] = []

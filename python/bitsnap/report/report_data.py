@@ -146,9 +146,11 @@ def _search_for_loss(data: RunData, command: str, shard: int | None, readable: l
     files = [(step, number) for step in readable for number in range(shards.get(step, 1))]
     lossy = None
     searched = 0
-    chosen = set(spread(sorted(files), MOST_SEARCHED)) | {(step, shard or 0) for step in data.snapshots}
+    # What was inspected are all shards together, or the chosen one.
+    inspected = {step for step in data.snapshots if shard is not None or shards.get(step, 1) == 1}
+    chosen = set(spread(sorted(files), MOST_SEARCHED)) | {(step, shard or 0) for step in inspected}
     for step, number in sorted(chosen, reverse=True):
-        snapshot = data.snapshots.get(step) if number == (shard or 0) else None
+        snapshot = data.snapshots[step] if step in inspected and number == (shard or 0) else None
         if snapshot is None:
             snapshot = ask(command, "inspect", "--json", "--shard", str(number), "--", f"{data.run}@{step}")
         searched += 1

@@ -212,7 +212,7 @@ def write_report(
         steps: the number of checkpoints, spread over the run, that are decoded and studied. Sizes are shown of all.
         title: the title of the page; None for the name of the run.
         timings: a file with the costs of saves, such as that of callbacks.JsonLines.
-        shard: the shard to study, from 0, if checkpoints have several.
+        shard: study this shard alone, from 0, if checkpoints have several.
         betas, eps: of Adam, for the effect of quantizers on its updates. Runs with quantized first moments have them.
         overwrite: replace the file if it exists.
 
@@ -260,7 +260,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--title", metavar="T", help="title of the page; by default, the name of the run")
     parser.add_argument("--timings", metavar="FILE", help="costs of saves, as callbacks.JsonLines writes them")
-    parser.add_argument("--shard", type=int, metavar="K", help="the shard to study, if checkpoints have several")
+    parser.add_argument("--shard", type=int, metavar="K", help="study this shard alone, if checkpoints have several")
     parser.add_argument(
         "--betas", type=_betas, metavar="B1,B2", help="of Adam, with --eps: study the effect of quantizers on updates"
     )
