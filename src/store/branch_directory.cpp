@@ -109,13 +109,15 @@ Result<std::vector<std::string>> BranchDirectory::names() const {
   return names;
 }
 
+Result<void> check_branch_name(const std::string& name) {
+  if (is_branch_name(name)) return {};
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("the name of a branch must have 1 to {} bytes of UTF-8 without control characters, '/', "
+                          "'\\', '@' and ':', must not begin with '.' or '-', and must not have digits alone; got {}",
+                          kMaxFileNameBytes, quote_name(name)));
+}
+
 Result<void> BranchDirectory::check_free(const std::string& name) const {
-  if (!is_branch_name(name)) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("the name of a branch must have 1 to {} bytes of UTF-8 without control characters, '/', "
-                            "'\\', '@' and ':', must not begin with '.' or '-', and must not have digits alone; got {}",
-                            kMaxFileNameBytes, quote_name(name)));
-  }
   BITSNAP_ASSIGN(const os::FileInfo info, files_->stat(path_of(name)));
   if (!info.exists) return {};
   return fail(ErrorKind::invalid_argument,
@@ -136,6 +138,8 @@ Result<std::unique_ptr<os::FileLock>> BranchDirectory::begin(const StoreOptions&
   for (;;) {
     auto lock = files_->lock(path_of(kBranchLock), os::LockKind::exclusive);
     if (lock) {
+      // What a killed process has made or removed must not change any more once it is seen.
+      BITSNAP_TRY(sync(run_.branches()));
       BITSNAP_TRY(discard_unfinished());
       BITSNAP_TRY(remove_tree(path_of(kRemoved), 0));
       return lock;

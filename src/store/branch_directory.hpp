@@ -18,6 +18,9 @@
 
 namespace bitsnap::store {
 
+// invalid_argument, with the reason, unless a branch may have this name.
+[[nodiscard]] Result<void> check_branch_name(const std::string& name);
+
 class BranchDirectory {
  public:
   // Of the store in the directory `root`: of the run that it is a branch of, or its own. `files` must outlive it.
@@ -30,7 +33,7 @@ class BranchDirectory {
   [[nodiscard]] RunLayout branch(const std::string& name) const { return RunLayout(path_of(name)); }
   // The names of all branches, in byte order.
   [[nodiscard]] Result<std::vector<std::string>> names() const;
-  // invalid_argument unless a new branch may have this name, and unless it is free.
+  // invalid_argument if there is such a branch or another file.
   [[nodiscard]] Result<void> check_free(const std::string& name) const;
 
   // Creates the directory if it is not there, takes its lock, and removes what killed processes left. busy if another

@@ -263,7 +263,9 @@ class Store::Impl::Brancher {
 Result<Branch> Store::Impl::make_branch(const std::string& name, std::uint64_t step,
                                         const BranchOptions& options) const {
   BITSNAP_ASSIGN(const auto directory, store::BranchDirectory::of(all_files_, layout_.root()));
-  BITSNAP_TRY(directory.check_free(name));
+  BITSNAP_TRY(store::check_branch_name(name));
+  BITSNAP_ASSIGN(const store::StepEntry entry, directories_.look(step));
+  if (entry.state != store::StepState::committed) return tl::unexpected(directories_.not_found(step));
   BITSNAP_ASSIGN(const auto lock, directory.begin(options_));
   BITSNAP_TRY(directory.check_free(name));
   Brancher brancher(*this, directory, name, step, options);
@@ -314,9 +316,8 @@ Result<std::vector<Branch>> Store::Impl::branches() const {
 
 Result<void> Store::Impl::remove_branch(const std::string& name) const {
   BITSNAP_ASSIGN(const auto directory, store::BranchDirectory::of(all_files_, layout_.root()));
-  BITSNAP_ASSIGN(const std::vector<std::string> names, directory.names());
-  // Without a branch there is nothing to lock, and no directory is made for the lock.
-  if (names.empty()) return directory.remove(name);
+  BITSNAP_ASSIGN(const os::FileInfo there, directory.files().stat(directory.run().branches()));
+  if (!there.exists) return directory.remove(name);  // which fails; no directory is made for the lock
   BITSNAP_ASSIGN(const auto lock, directory.begin(options_));
   return directory.remove(name);
 }

@@ -118,6 +118,11 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     return tl::unexpected(std::move(run).error());
   }
   impl->run_ = *std::move(run);
+  const std::string above = os::parent_directory(impl->layout_.root());
+  if (writes && impl->run_.origin && os::file_name(above) == store::kBranchesName) {
+    // The process that made the branch may have been killed before it synced the name.
+    BITSNAP_TRY(impl->directories_.sync(above));
+  }
   impl->settings_ = settings_of(options, impl->run_.settings);
   if (is_own_cache && writes) {
     impl->hands_base_over_as_ = {&file_system, impl->run_.id};
