@@ -24,6 +24,7 @@ ROOMS = [
     "state",
     "folder",
     "files",
+    "_branches",
     "_store",
     "store",
     "_engine",

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex, cast
 
 from bitsnap._bitsnap import Engine as NativeEngine, EngineOptions, Retention, SaveState, Settings
+from bitsnap._branches import branch_for
 from bitsnap._common import (
     LARGEST_COUNT,
     Device,
@@ -65,7 +66,11 @@ class Checkpointer:
                 checkpointer.save(step, lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 
     Args:
-        path: the directory of the store, in UTF-8. It is made if it does not exist; its parent must exist.
+        path: the directory of the store, in UTF-8. It is made if it does not exist; its parent must exist. "run:NAME" is
+            the branch NAME of the run.
+        branch: save to this branch of the run instead, and restore from it. It must exist, or else
+        branch_from: make it, beginning with the checkpoint of this step. A branch of this name must have this origin, so
+            that a job that is started again continues it.
         settings: how states are coded, or the name of a policy, as in Store. All ranks must give the same settings,
             `keep_last` and `keep_every`.
         adam: Adam's betas, eps and step for first moments, as in Store.
@@ -103,6 +108,8 @@ class Checkpointer:
         self,
         path: PathLike,
         *,
+        branch: str | None = None,
+        branch_from: SupportsIndex | None = None,
         settings: Settings | str | None = None,
         adam: Adams | None = None,
         every: SupportsIndex = 1,
@@ -118,7 +125,7 @@ class Checkpointer:
         flush_on_sigterm: bool = False,
     ) -> None:
         check_callable(on_progress, "on_progress")
-        store = native_path(absolute_path(path, "path"))
+        store = absolute_path(path, "path")
         self._every = cast("int", positive_of(every, "every"))
         self._every_memory = positive_of(every_memory, "every_memory")
         self._settings = settings_of(settings)
@@ -129,7 +136,6 @@ class Checkpointer:
         job = _given(job, JobOptions, "job")
         timeout_ms = milliseconds_of(timeout, "timeout")
         options = EngineOptions()
-        options.path = store
         options.job.name = "" if job.name is None else text_of(job.name, "job.name")
         options.settings = self._settings
         options.retention = Retention(
@@ -143,6 +149,12 @@ class Checkpointer:
         self._ranks = Ranks(job.rank, job.world_size)
         options.job.rank, options.job.world_size = self._ranks.rank, self._ranks.world_size
         options.job.session = self._ranks.session(timeout_ms) if session is None else session
+        if branch is not None:
+            first = None if branch_from is None else number_of(branch_from, "branch_from")
+            store = self._ranks.branch(partial(branch_for, store, text_of(branch, "branch"), first), timeout_ms)
+        elif branch_from is not None:
+            raise InvalidArgumentError("branch_from needs the name of the branch: branch")
+        options.path = native_path(store)
         try:
             native = NativeEngine.attach(options)
         except BusyError as error:

@@ -33,9 +33,7 @@ Places places_of(const std::vector<os::FaultyFileSystem::Step>& steps) {
     std::string here = step_text(step);
     // An unfinished branch and a branch are stores like the run.
     for (const std::string_view branch : {"/branches/.new", "/branches/b"}) {
-      for (std::size_t at = 0; (at = here.find(std::string(branch) + "/", at)) != std::string::npos;) {
-        here.erase(at, branch.size());
-      }
+      for (std::size_t at = 0; (at = here.find(branch, at)) != std::string::npos;) here.erase(at, branch.size());
     }
     for (char& c : here) c = c >= '0' && c <= '9' ? '0' : c;
     if (const std::size_t random = here.find(".json."); random != std::string::npos) here.resize(random);
