@@ -183,6 +183,7 @@ Result<void> check_whole_run(const std::string& text) {
                   fmt::format("{}: {}, but this command needs the run itself", text, describe(*reference)));
     }
   }
+  BITSNAP_TRY(check_branch(text));
   const auto run = find_run(text);
   if (!run || !*run || !(*run)->step) return {};
   return fail(ErrorKind::invalid_argument,
