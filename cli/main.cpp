@@ -182,9 +182,9 @@ class Program {
     app_.add_flag("--version", show_version_, "Print the version and the CPU level");
     add_common_options(app_, common_);
     for (const auto& add :
-         {add_add,      add_ingest,  add_watch,   add_estimate, add_log,        add_label,      add_extract, add_prune,
-          add_branch,   add_rollback, add_repair,  add_du,      add_agent,    add_compress,   add_decompress, add_inspect, add_verify,
-          add_diff,     add_convert, add_analyze, add_bench,    add_completion, add_man}) {
+         {add_add,    add_ingest,   add_watch,   add_estimate, add_log,   add_label,      add_extract,    add_prune,
+          add_branch, add_rollback, add_repair,  add_du,       add_agent, add_compress,   add_decompress, add_inspect,
+          add_verify, add_diff,     add_convert, add_analyze,  add_bench, add_completion, add_man}) {
       commands_.push_back(add(app_, common_));
       add_common_options(*commands_.back().app, common_);
     }

@@ -99,7 +99,8 @@ Command add_branch(CLI::App& program, const CommonOptions& common) {
       ->excludes(made);
   app->footer(
       "A branch is a second line of a run from one of its steps. Its files are shared with the run as far as they are "
-      "the same, and neither notices what is removed from the other. RUN:NAME names it in all commands: RUN:NAME@500 is "
+      "the same, and neither notices what is removed from the other. RUN:NAME names it in all commands: RUN:NAME@500 "
+      "is "
       "its step 500. `log` draws all branches as a tree.");
   return {app, [options, &common] { return branch(*options, common); }};
 }

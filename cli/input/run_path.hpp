@@ -40,8 +40,8 @@ struct RunPath {
 // "run@20"
 [[nodiscard]] std::string checkpoint_name(const std::string& run, std::uint64_t step);
 
-// The same directory as a path whose last part is a name, unlike "." and "run/"; for the branch NAME of RUN, RUN-NAME, a
-// path beside the run.
+// The same directory as a path whose last part is a name, unlike "." and "run/"; for the branch NAME of RUN, RUN-NAME,
+// a path beside the run.
 [[nodiscard]] std::filesystem::path run_folder(const std::string& run);
 // The last part of run_folder().
 [[nodiscard]] std::string run_name(const std::string& run);

@@ -36,7 +36,8 @@ std::string parent_of(const Branch& branch, const std::vector<Branch>& branches)
   // A branch that was made again under the name of a removed one may have its own descendant as its origin.
   for (const Branch* above = parent == branches.end() ? nullptr : &*parent; above != nullptr;) {
     if (above->name == branch.name) return "";
-    const auto next = above->origin ? std::ranges::find(branches, above->origin->branch, &Branch::name) : branches.end();
+    const auto next =
+        above->origin ? std::ranges::find(branches, above->origin->branch, &Branch::name) : branches.end();
     above = next == branches.end() || &*next == &*parent ? nullptr : &*next;
   }
   return parent == branches.end() ? "" : parent->name;

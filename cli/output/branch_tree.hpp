@@ -12,8 +12,8 @@
 
 namespace bitsnap::cli {
 
-// A table whose first column is the tree below the branch `of`, or below the run if that is empty. Branches whose origin
-// was removed or is unknown lie below the run. Empty if there are none.
+// A table whose first column is the tree below the branch `of`, or below the run if that is empty. Branches whose
+// origin was removed or is unknown lie below the run. Empty if there are none.
 [[nodiscard]] std::string render_branches(const std::vector<Branch>& branches, const std::string& of,
                                           std::optional<std::size_t> width);
 

@@ -1,6 +1,6 @@
 // Branches: second lines of a run. A branch begins with one checkpoint of the run, or of another branch, and is a store
-// of its own in the directory RUN/branches/NAME. It shares the bytes of files with the run and depends on nothing in it.
-// docs/spec/store.md, "Branches". Store makes, lists and removes them.
+// of its own in the directory RUN/branches/NAME. It shares the bytes of files with the run and depends on nothing in
+// it. docs/spec/store.md, "Branches". Store makes, lists and removes them.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ struct BranchOrigin {
 
 struct Branch {
   std::string name;
-  std::string path;                            // of its store; RUN:NAME names the same store
-  std::optional<BranchOrigin> origin = {};     // nullopt: unknown, because a repair had to make bitsnap.json again
+  std::string path;                         // of its store; RUN:NAME names the same store
+  std::optional<BranchOrigin> origin = {};  // nullopt: unknown, because a repair had to make bitsnap.json again
   std::uint64_t checkpoints = 0;
-  std::optional<std::uint64_t> newest = {};    // step
-  std::uint64_t stored_bytes = 0;              // of its files; a file with several names counts once
-  std::uint64_t own_bytes = 0;                 // of these, what neither the run nor another branch holds
+  std::optional<std::uint64_t> newest = {};  // step
+  std::uint64_t stored_bytes = 0;            // of its files; a file with several names counts once
+  std::uint64_t own_bytes = 0;               // of these, what neither the run nor another branch holds
   // Of make_branch(): of files that were copied, because the file system has no hard links.
   std::uint64_t copied_bytes = 0;
-  std::optional<Error> damage = {};            // in a list: why its bitsnap.json or its checkpoints cannot be read
+  std::optional<Error> damage = {};  // in a list: why its bitsnap.json or its checkpoints cannot be read
 };
 
 struct BranchOptions {

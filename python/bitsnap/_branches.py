@@ -95,9 +95,10 @@ def branch_for(run: Path, name: str, step: int | None) -> Path:
             return Path(found.path)
         if step is None:
             others = f"; its branches: {', '.join(map(repr, list(branches)[:_MOST_NAMED]))}" if branches else ""
+            command = f"bitsnap branch {shlex.quote(path)}@STEP {shlex.quote(name)}"
             raise NotFoundError(
-                f"{path}: has no branch {name!r}{others}{alike(name, list(branches))} "
-                f"(branch_from=STEP makes it, and so does `bitsnap branch {shlex.quote(path)}@STEP {shlex.quote(name)}`)"
+                f"{path}: has no branch {name!r}{others}{alike(name, list(branches))} (branch_from=STEP makes it, and so "
+                f"does `{command}`)"
             )
         try:
             return Path(store.make_branch(name, step, with_later=False, threads=0, progress=None).path)

@@ -66,11 +66,11 @@ class Checkpointer:
                 checkpointer.save(step, lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 
     Args:
-        path: the directory of the store, in UTF-8. It is made if it does not exist; its parent must exist. "run:NAME" is
-            the branch NAME of the run.
+        path: the directory of the store, in UTF-8. It is made if it does not exist; its parent must exist. "run:NAME"
+            is the branch NAME of the run.
         branch: save to this branch of the run instead, and restore from it. It must exist, or else
-        branch_from: make it, beginning with the checkpoint of this step. A branch of this name must have this origin, so
-            that a job that is started again continues it.
+        branch_from: make it, beginning with the checkpoint of this step. A job that is started again continues it; a
+            branch of this name with another origin is an error.
         settings: how states are coded, or the name of a policy, as in Store. All ranks must give the same settings,
             `keep_last` and `keep_every`.
         adam: Adam's betas, eps and step for first moments, as in Store.

@@ -280,8 +280,7 @@ RepairReport repair(nb::bytes path, bool dry_run, unsigned threads, nb::object p
 
 void bind_store(nb::module_& module) {
   bind_store_reports(module);
-  module.def(
-      "resolve_branch", [](nb::bytes path) { return to_bytes(resolved(path)); }, nb::arg("path"));
+  module.def("resolve_branch", [](nb::bytes path) { return to_bytes(resolved(path)); }, nb::arg("path"));
   module.def("is_store", [](nb::bytes path) { return is_store(to_path(path)); }, nb::arg("path"));
 
   nb::class_<PyStore>(module, "Store")

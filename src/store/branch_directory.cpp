@@ -175,9 +175,9 @@ Result<void> BranchDirectory::check_only_own_files(const RunLayout& branch) cons
            name == kDamagedName || name == kLabelsName || os::AtomicFile::is_temporary_name(name);
   };
   const auto other = [&](const std::string& path) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: is not a file of the store; move it out of the branch before you remove the branch",
-                            path));
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format("{}: is not a file of the store; move it out of the branch before you remove the branch", path));
   };
   BITSNAP_ASSIGN(const std::vector<std::string> names, files_->list_directory(branch.root()));
   const auto strange = std::ranges::find_if_not(names, is_own);

@@ -124,16 +124,13 @@ static constexpr auto json_fields(std::type_identity<ShardRecord>) {
 static constexpr std::string_view kRunIdForm = "32 lower-case hexadecimal digits";
 
 static constexpr auto json_fields(std::type_identity<RunOrigin>) {
-  return std::array{json_field<&RunOrigin::id>("id").must(kRunIdForm,
-                                                          [](const RunOrigin& origin) {
-                                                            return SnapshotId::from_hex(origin.id).has_value();
-                                                          }),
-                    json_field<&RunOrigin::branch>("branch", JsonNeed::optional)
-                        .must("the name of a branch",
-                              [](const RunOrigin& origin) {
-                                return origin.branch.empty() || is_branch_name(origin.branch);
-                              }),
-                    json_field<&RunOrigin::step>("step")};
+  return std::array{
+      json_field<&RunOrigin::id>("id").must(
+          kRunIdForm, [](const RunOrigin& origin) { return SnapshotId::from_hex(origin.id).has_value(); }),
+      json_field<&RunOrigin::branch>("branch", JsonNeed::optional)
+          .must("the name of a branch",
+                [](const RunOrigin& origin) { return origin.branch.empty() || is_branch_name(origin.branch); }),
+      json_field<&RunOrigin::step>("step")};
 }
 
 // The settings are further keys of the same object.

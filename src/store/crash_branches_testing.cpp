@@ -114,8 +114,8 @@ CrashScenario::Law branch_law(const std::vector<std::uint64_t>& steps, std::uint
     const auto made = (*store)->make_branch("other", found.begin()->first, {.run = kOneThread});
     if (!made) return "another branch: " + made.error().message();
     const auto names = files.list_directory(RunLayout(kTestRun).branches()).value();
-    const std::vector<std::string> expected = is_there ? std::vector<std::string>{".lock", kBranchName, "other"}
-                                                       : std::vector<std::string>{".lock", "other"};
+    const std::vector<std::string> expected =
+        is_there ? std::vector<std::string>{".lock", kBranchName, "other"} : std::vector<std::string>{".lock", "other"};
     if (names != expected) return std::string("something is left in the directory of branches");
     const bool has_directory_sync = *files.sync_directory("/") == os::DirectorySync::done;
     const auto crashed = files.copy();
@@ -144,12 +144,14 @@ std::vector<CrashScenario> crash_branches() {
   const StoreOptions three = writing_branches(3);
   const CrashScenario::Calls four = on_run(plain, saves(1, 4));
   std::vector<CrashScenario> scenarios;
-  scenarios.push_back({"MakingABranch", plain, four, on_run(plain, makes(3)), on_run(plain, makes(3)),
-                       branch_law({3}, 3)});
-  scenarios.push_back({"MakingABranchWithLaterSteps", plain, on_run(plain, [=](os::FileSystem& files, Store& store, Journal& journal) -> Result<void> {
-                         BITSNAP_TRY(saves(1, 3)(files, store, journal));
-                         return label_step(store, journal, 2, "best");
-                       }),
+  scenarios.push_back(
+      {"MakingABranch", plain, four, on_run(plain, makes(3)), on_run(plain, makes(3)), branch_law({3}, 3)});
+  scenarios.push_back({"MakingABranchWithLaterSteps", plain,
+                       on_run(plain,
+                              [=](os::FileSystem& files, Store& store, Journal& journal) -> Result<void> {
+                                BITSNAP_TRY(saves(1, 3)(files, store, journal));
+                                return label_step(store, journal, 2, "best");
+                              }),
                        on_run(plain, makes(2, true)), on_run(plain, makes(2, true)), branch_law({2, 3}, 2)});
   // With these states, two of three checkpoints are coded against the later one.
   const auto retain = [](os::FileSystem&, Store& store, Journal& journal) -> Result<void> {
@@ -163,10 +165,12 @@ std::vector<CrashScenario> crash_branches() {
   };
   scenarios.push_back({"MakingABranchOfALaterBase", three, on_run(three, retain), on_run(three, makes(5)),
                        on_run(three, makes(5)), branch_law({5}, 5)});
-  scenarios.push_back({"RemovingABranch", plain, on_run(plain, [=](os::FileSystem& files, Store& store, Journal& journal) -> Result<void> {
-                         BITSNAP_TRY(saves(1, 3)(files, store, journal));
-                         return makes(2)(files, store, journal);
-                       }),
+  scenarios.push_back({"RemovingABranch", plain,
+                       on_run(plain,
+                              [=](os::FileSystem& files, Store& store, Journal& journal) -> Result<void> {
+                                BITSNAP_TRY(saves(1, 3)(files, store, journal));
+                                return makes(2)(files, store, journal);
+                              }),
                        on_run(plain, take_away), on_run(plain, take_away), branch_law({2}, 2)});
   return scenarios;
 }

@@ -49,8 +49,8 @@ inline constexpr std::size_t kMaxFileNameBytes = 200;
 // Whether bitsnap may remove this file from a step's directory if no record names it.
 [[nodiscard]] bool is_own_file_name(std::string_view name) noexcept;
 
-// Whether a branch may have this name: 1 to 200 bytes of UTF-8 without control characters, '/', '\\', '@' and ':', which
-// begins with neither a dot nor a dash and does not have digits alone.
+// Whether a branch may have this name: 1 to 200 bytes of UTF-8 without control characters, '/', '\\', '@' and ':',
+// which begins with neither a dot nor a dash and does not have digits alone.
 [[nodiscard]] bool is_branch_name(std::string_view name) noexcept;
 
 // The parts of a shard's file name.

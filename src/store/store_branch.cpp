@@ -1,5 +1,5 @@
-// Making, listing and removing branches. A branch is built as a store of its own in a directory that no reader looks at,
-// and appears when that directory gets its name.
+// Making, listing and removing branches. A branch is built as a store of its own in a directory that no reader looks
+// at, and appears when that directory gets its name.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -54,7 +54,8 @@ Result<void> copy_file(os::FileSystem& files, const std::string& from, const std
   BITSNAP_ASSIGN(const auto target, files.create(to));
   std::vector<std::byte> block(kBranchCopyBytes);
   for (std::uint64_t offset = 0; offset < source->size_bytes(); offset += kBranchCopyBytes) {
-    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kBranchCopyBytes, source->size_bytes() - offset));
+    const auto size =
+        static_cast<std::size_t>(std::min<std::uint64_t>(kBranchCopyBytes, source->size_bytes() - offset));
     BITSNAP_TRY(source->read_at(offset, ByteSpan(block).first(size)));
     BITSNAP_TRY(target->append(ConstByteSpan(block).first(size)));
   }
@@ -86,11 +87,6 @@ class Store::Impl::Brancher {
   }
 
  private:
-  struct Taken {
-    store::CommitRecord record;
-    bool is_retired = false;  // in the branch
-  };
-
   Result<Branch> attempt_once() {
     BITSNAP_TRY(collect());
     BITSNAP_TRY(build());
@@ -124,24 +120,22 @@ class Store::Impl::Brancher {
       }
       if (!record) return tl::unexpected(std::move(record).error());
       if (record->damaged_tensors > 0) {
-        return fail(ErrorKind::invalid_argument,
-                    fmt::format("{}: step {} is kept as damaged, so no branch can have it", parent_.layout_.root(), step));
+        return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} is kept as damaged, so no branch can have it",
+                                                             parent_.layout_.root(), step));
       }
-      taken_.emplace(step, Taken{*std::move(record)});
+      taken_.emplace(step, *std::move(record));
       roots_.push_back(step);
     }
     std::vector<std::uint64_t> open = roots_;
     std::set<std::uint64_t> followed(roots_.begin(), roots_.end());
     while (!open.empty()) {
-      const store::CommitRecord& record = taken_.at(open.back()).record;
+      const store::CommitRecord& record = taken_.at(open.back());
       open.pop_back();
       for (const store::ShardFile& file : record.shards) {
         for (const store::StepReference& reference : file.references) {
           if (!taken_.contains(reference.step)) {
             BITSNAP_ASSIGN(auto needed, parent_.reader_->record(reference.step));
-            // Opening the branch would remove a retired step above its newest checkpoint.
-            const bool is_retired = reference.step < roots_.back();
-            taken_.emplace(reference.step, Taken{std::move(needed), is_retired});
+            taken_.emplace(reference.step, std::move(needed));
           }
           // Standalone chunks need nothing else.
           if (!reference.standalone && followed.insert(reference.step).second) open.push_back(reference.step);
@@ -151,7 +145,6 @@ class Store::Impl::Brancher {
     return {};
   }
 
-  [[nodiscard]] store::RunOrigin run_origin() const { return {parent_.run_.id, directory_.own_name(), step_}; }
   [[nodiscard]] BranchOrigin origin() const { return {parent_.run_.id, directory_.own_name(), step_}; }
 
   Result<void> build() {
@@ -162,14 +155,15 @@ class Store::Impl::Brancher {
     BITSNAP_TRY(files.create_directory(layout.root()));
     BITSNAP_TRY(files.create_directory(layout.checkpoints()));
     store::StepDirectories steps(files, layout);
-    for (const auto& [step, taken] : taken_) {
+    for (const auto& [step, record] : taken_) {
       BITSNAP_TRY(steps.create(step));
-      for (std::size_t number = 0; number < taken.record.file_count(); ++number) {
-        const std::string& name = taken.record.file(number).file;
+      for (std::size_t number = 0; number < record.file_count(); ++number) {
+        const std::string& name = record.file(number).file;
         BITSNAP_TRY(take_file(parent_.layout_.step_file(step, name), layout.step_file(step, name)));
       }
       // Also syncs the names of the files.
-      BITSNAP_TRY(store::replace_commit_record(files, layout, taken.record, taken.is_retired));
+      const bool is_retired = !std::ranges::binary_search(roots_, step);
+      BITSNAP_TRY(store::replace_commit_record(files, layout, record, is_retired));
     }
     BITSNAP_TRY(steps.sync_checkpoints());
     store::LabelRecord kept;
@@ -181,7 +175,7 @@ class Store::Impl::Brancher {
     if (!kept.labels.empty()) BITSNAP_TRY(store::write_label_record(files, layout, kept));
     store::RunRecord run = parent_.run_;
     run.id = SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
-    run.origin = run_origin();
+    run.origin = {parent_.run_.id, directory_.own_name(), step_};
     BITSNAP_TRY(store::write_run_record(files, layout.run_record(), run, false));
     return {};
   }
@@ -204,8 +198,8 @@ class Store::Impl::Brancher {
     return {};
   }
 
-  // Some checkpoints were coded against later ones, which the branch has as checkpoints of its own by now. Removes these
-  // from the unfinished branch as a rollback does, which codes the others again.
+  // Some checkpoints were coded against steps above all of them. Removes these from the unfinished branch as a rollback
+  // does, which codes the checkpoints again: the next save could not be above them.
   Result<void> drop_later_bases() {
     StoreOptions writing;
     writing.access = StoreAccess::write;
@@ -225,7 +219,7 @@ class Store::Impl::Brancher {
   Result<void> check() {
     store::CheckpointReader reader(directory_.files(), directory_.unfinished(), parent_.options_.limits);
     for (const std::uint64_t step : roots_) {
-      const std::size_t shards = taken_.at(step).record.shards.size();
+      const std::size_t shards = taken_.at(step).shards.size();
       for (std::uint32_t shard = 0; shard < shards; ++shard) BITSNAP_TRY(checked(reader.open(step, shard), step));
       BITSNAP_TRY(checked(reader.open_files(step), step));
     }
@@ -245,7 +239,7 @@ class Store::Impl::Brancher {
       const auto now = std::ranges::binary_search(roots_, entry.first)
                            ? store::read_commit_record(directory_.files(), parent_.layout_, entry.first)
                            : parent_.reader_->record(entry.first);
-      return !now || *now != entry.second.record;
+      return !now || *now != entry.second;
     });
   }
 
@@ -254,9 +248,9 @@ class Store::Impl::Brancher {
   const std::string name_;
   const std::uint64_t step_;
   const BranchOptions& options_;
-  std::vector<std::uint64_t> roots_;     // the checkpoints of the branch, ascending
-  std::map<std::uint64_t, Taken> taken_;  // these, and the steps that they need
-  std::set<std::uint64_t> linked_;        // ids of files
+  std::vector<std::uint64_t> roots_;                    // the checkpoints of the branch, ascending
+  std::map<std::uint64_t, store::CommitRecord> taken_;  // these, and the steps that they need
+  std::set<std::uint64_t> linked_;                      // ids of files
   std::uint64_t copied_bytes_ = 0;
 };
 

@@ -1,5 +1,6 @@
-// Drawn histories of a run and its branches: saves, branches, prunes, removals, rollbacks and repairs of each of them in
-// any order, compared with a model that keeps a plain copy of every checkpoint of every store. A failure names its seed.
+// Drawn histories of a run and its branches: saves, branches, prunes, removals, rollbacks and repairs of each of them
+// in any order, compared with a model that keeps a plain copy of every checkpoint of every store. A failure names its
+// seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -108,7 +109,8 @@ class BranchHistory {
     Copies taken(from, with_later ? copies.end() : std::next(from));
     BITSNAP_ASSIGN(Store * store, opened(name));
     if (!with_later && random_.chance(3)) return branch_while_writing(*store, name, fresh, from->first);
-    BITSNAP_ASSIGN(const Branch made, store->make_branch(fresh, from->first, {.with_later = with_later, .run = kOneThread}));
+    BITSNAP_ASSIGN(const Branch made,
+                   store->make_branch(fresh, from->first, {.with_later = with_later, .run = kOneThread}));
     if (made.origin->branch != name || made.origin->step != from->first) return fail(ErrorKind::internal, "origin");
     if (made.checkpoints != taken.size()) return fail(ErrorKind::internal, "number of checkpoints");
     ++made_;

@@ -4,8 +4,8 @@
 // It makes the calls of Store of its parts: the directories of the steps, what a writing handle knows of the steps, the
 // labels, the tensors, and the cache of bases. Sources: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp,
 // store_save.cpp, store_encode.cpp, store_commit.cpp, store_replica.cpp, store_prune.cpp, store_rewrite.cpp,
-// store_rollback.cpp, store_branch.cpp, store_verify.cpp, store_repair.cpp, store_repair_records.cpp. Any thread may call a handle.
-// Reading calls use nothing that writing calls change. Writing calls hold the write turn.
+// store_rollback.cpp, store_branch.cpp, store_verify.cpp, store_repair.cpp, store_repair_records.cpp. Any thread may
+// call a handle. Reading calls use nothing that writing calls change. Writing calls hold the write turn.
 #pragma once
 
 #include <cstdint>

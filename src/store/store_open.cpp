@@ -29,7 +29,8 @@ std::string random_run_id() { return SnapshotId{os::random_u64(), os::random_u64
 bool is_unfinished_store(const std::vector<std::string>& names) {
   return std::ranges::all_of(names, [](const std::string& name) {
     return name == store::kLockName || name == store::kCheckpointsName || name == store::kCatalogName ||
-           name == store::kDamagedName || name == store::kLabelsName || name == store::kBranchesName || os::AtomicFile::is_temporary_name(name);
+           name == store::kDamagedName || name == store::kLabelsName || name == store::kBranchesName ||
+           os::AtomicFile::is_temporary_name(name);
   });
 }
 

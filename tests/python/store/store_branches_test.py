@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -89,7 +88,11 @@ def test_checkpoints_are_loaded_by_their_names(run: Path) -> None:
         store.label(3, "a@b:c")
     for name, step in {"@4": 4, "@latest": 4, "@a@b:c": 3, ":b@2": 2, ":b@latest": 2}.items():
         assert_same(bitsnap.load(f"{run}{name}"), state_of(step))
-    for name, message in {":c@2": "has no branch 'c'; its branches: 'b'", ":b@4": "nearby is 2", "@no": "label"}.items():
+    for name, message in {
+        ":c@2": "has no branch 'c'; its branches: 'b'",
+        ":b@4": "nearby is 2",
+        "@no": "label",
+    }.items():
         with pytest.raises(bitsnap.NotFoundError, match=message):
             bitsnap.load(f"{run}{name}")
 
@@ -109,9 +112,8 @@ def test_mistakes_are_named(run: Path) -> None:
         for name in ("", "5", ".b", "-b", "a/b", "a@b", "a:b", "x" * 201):
             with pytest.raises(bitsnap.InvalidArgumentError):
                 store.branch(name)
-        for name in (None, 5):
-            with pytest.raises(TypeError):
-                store.branch(name)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            store.branch(5)  # type: ignore[arg-type]
         with pytest.raises(bitsnap.NotFoundError, match="step 9 not found"):
             store.branch("b", 9)
         with pytest.raises(bitsnap.NotFoundError):
@@ -123,7 +125,7 @@ def test_mistakes_are_named(run: Path) -> None:
 
 def test_a_checkpointer_makes_its_branch_and_continues_it(jobs: Jobs) -> None:
     run = made_run(jobs.path)
-    with pytest.raises(bitsnap.NotFoundError, match="has no branch 'lr2' .*branch_from=STEP makes it"):
+    with pytest.raises(bitsnap.NotFoundError, match=r"has no branch 'lr2' .*branch_from=STEP makes it"):
         jobs(branch="lr2")
     for first in (2, 3):  # a job that is started twice
         with jobs(branch="lr2", branch_from=2) as checkpointer:
@@ -205,9 +207,9 @@ def test_a_killed_training_on_a_branch_resumes_it_bit_for_bit(jobs: Jobs, tmp_pa
 
 
 def _branch_on_all(rank: int, path: Path, branch: str, step: int) -> tuple[str, str]:
-    options = {"agent": bitsnap.AgentOptions(threads=1, linger=1.0), "timeout": 30.0}
+    agent = bitsnap.AgentOptions(threads=1, linger=1.0)
     try:
-        with bitsnap.Checkpointer(path, branch=branch, branch_from=step, **options) as checkpointer:
+        with bitsnap.Checkpointer(path, branch=branch, branch_from=step, agent=agent, timeout=30.0) as checkpointer:
             restored = checkpointer.restore(step)
             return str(checkpointer.path), "" if restored is None else str(restored.state["rank"])
     except bitsnap.BitsnapError as error:
@@ -227,4 +229,4 @@ def test_one_of_several_ranks_makes_the_branch(tmp_path: Path) -> None:
         assert [kind for kind, _ in wrong] == ["InvalidArgumentError"] * 2
         missing: list[Any] = Processes.run(processes, _branch_on_all, run, "c", 7)
         assert [kind for kind, _ in missing] == ["NotFoundError"] * 2
-    assert sorted(os.listdir(run / "branches")) == [".lock", "b"]
+    assert sorted(each.name for each in (run / "branches").iterdir()) == [".lock", "b"]
