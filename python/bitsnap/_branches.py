@@ -97,8 +97,8 @@ def branch_for(run: Path, name: str, step: int | None) -> Path:
             others = f"; its branches: {', '.join(map(repr, list(branches)[:_MOST_NAMED]))}" if branches else ""
             command = f"bitsnap branch {shlex.quote(path)}@STEP {shlex.quote(name)}"
             raise NotFoundError(
-                f"{path}: has no branch {name!r}{others}{alike(name, list(branches))} (branch_from=STEP makes it, and so "
-                f"does `{command}`)"
+                f"{path}: has no branch {name!r}{others}{alike(name, list(branches))} (branch_from=STEP makes it, "
+                f"and so does `{command}`)"
             )
         try:
             return Path(store.make_branch(name, step, with_later=False, threads=0, progress=None).path)
