@@ -264,6 +264,30 @@ TEST(StoreBranch, IsMadeByAReaderWhileAWriterHasTheStoreOpen) {
   expect_steps(*open_branch(files, "b"), {3});
 }
 
+TEST(StoreBranch, WritesItsOriginAndRejectsOthers) {
+  os::FakeFileSystem files;
+  RunRecord record;
+  record.id = std::string(32, '1');
+  record.origin = RunOrigin{std::string(32, '2'), "lr2", 30};
+  const std::string path = RunLayout("/run").run_record();
+  const auto written = [&](const RunOrigin& origin) {
+    record.origin = origin;
+    EXPECT_TRUE(files.create_directory("/run") || files.stat("/run")->exists);
+    EXPECT_TRUE(write_run_record(files, path, record, true));
+    return read_run_record(files, path);
+  };
+  for (const RunOrigin& origin : {RunOrigin{std::string(32, '2'), "lr2", 30}, RunOrigin{std::string(32, '0'), "", 0}}) {
+    const auto read = written(origin);
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->origin, origin);
+    const auto bytes = os::read_file(files, path, 1000).value();
+    EXPECT_EQ(as_text(bytes).find("\"branch\"") == std::string_view::npos, origin.branch.empty());
+  }
+  for (const RunOrigin& origin : {RunOrigin{"2", "", 30}, RunOrigin{std::string(32, '2'), "a/b", 30}}) {
+    EXPECT_EQ(written(origin).error().kind(), ErrorKind::corrupt);
+  }
+}
+
 class BranchAddress : public testing::Test {
  protected:
   void SetUp() override {
