@@ -99,13 +99,14 @@ Result<BranchDirectory> BranchDirectory::of(os::FileSystem& files, const std::st
 Result<std::vector<std::string>> BranchDirectory::names() const {
   BITSNAP_ASSIGN(const os::FileInfo info, files_->stat(run_.branches()));
   if (!info.exists) return std::vector<std::string>();
-  BITSNAP_ASSIGN(std::vector<std::string> names, files_->list_directory(run_.branches()));
-  std::erase_if(names, [&](const std::string& name) {
-    if (!is_branch_name(name)) return true;
+  BITSNAP_ASSIGN(const std::vector<std::string> listed, files_->list_directory(run_.branches()));
+  std::vector<std::string> names;
+  for (const std::string& name : listed) {
+    if (!is_branch_name(name)) continue;
     // A store whose bitsnap.json is lost still has this directory.
-    const auto checkpoints = files_->stat(branch(name).checkpoints());
-    return !checkpoints || !checkpoints->is_directory;
-  });
+    BITSNAP_ASSIGN(const os::FileInfo checkpoints, files_->stat(branch(name).checkpoints()));
+    if (checkpoints.is_directory) names.push_back(name);
+  }
   return names;
 }
 

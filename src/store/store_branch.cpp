@@ -167,7 +167,9 @@ class Store::Impl::Brancher {
     }
     BITSNAP_TRY(steps.sync_checkpoints());
     store::LabelRecord kept;
-    if (const auto labels = parent_.labels_.all()) {  // otherwise their record is damaged, and there are none
+    const auto labels = parent_.labels_.all();
+    if (!labels && !store::is_damage(labels.error())) return tl::unexpected(labels.error());
+    if (labels) {  // otherwise their record is damaged, and there are none
       for (const StepLabel& label : *labels) {
         if (std::ranges::binary_search(roots_, label.step)) kept.set({label.label, label.step, {}});
       }
