@@ -134,6 +134,7 @@ CLI::Option* add_argument(CLI::App& app, const char* name, Value& value, const c
 [[nodiscard]] Command add_watch(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_agent(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_label(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_branch(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_estimate(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_log(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_extract(CLI::App& program, const CommonOptions& common);

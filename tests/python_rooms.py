@@ -25,6 +25,7 @@ ROOMS = [
     "state",
     "folder",
     "files",
+    "_branches",
     "_store",
     "store",
     "_engine",

@@ -12,6 +12,7 @@
 
 #include "cli/command.hpp"
 #include "cli/input/run_path.hpp"
+#include "cli/output/branch_tree.hpp"
 #include "cli/output/progress_bar.hpp"
 #include "cli/output/stored_sizes.hpp"
 #include "cli/output/table.hpp"
@@ -40,6 +41,7 @@ struct DuReport {
   std::uint64_t needed_bytes = 0;
   Sizes total;  // including `needed`
   std::optional<PruneReport> pruning;
+  std::vector<Branch> branches;  // of the run, if it is no branch itself
 };
 
 // What is left of the sizes of a shard whose file was counted with an equal shard.
@@ -107,6 +109,7 @@ Json report_json(const DuOptions& options, const DuReport& report) {
   }
   document["needed"] = report.needed;
   document["prune"] = report.pruning;
+  document["branches"] = report.branches;
   return document;
 }
 
@@ -161,6 +164,9 @@ std::string render(const DuReport& report, const CommonOptions& common) {
                          printable(checkpoint.damage->message()));
     }
   }
+  if (!report.branches.empty()) {
+    out += "\nbesides the run:\n" + render_branches(report.branches, "", common.table_width());
+  }
   if (report.pruning) {
     out += '\n' + (common.verbose || steps <= kMostSteps ? render_pruning(*report.pruning)
                                                          : render_pruning_sum(*report.pruning));
@@ -191,6 +197,9 @@ Result<int> du(const DuOptions& options, const CommonOptions& common) {
   }
   for (const CheckpointSizes& checkpoint : report.checkpoints) report.total += checkpoint;
   find_needed(*store, report);
+  if (run_of_branch(store->path()) == store->path()) {
+    BITSNAP_ASSIGN(report.branches, store->branches());
+  }
   if (is_given(options.retention)) {
     BITSNAP_ASSIGN(report.pruning, foresee_pruning(*store, options.retention));
   }
@@ -212,7 +221,8 @@ Command add_du(CLI::App& program, const CommonOptions& common) {
   add_keep_steps_option(*app, options->retention);
   app->footer(
       fmt::format("With a --keep option, also prints what `prune` would free with it.\n"
-                  "For more than {} checkpoints only sums are shown; -v and --json show each.",
+                  "For more than {} checkpoints only sums are shown; -v and --json show each.\n"
+                  "Branches of the run are listed with the bytes that they share with no other.",
                   kMostSteps));
   return {app, [options, &common] { return du(*options, common); }};
 }

@@ -14,6 +14,7 @@
 
 #include "cli/command.hpp"
 #include "cli/input/run_path.hpp"
+#include "cli/output/branch_tree.hpp"
 #include "cli/output/table.hpp"
 #include "cli/retention_options.hpp"
 #include "cli/text_format.hpp"
@@ -171,6 +172,21 @@ RunUsage find_usage(Store& store, const RunPath& path, std::vector<Checkpoint>& 
   return usage;
 }
 
+// Where the run was branched off, and the branches that were made from it.
+std::string render_lines(const Store& store, const std::string& run, std::optional<std::size_t> width) {
+  const auto branches = store.branches();
+  if (!branches) return fmt::format("branches: {}\n", printable(branches.error().message()));
+  const auto own = std::ranges::find(*branches, store.path(), &Branch::path);
+  std::string out;
+  if (own != branches->end() && own->origin) {
+    const std::string parent = run_name(run_of_branch(store.path()));
+    out += fmt::format("\nbranch of {}{} from step {}\n", printable(parent),
+                       own->origin->branch.empty() ? "" : ":" + printable(own->origin->branch), own->origin->step);
+  }
+  const std::string tree = render_branches(*branches, own == branches->end() ? "" : own->name, width);
+  return tree.empty() ? out : fmt::format("{}\n{}\n{}", out, printable(run), tree);
+}
+
 Result<int> log(const std::string& text, const CommonOptions& common) {
   BITSNAP_ASSIGN(auto path, find_run(text));
   const RunPath run = path.value_or(RunPath{text, std::nullopt});
@@ -180,7 +196,8 @@ Result<int> log(const std::string& text, const CommonOptions& common) {
   if (common.json) {
     print_json(checkpoints);
   } else {
-    print_result(render(run, checkpoints, usage, common.table_width()));
+    print_result(render(run, checkpoints, usage, common.table_width()) +
+                 (run.step ? "" : render_lines(*store, run.run, common.table_width())));
   }
   return kExitOk;
 }
@@ -193,7 +210,8 @@ Command add_log(CLI::App& program, const CommonOptions& common) {
   app->alias("ls");
   app->footer(
       "base: the step that the checkpoint is coded against; none for a keyframe.\n"
-      "depth: how many earlier checkpoints have to be decoded for one of its chunks, at most.");
+      "depth: how many earlier checkpoints have to be decoded for one of its chunks, at most.\n"
+      "Branches are drawn below. not shared: what removing the branch would free.");
   return {app, [run, &common] { return log(*run, common); }};
 }
 

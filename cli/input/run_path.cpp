@@ -109,6 +109,18 @@ Result<RunPath> follow(const Reference& reference) {
 
 }  // namespace
 
+namespace {
+
+// not_found if the text names a branch that its run does not have.
+Result<void> check_branch(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  std::error_code error;
+  if (colon == std::string::npos || fs::exists(text, error)) return {};
+  return resolve_branch(text.substr(0, text.find('@', colon))).map([](const std::string&) {});
+}
+
+}  // namespace
+
 Result<std::optional<RunPath>> find_run(const std::string& text) {
   if (is_store(text)) return RunPath{text, std::nullopt};
   BITSNAP_ASSIGN(const auto reference, read_reference(text));
@@ -123,6 +135,7 @@ Result<std::optional<RunPath>> find_run(const std::string& text) {
     }
     return path;
   }
+  BITSNAP_TRY(check_branch(text));
   return std::nullopt;
 }
 
@@ -170,6 +183,7 @@ Result<void> check_whole_run(const std::string& text) {
                   fmt::format("{}: {}, but this command needs the run itself", text, describe(*reference)));
     }
   }
+  BITSNAP_TRY(check_branch(text));
   const auto run = find_run(text);
   if (!run || !*run || !(*run)->step) return {};
   return fail(ErrorKind::invalid_argument,
@@ -178,10 +192,30 @@ Result<void> check_whole_run(const std::string& text) {
 
 std::string checkpoint_name(const std::string& run, std::uint64_t step) { return fmt::format("{}@{}", run, step); }
 
-fs::path run_folder(const std::string& run) {
-  fs::path folder = fs::path(run).lexically_normal();
+namespace {
+
+fs::path named_folder(const std::string& path) {
+  fs::path folder = fs::path(path).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
-  return folder.empty() || folder.filename() == "." || folder.filename() == ".." ? resolve_path(run) : folder;
+  return folder.empty() || folder.filename() == "." || folder.filename() == ".." ? resolve_path(path) : folder;
+}
+
+}  // namespace
+
+std::string run_of_branch(const std::string& run) {
+  const std::string path = resolve_branch(run).value_or(run);
+  const fs::path branches = named_folder(path).parent_path();
+  const std::string above = branches.parent_path().string();
+  return branches.filename() == "branches" && is_store(above) ? above : path;
+}
+
+fs::path run_folder(const std::string& run) {
+  const std::string path = resolve_branch(run).value_or(run);
+  const std::string whole = run_of_branch(path);
+  if (whole == path) return named_folder(path);
+  fs::path folder = named_folder(whole);
+  folder += "-" + named_folder(path).filename().string();
+  return folder;
 }
 
 std::string run_name(const std::string& run) { return run_folder(run).filename().string(); }
@@ -260,7 +294,7 @@ Result<void> check_in_no_run(const std::string& path) {
 }
 
 Result<void> check_outside(const std::string& run, const std::string& path) {
-  const fs::path folder = resolve_path(run);
+  const fs::path folder = resolve_path(run_of_branch(run));
   const fs::path file = resolve_path(path);
   const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
   if (end == folder.end()) {

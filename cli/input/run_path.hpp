@@ -1,6 +1,6 @@
 // RUN, RUN@STEP and RUN@LABEL on the command line, and opening them. RUN is the directory of a store; without a step it
 // means the newest checkpoint. RUN@latest and RUN@-1 mean the newest one, RUN@-2 the one before, unless these are
-// labels.
+// labels. RUN may be RUN:NAME, a branch of a run.
 #pragma once
 
 #include <chrono>
@@ -40,10 +40,13 @@ struct RunPath {
 // "run@20"
 [[nodiscard]] std::string checkpoint_name(const std::string& run, std::uint64_t step);
 
-// The same directory as a path whose last part is a name, unlike "." and "run/".
+// The same directory as a path whose last part is a name, unlike "." and "run/"; for the branch NAME of RUN, RUN-NAME,
+// a path beside the run.
 [[nodiscard]] std::filesystem::path run_folder(const std::string& run);
 // The last part of run_folder().
 [[nodiscard]] std::string run_name(const std::string& run);
+// The directory of the run whose branch this is, or of the run itself.
+[[nodiscard]] std::string run_of_branch(const std::string& run);
 
 // One shard of a checkpoint, open.
 struct OpenCheckpoint {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bitsnap/analysis.hpp>
+#include <bitsnap/branch.hpp>
 #include <bitsnap/codec.hpp>
 #include <bitsnap/coder.hpp>
 #include <bitsnap/convert.hpp>

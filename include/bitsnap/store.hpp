@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <bitsnap/branch.hpp>
 #include <bitsnap/error.hpp>
 #include <bitsnap/global_tensor.hpp>
 #include <bitsnap/limits.hpp>
@@ -270,7 +271,7 @@ class Store {
  public:
   // not_found if there is no store and none is to be created; busy if another handle writes; invalid_argument if the
   // directory holds other files or a setting is out of range; unsupported for a newer format. Opening to write removes
-  // what was not committed.
+  // what was not committed. Here and in repair(), the path may be RUN:NAME.
   [[nodiscard]] static Result<std::unique_ptr<Store>> open(const std::string& path, const StoreOptions& options = {});
   ~Store();  // releases the lock
   Store(const Store&) = delete;
@@ -354,6 +355,19 @@ class Store {
   // may be among them: then the one before it is the newest, as after rollback(). not_found if a step is missing;
   // invalid_argument if no undamaged checkpoint would stay.
   [[nodiscard]] Result<PruneReport> remove(const std::vector<std::uint64_t>& steps, const PruneOptions& options = {});
+
+  // Makes a branch of this run that begins with the checkpoint of this step and its labels. Its files, and those that
+  // they need, become hard links of this store's files. The branch exists completely or not at all. Takes no lock of
+  // this store, so the handle may be of any kind and others may write meanwhile. not_found if there is no such step;
+  // invalid_argument if the branch exists or its name is none, or if a checkpoint is kept as damaged; busy if another
+  // process makes or removes a branch; corrupt or truncated if a file is damaged.
+  [[nodiscard]] Result<Branch> make_branch(const std::string& name, std::uint64_t step,
+                                           const BranchOptions& options = {}) const;
+  // The branches of this run, or of the run that this store is a branch of, in order of the bytes of their names.
+  [[nodiscard]] Result<std::vector<Branch>> branches() const;
+  // Removes a branch of this run with all its checkpoints. Branches that were made from it stay. not_found if there is
+  // none; busy if a handle writes to it; invalid_argument if its directory holds other files.
+  [[nodiscard]] Result<void> remove_branch(const std::string& name) const;
 
   // Removes all checkpoints after `step`, newest first. Those that stay and are coded against one of them are rewritten
   // before. not_found if there is no such step; invalid_argument if what can be read of a checkpoint that a repair

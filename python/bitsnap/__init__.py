@@ -24,6 +24,8 @@ from bitsnap import _bitsnap, callbacks as callbacks
 from bitsnap._bitsnap import (
     AdamNumbers as AdamNumbers,
     BaseReference as BaseReference,
+    Branch as Branch,
+    BranchOrigin as BranchOrigin,
     Checkpoint as Checkpoint,
     CommitOutcome as CommitOutcome,
     ErrorTally as ErrorTally,

@@ -146,6 +146,13 @@ def check_callable(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a function or None, got {brief(value)}")
 
 
+def given_or_new(options: Any, kind: type[Any], name: str) -> Any:
+    """Options of a class, or those by default."""
+    if options is not None and not isinstance(options, kind):
+        raise TypeError(f"{name} must be bitsnap.{kind.__name__} or None, got {brief(options)}")
+    return kind() if options is None else options
+
+
 def may_pickle(allow_pickle: bool) -> bool:
     """Checks the argument, because a mistaken value must not allow a pickle."""
     if not isinstance(allow_pickle, bool):

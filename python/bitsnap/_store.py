@@ -239,14 +239,24 @@ class StoreManagement:
             progress=progress,
         )
 
-    def rollback(self, step: SupportsIndex) -> RollbackReport:
+    def rollback(self, step: SupportsIndex, *, keep_as: str | None = None) -> RollbackReport:
         """Removes all checkpoints after `step`, newest first, so that the training can continue from there.
+
+        Args:
+            step: of the checkpoint that becomes the newest.
+            keep_as: first make a branch of this name with this checkpoint and all that are removed.
 
         Raises:
             NotFoundError: there is no checkpoint of that step.
             InvalidArgumentError: what can be read of a checkpoint that a repair keeps as damaged needs a later step.
+                Or there is such a branch.
         """
-        return self._native.rollback(number_of(step, "step"))
+        number = number_of(step, "step")
+        if keep_as is not None and any(each > number for each in self._native.steps()):
+            self._native.make_branch(
+                label_of(keep_as, "keep_as"), number, with_later=True, threads=self._threads, progress=None
+            )
+        return self._native.rollback(number)
 
     def damages(
         self, *, steps: Iterable[SupportsIndex] = (), decode: bool = True, progress: Progress | None = None

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex
 
 from bitsnap._bitsnap import Engine as NativeEngine, EngineOptions, Retention, SaveState, Settings
+from bitsnap._branches import branch_of_job
 from bitsnap._common import (
     LARGEST_COUNT,
     Device,
@@ -20,8 +21,8 @@ from bitsnap._common import (
     PathLike,
     Role,
     absolute_path,
-    brief,
     check_callable,
+    given_or_new,
     may_lose,
     may_pickle,
     milliseconds_of,
@@ -68,7 +69,11 @@ class Checkpointer:
                 checkpointer.save(step, lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 
     Args:
-        path: the directory of the store, in UTF-8. It is made if it does not exist; its parent must exist.
+        path: the directory of the store, in UTF-8. It is made if it does not exist; its parent must exist. "run:NAME"
+            is the branch NAME of the run.
+        branch: save to this branch of the run instead, and restore from it. It must exist, or else
+        branch_from: make it, beginning with the checkpoint of this step. A job that is started again continues it; a
+            branch of this name with another origin is an error.
         settings: how states are coded, or the name of a policy, as in Store. All ranks must give the same settings,
             `keep_last` and `keep_every`.
         adam: Adam's betas, eps and step for first moments, as in Store.
@@ -108,6 +113,8 @@ class Checkpointer:
         self,
         path: PathLike,
         *,
+        branch: str | None = None,
+        branch_from: SupportsIndex | None = None,
         settings: Settings | str | None = None,
         adam: Adams | None = None,
         every: SupportsIndex = 1,
@@ -124,30 +131,31 @@ class Checkpointer:
         flush_on_sigterm: bool = False,
     ) -> None:
         check_callable(on_progress, "on_progress")
-        store = native_path(absolute_path(path, "path"))
+        store = absolute_path(path, "path")
         self._schedule = Schedule(every, every_minutes, every_memory)
         self._settings = settings_of(settings)
         self._stored_settings: Settings | None = None
         self._adam = adam_for_many(adam)
         self._packer = Packer()
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
-        job = _given(job, JobOptions, "job")
+        job = given_or_new(job, JobOptions, "job")
         timeout_ms = milliseconds_of(timeout, "timeout")
         options = EngineOptions()
-        options.path = store
         options.job.name = "" if job.name is None else text_of(job.name, "job.name")
         options.settings = self._settings
         options.retention = Retention(
             keep_last=positive_of(keep_last, "keep_last"), keep_every=positive_of(keep_every, "keep_every")
         )
-        _given(memory, MemoryOptions, "memory")._fill(options.memory)
-        _given(agent, AgentOptions, "agent")._fill(options.agent)
+        given_or_new(memory, MemoryOptions, "memory")._fill(options.memory)
+        given_or_new(agent, AgentOptions, "agent")._fill(options.agent)
         options.timeout_ms = timeout_ms
         options.threads = self._threads
         session = None if job.session is None else text_of(job.session, "session")
         self._ranks = Ranks(job.rank, job.world_size)
         options.job.rank, options.job.world_size = self._ranks.rank, self._ranks.world_size
         options.job.session = self._ranks.session(timeout_ms) if session is None else session
+        begin = partial(self._ranks.branch, timeout_ms=timeout_ms)
+        options.path = native_path(branch_of_job(store, branch, branch_from, begin))
         try:
             native = NativeEngine.attach(options)
         except BusyError as error:
@@ -487,9 +495,3 @@ class Checkpointer:
 def _keeping(owners: object, copy: Callable[[], SaveState]) -> SaveState:
     """Calls the function; the owners of what it copies live until then."""
     return copy()
-
-
-def _given(options: Any, kind: type[Any], name: str) -> Any:
-    if options is not None and not isinstance(options, kind):
-        raise TypeError(f"{name} must be bitsnap.{kind.__name__} or None, got {brief(options)}")
-    return kind() if options is None else options

@@ -12,11 +12,14 @@ from bitsnap._bitsnap import (
     BaseReference,
     LossReport,
     Snapshot as NativeSnapshot,
+    Store as NativeStore,
+    StoreOptions,
     WholeState,
     is_store,
+    resolve_branch,
     snapshot_id as native_snapshot_id,
 )
-from bitsnap._common import Bases, PathLike, Progress, alike, native_bases, native_path, warn
+from bitsnap._common import Bases, PathLike, Progress, alike, is_url, native_bases, native_path, warn
 from bitsnap._references import reference_at
 from bitsnap.errors import BitsnapError, DamageWarning, InvalidArgumentError, NotFoundError
 
@@ -95,7 +98,34 @@ def native_snapshot(path: PathLike | Snapshot, bases: Bases = ()) -> NativeSnaps
     """The extension's object for a path or an open snapshot."""
     if isinstance(path, Snapshot):
         return path._native
-    return Snapshot(path, bases=bases)._native
+    return _checkpoint_named(path) or Snapshot(path, bases=bases)._native
+
+
+def _checkpoint_named(path: PathLike) -> NativeSnapshot | None:
+    """The checkpoint RUN@STEP, RUN@LABEL or RUN@latest; RUN may be RUN:BRANCH. None: the path is no such name."""
+    text = os.fsdecode(path)
+    at = text.rfind("@")
+    if at <= 0 or is_url(path) or os.path.lexists(native_path(path)):
+        return None
+    colon = text.rfind(":", 0, at)
+    if colon > 0:
+        resolve_branch(native_path(text[: text.find("@", colon)]))  # says which branches there are
+    # Both the path of a run and a label may contain an "@".
+    while at > 0 and not is_store(native_path(text[:at])):
+        at = text.rfind("@", 0, at)
+    if at <= 0:
+        return None
+    options = StoreOptions()
+    options.access = "read"
+    store, name = NativeStore.open(native_path(text[:at]), options), text[at + 1 :]
+    step: int | None = int(name) if name.isascii() and name.isdigit() else dict(store.labels()).get(name)
+    if step is None:
+        step = store.latest() if name == "latest" else store.find(name)
+    if step is not None and (shards := store.checkpoint(step).shards) > 1:
+        raise InvalidArgumentError(
+            f"{text}: has {shards} shards; use load({step}, shard=...) of bitsnap.Store({text[:at]!r}, read_only=True)"
+        )
+    return store.snapshot(step, 0, False)
 
 
 def snapshot_id(path: PathLike) -> str:

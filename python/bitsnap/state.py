@@ -67,7 +67,8 @@ def load(
     Tied tensors are one object. Without torch, tensors are numpy arrays.
 
     Args:
-        path: the file, or an open snapshot.
+        path: the file, or an open snapshot, or the name of a checkpoint of a store as the command takes it: "run@500",
+            "run@latest", "run@best" by a label, or "run:lr2@500" in a branch.
         into: a state to fill. Each of its tensors and arrays receives the tensor at the same place of the file, which
             must have the same dtype and shape; strides, device and requires_grad may differ. Its other values are not
             used: the returned state has those of the file. Every dtype and shape is checked before anything is

@@ -21,6 +21,7 @@ from bitsnap._bitsnap import (
     StoreOptions,
     WholeState,
 )
+from bitsnap._branches import StoreBranches
 from bitsnap._common import (
     LARGEST,
     LARGEST_COUNT,
@@ -58,7 +59,7 @@ _OPEN_NEWEST = 16
 T = TypeVar("T")
 
 
-class Store(StoreManagement, StoreFolders, StoreTensors):
+class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
     """The checkpoints of one run in a directory, by step. A checkpoint exists completely or not at all.
 
     A checkpoint is coded against an earlier one and stores only the changes; the files that it needs stay as long as
@@ -74,7 +75,8 @@ class Store(StoreManagement, StoreFolders, StoreTensors):
             store.save(step, state)
 
     Args:
-        path: the directory. Its parent must exist. A relative path is made absolute.
+        path: the directory. Its parent must exist. A relative path is made absolute. "run:NAME" is the branch NAME of
+            the run, unless a directory has this name.
         settings: how checkpoints are coded, or the name of a policy, such as "bounded". The store remembers all
             settings but `codec`; those that are not given here are taken from the store. The rules of `loss` belong to
             the policy that they were given with.

@@ -73,13 +73,20 @@ Checkpoint raise_prune_error(Checkpoint info) {
   return info;
 }
 
+// The directory of a store that may be written as RUN:NAME.
+std::string resolved(const nb::bytes& path) {
+  auto directory = resolve_branch(to_path(path));
+  if (!directory) raise(directory.error());
+  return *std::move(directory);
+}
+
 PyStore open_store(nb::bytes path, StoreOptions options) {
   // The innermost call of this thread is that of the handle.
   options.interrupted = [] {
     RunContext* const context = RunContext::innermost();
     return context != nullptr && (context->waits_for_itself() || !context->go_on());
   };
-  const std::string directory = to_path(path);
+  const std::string directory = resolved(path);
   std::error_code failure;
   std::string real_path = std::filesystem::weakly_canonical(directory, failure).string();
   if (failure) real_path = directory;
@@ -238,6 +245,18 @@ RollbackReport rollback(const PyStore& self, std::uint64_t step) {
   return self.write([&](Store& store) { return store.rollback(step); });
 }
 
+Branch make_branch(const PyStore& self, const std::string& name, std::uint64_t step, bool with_later, unsigned threads,
+                   nb::object progress) {
+  RunContext context(std::move(progress));
+  return self.call(context, [&](Store& store) {
+    return store.make_branch(name, step, {.with_later = with_later, .run = context.run(threads)});
+  });
+}
+
+void remove_branch(const PyStore& self, const std::string& name) {
+  self.call([&](Store& store) { return store.remove_branch(name); });
+}
+
 StoreVerification verify_store(const PyStore& self, bool decode, std::vector<std::uint64_t> steps, unsigned threads,
                                nb::object progress) {
   RunContext context(std::move(progress));
@@ -253,7 +272,7 @@ RepairReport repair(nb::bytes path, bool dry_run, unsigned threads, nb::object p
   RepairOptions options;
   options.dry_run = dry_run;
   options.run = context.run(threads);
-  const std::string directory = to_path(path);
+  const std::string directory = resolved(path);
   return context.call([&] { return Store::repair(directory, options); });
 }
 
@@ -261,6 +280,7 @@ RepairReport repair(nb::bytes path, bool dry_run, unsigned threads, nb::object p
 
 void bind_store(nb::module_& module) {
   bind_store_reports(module);
+  module.def("resolve_branch", [](nb::bytes path) { return to_bytes(resolved(path)); }, nb::arg("path"));
   module.def("is_store", [](nb::bytes path) { return is_store(to_path(path)); }, nb::arg("path"));
 
   nb::class_<PyStore>(module, "Store")
@@ -310,6 +330,10 @@ void bind_store(nb::module_& module) {
       .def("remove", &remove_steps, nb::arg("steps"), nb::arg("options"), nb::kw_only(), nb::arg("threads"),
            nb::arg("progress").none())
       .def("rollback", &rollback, nb::arg("step"))
+      .def("make_branch", &make_branch, nb::arg("name"), nb::arg("step"), nb::kw_only(), nb::arg("with_later"),
+           nb::arg("threads"), nb::arg("progress").none())
+      .def("branches", [](const PyStore& self) { return self.call(&Store::branches); })
+      .def("remove_branch", &remove_branch, nb::arg("name"))
       .def("verify", &verify_store, nb::kw_only(), nb::arg("decode"), nb::arg("steps"), nb::arg("threads"),
            nb::arg("progress").none());
 }

@@ -142,6 +142,24 @@ void bind_pruning(nb::module_& module) {
           "strays", [](const PruneReport& self) { return file_names(self.strays); },
           "Removed files that belonged to no checkpoint, relative to the store.");
 
+  ReportClass<BranchOrigin>(module, "BranchOrigin", "The checkpoint from which a branch was made.")
+      .field("run_id", &BranchOrigin::run_id, "The id of the store that had it.")
+      .field("branch", &BranchOrigin::branch, "The name of that store, if it was a branch itself; else empty.")
+      .field("step", &BranchOrigin::step);
+
+  ReportClass<Branch>(module, "Branch", "A second line of a run, from one of its checkpoints: a store of its own.")
+      .field("name", &Branch::name)
+      .field(
+          "path", [](const Branch& self) { return file_name(self.path); }, "The directory of its store.")
+      .field("origin", &Branch::origin, "None if it is unknown, because a repair had to make bitsnap.json again.")
+      .field("checkpoints", &Branch::checkpoints, "How many it has.")
+      .field("newest", &Branch::newest, "The newest step.")
+      .field("stored_bytes", &Branch::stored_bytes, "Of its files.")
+      .field("own_bytes", &Branch::own_bytes, "Of these, what neither the run nor another branch holds.")
+      .field("copied_bytes", &Branch::copied_bytes,
+             "Of a branch that was just made: of files that were copied, because there are no hard links.")
+      .field("damage", &Branch::damage, "Why it cannot be read, in a list.");
+
   ReportClass<RollbackReport>(module, "RollbackReport", "What a rollback removed.")
       .field("removed", &RollbackReport::removed, "Steps, newest first.")
       .field("removed_bytes", &RollbackReport::removed_bytes);

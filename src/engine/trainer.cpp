@@ -67,7 +67,8 @@ Result<void> check_options(const EngineOptions& options) {
 }  // namespace
 
 std::string default_job(const std::string& path) {
-  return fmt::format("path-{:016x}", hash64(as_byte_span(os::canonical_path(path))));
+  const std::string store = resolve_branch(path).value_or(path);
+  return fmt::format("path-{:016x}", hash64(as_byte_span(os::canonical_path(store))));
 }
 
 std::string_view save_stage_name(SaveStage stage) noexcept {
@@ -96,7 +97,8 @@ Engine::Impl::Impl(const EngineOptions& options, os::FileSystem& files, os::Memo
 Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& options, os::FileSystem& files,
                                                            os::MemoryProbe memory) {
   EngineOptions complete = options;
-  complete.path = os::canonical_path(options.path);
+  BITSNAP_ASSIGN(const std::string path, resolve_branch(options.path));
+  complete.path = os::canonical_path(path);
   if (complete.job.name.empty()) complete.job.name = default_job(complete.path);
   BITSNAP_TRY(check_options(complete));
   const Clock::time_point deadline = engine::deadline_in(complete.timeout_ms);

@@ -154,12 +154,25 @@ static constexpr auto json_fields(std::type_identity<ShardRecord>) {
                                     json_field<&ShardRecord::shards>("shards"), json_field<&ShardRecord::file>("file"));
 }
 
+static constexpr std::string_view kRunIdForm = "32 lower-case hexadecimal digits";
+
+static constexpr auto json_fields(std::type_identity<RunOrigin>) {
+  return std::array{
+      json_field<&RunOrigin::id>("id").must(
+          kRunIdForm, [](const RunOrigin& origin) { return SnapshotId::from_hex(origin.id).has_value(); }),
+      json_field<&RunOrigin::branch>("branch", JsonNeed::optional)
+          .must("the name of a branch",
+                [](const RunOrigin& origin) { return origin.branch.empty() || is_branch_name(origin.branch); }),
+      json_field<&RunOrigin::step>("step")};
+}
+
 // The settings are further keys of the same object.
 static constexpr auto json_fields(std::type_identity<RunRecord>) {
-  return std::array{format_field<RunRecord>(), json_field<&RunRecord::id>("id").must(
-                                                   "32 lower-case hexadecimal digits", [](const RunRecord& record) {
-                                                     return SnapshotId::from_hex(record.id).has_value();
-                                                   })};
+  return std::array{
+      format_field<RunRecord>(),
+      json_field<&RunRecord::id>("id").must(
+          kRunIdForm, [](const RunRecord& record) { return SnapshotId::from_hex(record.id).has_value(); }),
+      json_field<&RunRecord::origin>("origin", JsonNeed::optional)};
 }
 
 namespace {

@@ -86,8 +86,18 @@ struct ShardRecord : CommitHeader {
   ShardFile file;
 };
 
+// Of the store of a branch: from which checkpoint it was made.
+struct RunOrigin {
+  std::string id;      // of the store that had the checkpoint
+  std::string branch;  // the name of that store, if it was a branch itself
+  std::uint64_t step = 0;
+
+  friend bool operator==(const RunOrigin&, const RunOrigin&) = default;
+};
+
 struct RunRecord {
   std::string id;
+  std::optional<RunOrigin> origin = {};
   CodingSettings settings = default_settings();
 };
 

@@ -31,6 +31,10 @@ Places places_of(const std::vector<os::FaultyFileSystem::Step>& steps) {
   constexpr std::string_view kRetired = "/retired.json";
   for (const os::FaultyFileSystem::Step& step : steps) {
     std::string here = step_text(step);
+    // An unfinished branch and a branch are stores like the run.
+    for (const std::string_view branch : {"/branches/.new", "/branches/b"}) {
+      for (std::size_t at = 0; (at = here.find(branch, at)) != std::string::npos;) here.erase(at, branch.size());
+    }
     for (char& c : here) c = c >= '0' && c <= '9' ? '0' : c;
     if (const std::size_t random = here.find(".json."); random != std::string::npos) here.resize(random);
     if (const std::size_t hash = here.find("files-"); hash != std::string::npos) here.resize(hash);

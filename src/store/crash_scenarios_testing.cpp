@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/try.hpp"
+#include "store/crash_branches_testing.hpp"
 #include "store/crash_repairs_testing.hpp"
 #include "store/store_impl.hpp"
 
@@ -426,6 +427,7 @@ std::vector<CrashScenario> make_scenarios() {
   std::ranges::move(replacing_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(removing_scenarios(), std::back_inserter(scenarios));
   std::ranges::move(retaining_scenarios(), std::back_inserter(scenarios));
+  std::ranges::move(crash_branches(), std::back_inserter(scenarios));
   std::ranges::move(crash_repairs(), std::back_inserter(scenarios));
   return scenarios;
 }

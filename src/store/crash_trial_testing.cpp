@@ -71,10 +71,9 @@ namespace {
 bool has_unsynced_names(const FakeFileSystem& files, const std::string& directory) {
   const auto with = files.copy();
   const auto without = files.copy();
-  const RunLayout layout(kTestRun);
-  std::vector<std::string> others = {"/", layout.root(), layout.checkpoints()};
-  if (const auto names = without->list_directory(layout.checkpoints())) {
-    for (const std::string& name : *names) others.push_back(os::join_path(layout.checkpoints(), name));
+  std::vector<std::string> others = {"/"};
+  for (const FakeFileSystem::DiskName& name : without->all_names()) {
+    if (name.is_directory) others.push_back(name.path);
   }
   std::erase(others, directory);
   for (const std::string& other : others) static_cast<void>(without->sync_directory(other));  // fails for missing ones

@@ -151,19 +151,26 @@ Result<bool> write_label_record(os::FileSystem& file_system, const RunLayout& la
                            json::serialize_json(LabelFormat{.record = record}), true);
 }
 
-std::string similar_labels(const std::vector<std::string>& labels, std::string_view label) {
-  std::vector<std::pair<std::size_t, std::string_view>> similar;
-  for (const std::string& other : labels) {
-    const bool is_part = other.find(label) != std::string::npos || label.find(other) != std::string_view::npos;
-    if (!is_part && labels.size() > kCompared) continue;
-    const std::size_t far = edit_distance(other, label);
-    if (is_part || far <= std::max(other.size(), label.size()) / 3) similar.emplace_back(far, other);
+std::vector<std::string> similar_names(const std::vector<std::string>& names, std::string_view name) {
+  std::vector<std::pair<std::size_t, std::string>> similar;
+  for (const std::string& other : names) {
+    const bool is_part = other.find(name) != std::string::npos || name.find(other) != std::string_view::npos;
+    if (!is_part && names.size() > kCompared) continue;
+    const std::size_t far = edit_distance(other, name);
+    if (is_part || far <= std::max(other.size(), name.size()) / 3) similar.emplace_back(far, other);
   }
   std::ranges::sort(similar);
   similar.resize(std::min(similar.size(), kSimilarLabels));
+  std::vector<std::string> closest;
+  for (auto& [far, other] : similar) closest.push_back(std::move(other));
+  return closest;
+}
+
+std::string similar_labels(const std::vector<std::string>& labels, std::string_view label) {
+  const std::vector<std::string> similar = similar_names(labels, label);
   std::string text;
   for (std::size_t i = 0; i < similar.size(); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == similar.size() ? " and " : ", ", quote_name(similar[i].second));
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == similar.size() ? " and " : ", ", quote_name(similar[i]));
   }
   if (text.empty()) return "";
   return fmt::format("; {} {}", similar.size() == 1 ? "a similar label is" : "similar labels are", text);

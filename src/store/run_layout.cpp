@@ -9,6 +9,7 @@
 
 #include "os/atomic_file.hpp"
 #include "os/file_system.hpp"
+#include "store/label_record.hpp"
 
 namespace bitsnap::store {
 namespace {
@@ -107,6 +108,11 @@ bool is_own_file_name(std::string_view name) noexcept {
   if (os::AtomicFile::is_temporary_name(name)) return true;
   if (attempt_of_files(name)) return true;
   return name.starts_with("shard-") && (is_snapshot_file_name(name) || name.ends_with(kRecordSuffix));
+}
+
+bool is_branch_name(std::string_view name) noexcept {
+  return is_label(name) && name.size() <= kMaxFileNameBytes && name.find_first_of("/\\@:") == std::string_view::npos &&
+         name.front() != '.' && name.front() != '-' && name.find_first_not_of("0123456789") != std::string_view::npos;
 }
 
 std::optional<ShardFileName> parse_shard_file_name(std::string_view name) {

@@ -15,6 +15,7 @@ inline constexpr std::string_view kCatalogName = "catalog";
 inline constexpr std::string_view kLabelsName = "labels.json";
 inline constexpr std::string_view kCheckpointsName = "checkpoints";
 inline constexpr std::string_view kDamagedName = "damaged";
+inline constexpr std::string_view kBranchesName = "branches";
 inline constexpr std::string_view kCommitName = "commit.json";
 inline constexpr std::string_view kRetiredName = "retired.json";
 inline constexpr std::string_view kTensorsName = "tensors.json";
@@ -48,6 +49,10 @@ inline constexpr std::size_t kMaxFileNameBytes = 200;
 // Whether bitsnap may remove this file from a step's directory if no record names it.
 [[nodiscard]] bool is_own_file_name(std::string_view name) noexcept;
 
+// Whether a branch may have this name: 1 to 200 bytes of UTF-8 without control characters, '/', '\\', '@' and ':',
+// which begins with neither a dot nor a dash and does not have digits alone.
+[[nodiscard]] bool is_branch_name(std::string_view name) noexcept;
+
 // The parts of a shard's file name.
 struct ShardFileName {
   std::uint32_t shard = 0;
@@ -69,6 +74,7 @@ class RunLayout {
   [[nodiscard]] std::string labels() const { return in_root(kLabelsName); }
   [[nodiscard]] std::string checkpoints() const { return in_root(kCheckpointsName); }
   [[nodiscard]] std::string damaged() const { return in_root(kDamagedName); }
+  [[nodiscard]] std::string branches() const { return in_root(kBranchesName); }
   [[nodiscard]] std::string step_directory(std::uint64_t step) const;
   [[nodiscard]] std::string commit(std::uint64_t step) const { return step_file(step, kCommitName); }
   [[nodiscard]] std::string retired(std::uint64_t step) const { return step_file(step, kRetiredName); }

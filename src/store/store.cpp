@@ -3,7 +3,6 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
-#include "store/run_marker.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -26,23 +25,10 @@ Store::~Store() = default;
 Result<std::unique_ptr<Store>> Store::open(const std::string& path, const StoreOptions& options) {
   return no_throw("store", [&] {
     // Calls look up files by path. The absolute path keeps the store the same if the process changes its directory.
-    return store::open_store(os::real_file_system(), os::absolute_path(path), options);
+    return resolve_branch(path).and_then([&](const std::string& resolved) {
+      return store::open_store(os::real_file_system(), os::absolute_path(resolved), options);
+    });
   });
-}
-
-bool is_store(const std::string& path) noexcept {
-  const auto found = no_throw("store", [&]() -> Result<bool> {
-    const store::RunLayout layout(path);
-    os::FileSystem& file_system = os::real_file_system();
-    BITSNAP_ASSIGN(const store::RunMarker marker, store::find_marker(file_system, layout));
-    if (marker == store::RunMarker::run_record) return true;
-    if (marker == store::RunMarker::reference) return false;
-    // A store whose run record is lost or damaged still counts, so that a repair can be asked for.
-    BITSNAP_ASSIGN(const os::FileInfo lock, file_system.stat(layout.lock()));
-    BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(layout.checkpoints()));
-    return (marker == store::RunMarker::damaged || lock.is_regular) && checkpoints.is_directory;
-  });
-  return found && *found;
 }
 
 const std::string& Store::path() const noexcept { return impl_->path(); }
@@ -139,6 +125,18 @@ Result<PruneReport> Store::remove(const std::vector<std::uint64_t>& steps, const
   return no_throw("removing", [&] { return impl_->remove(steps, options); });
 }
 
+Result<Branch> Store::make_branch(const std::string& name, std::uint64_t step, const BranchOptions& options) const {
+  return no_throw("making a branch", [&] { return impl_->make_branch(name, step, options); });
+}
+
+Result<std::vector<Branch>> Store::branches() const {
+  return no_throw("store", [&] { return impl_->branches(); });
+}
+
+Result<void> Store::remove_branch(const std::string& name) const {
+  return no_throw("removing a branch", [&] { return impl_->remove_branch(name); });
+}
+
 Result<RollbackReport> Store::rollback(std::uint64_t step, const RunOptions& options) {
   return no_throw("rolling back", [&] { return impl_->rollback(step, options); });
 }
@@ -148,8 +146,11 @@ Result<StoreVerification> Store::verify(const StoreVerifyOptions& options) const
 }
 
 Result<RepairReport> Store::repair(const std::string& path, const RepairOptions& options) {
-  return no_throw("repairing",
-                  [&] { return store::repair_store(os::real_file_system(), os::absolute_path(path), options); });
+  return no_throw("repairing", [&] {
+    return resolve_branch(path).and_then([&](const std::string& resolved) {
+      return store::repair_store(os::real_file_system(), os::absolute_path(resolved), options);
+    });
+  });
 }
 
 }  // namespace bitsnap

@@ -4,8 +4,8 @@
 // It makes the calls of Store of its parts: the directories of the steps, what a writing handle knows of the steps, the
 // labels, the tensors, and the cache of bases. Sources: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp,
 // store_save.cpp, store_encode.cpp, store_commit.cpp, store_replica.cpp, store_prune.cpp, store_rewrite.cpp,
-// store_rollback.cpp, store_verify.cpp, store_repair.cpp, store_repair_records.cpp. Any thread may call a handle.
-// Reading calls use nothing that writing calls change. Writing calls hold the write turn.
+// store_rollback.cpp, store_branch.cpp, store_verify.cpp, store_repair.cpp, store_repair_records.cpp. Any thread may
+// call a handle. Reading calls use nothing that writing calls change. Writing calls hold the write turn.
 #pragma once
 
 #include <cstdint>
@@ -101,6 +101,11 @@ class Store::Impl {
                                           std::optional<std::uint64_t> just_saved = std::nullopt);
   [[nodiscard]] Result<PruneReport> remove(std::vector<std::uint64_t> steps, const PruneOptions& options);
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step, const RunOptions& options);
+  // store_branch.cpp
+  [[nodiscard]] Result<Branch> make_branch(const std::string& name, std::uint64_t step,
+                                           const BranchOptions& options) const;
+  [[nodiscard]] Result<std::vector<Branch>> branches() const;
+  [[nodiscard]] Result<void> remove_branch(const std::string& name) const;
   // store_verify.cpp
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options) const;
   // store_repair.cpp
@@ -112,6 +117,7 @@ class Store::Impl {
   class Pruner;    // store_prune.cpp
   class Rewriter;  // store_rewrite.cpp
   class Repairer;  // store_repair.cpp
+  class Brancher;  // store_branch.cpp
 
   Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options,
        std::shared_ptr<store::BaseCache> cache);
@@ -235,6 +241,7 @@ class Store::Impl {
                                           const StoreVerifyOptions& options, std::vector<StoreDamage>& damages) const;
 
   const store::RunLayout layout_;
+  os::FileSystem& all_files_;  // that the handle was opened with
   const std::shared_ptr<os::FileSystem> own_files_;
   os::FileSystem& file_system_;  // own_files_: follows no links in the store
   const StoreOptions options_;

@@ -401,8 +401,8 @@ std::string check_files(os::FakeFileSystem& files) {
     }
   }
   for (const std::string& file : files.all_files()) {
-    const bool is_set_aside = file.starts_with(layout.damaged() + "/");
-    if (!is_set_aside && !named.contains(file)) return "stray " + file;
+    const bool is_elsewhere = file.starts_with(layout.damaged() + "/") || file.starts_with(layout.branches() + "/");
+    if (!is_elsewhere && !named.contains(file)) return "stray " + file;
   }
   return "";
 }

@@ -29,7 +29,8 @@ std::string random_run_id() { return SnapshotId{os::random_u64(), os::random_u64
 bool is_unfinished_store(const std::vector<std::string>& names) {
   return std::ranges::all_of(names, [](const std::string& name) {
     return name == store::kLockName || name == store::kCheckpointsName || name == store::kCatalogName ||
-           name == store::kDamagedName || name == store::kLabelsName || os::AtomicFile::is_temporary_name(name);
+           name == store::kDamagedName || name == store::kLabelsName || name == store::kBranchesName ||
+           os::AtomicFile::is_temporary_name(name);
   });
 }
 
@@ -60,6 +61,7 @@ std::string without_slashes(std::string path) {
 Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options,
                   std::shared_ptr<store::BaseCache> cache)
     : layout_(without_slashes(path)),
+      all_files_(file_system),
       own_files_(file_system.without_links(layout_.root())),
       file_system_(*own_files_),
       options_(options),
@@ -117,6 +119,11 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     return tl::unexpected(std::move(run).error());
   }
   impl->run_ = *std::move(run);
+  const std::string above = os::parent_directory(impl->layout_.root());
+  if (writes && impl->run_.origin && os::file_name(above) == store::kBranchesName) {
+    // The process that made the branch may have been killed before it synced the name.
+    BITSNAP_TRY(impl->directories_.sync(above));
+  }
   impl->settings_ = settings_of(options, impl->run_.settings);
   if (is_own_cache && writes) {
     impl->hands_base_over_as_ = {&file_system, impl->run_.id};

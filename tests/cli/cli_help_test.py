@@ -11,7 +11,8 @@ from cli.command_line import USAGE, run, run_json
 
 WIDTH = 100
 COMMANDS = [
-    *("add", "ingest", "watch", "estimate", "log", "label", "extract", "prune", "rollback", "repair", "du", "agent"),
+    *("add", "ingest", "watch", "estimate", "log", "label", "extract", "prune", "branch"),
+    *("rollback", "repair", "du", "agent"),
     *(
         "compress",
         "decompress",

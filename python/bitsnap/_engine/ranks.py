@@ -209,6 +209,13 @@ class Ranks:
         _raise(error, [told], what)
         return pickle.loads(content) if done is None else done[0]  # type: ignore[no-any-return]
 
+    def branch(self, find: Callable[[], T], timeout_ms: int) -> T:
+        """What `find` returns on rank 0, for all ranks, if they can agree: one of them makes the branch."""
+        if self._group is None:
+            return find()
+        self.meet("create a Checkpointer", timeout_ms)
+        return self.from_first(find, "opening the branch")
+
     def together(
         self, work: Callable[[], T], may_retry: Callable[[BaseException], bool] = lambda _: False
     ) -> tuple[T | None, Failure | None]:

@@ -128,7 +128,8 @@ class SavableSteps:
             f"{step} cannot be saved: {self._path} has the checkpoint of step {newest}, and {why}. To "
             "continue that training, call restore() before the first save, and train from the step after the restored "
             f"one. To continue from an earlier step, run `bitsnap agent stop {agent}` and `bitsnap rollback {run} --to "
-            "STEP`. For another training, pass the path of another directory",
+            "STEP`, or save to a branch with branch=NAME and branch_from=STEP. For another training, pass the path of "
+            "another directory",
         )
 
     def _look(self) -> None:
