@@ -102,7 +102,32 @@ def native_snapshot(path: PathLike | Snapshot, bases: Bases = ()) -> NativeSnaps
 
 
 def _checkpoint_named(path: PathLike) -> NativeSnapshot | None:
-    """The checkpoint RUN@STEP, RUN@LABEL or RUN@latest; RUN may be RUN:BRANCH. None: the path is no such name."""
+    """The checkpoint that a path names, if it has one shard. None: the path names none."""
+    named = _named(path)
+    if named is None:
+        return None
+    store, step = named
+    if step is not None and (shards := store.checkpoint(step).shards) > 1:
+        raise InvalidArgumentError(
+            f"{os.fsdecode(path)}: has {shards} shards; use snapshot({step}, shard=...) of "
+            f"bitsnap.Store({os.fsdecode(store.path)!r}, read_only=True)"
+        )
+    return store.snapshot(step, 0, False)
+
+
+def whole_checkpoint(path: PathLike) -> WholeState | None:
+    """The checkpoint that a path names, if it has several shards."""
+    named = _named(path)
+    if named is None or named[1] is None or named[0].checkpoint(named[1]).shards == 1:
+        return None
+    return named[0].whole_state(named[1])
+
+
+def _named(path: PathLike) -> tuple[NativeStore, int | None] | None:
+    """The checkpoint RUN@STEP, RUN@LABEL, RUN@latest or RUN@-2; RUN may be RUN:BRANCH. None: the path is no such name.
+
+    None as the step: the run is empty.
+    """
     text = os.fsdecode(path)
     at = text.rfind("@")
     if at <= 0 or is_url(path) or os.path.lexists(native_path(path)):
@@ -119,13 +144,14 @@ def _checkpoint_named(path: PathLike) -> NativeSnapshot | None:
     options.access = "read"
     store, name = NativeStore.open(native_path(text[:at]), options), text[at + 1 :]
     step: int | None = int(name) if name.isascii() and name.isdigit() else dict(store.labels()).get(name)
+    if step is None and name.startswith("-") and name[1:].isdigit():
+        steps, back = store.steps(), int(name[1:])
+        if not 1 <= back <= len(steps):
+            raise NotFoundError(f"{text}: the run has {len(steps)} checkpoints")
+        step = steps[-back]
     if step is None:
         step = store.latest() if name == "latest" else store.find(name)
-    if step is not None and (shards := store.checkpoint(step).shards) > 1:
-        raise InvalidArgumentError(
-            f"{text}: has {shards} shards; use load({step}, shard=...) of bitsnap.Store({text[:at]!r}, read_only=True)"
-        )
-    return store.snapshot(step, 0, False)
+    return store, step
 
 
 def snapshot_id(path: PathLike) -> str:

@@ -86,12 +86,21 @@ def test_checkpoints_are_loaded_by_their_names(run: Path) -> None:
     with bitsnap.Store(run) as store:
         store.branch("b", 2)
         store.label(3, "a@b:c")
-    for name, step in {"@4": 4, "@latest": 4, "@a@b:c": 3, ":b@2": 2, ":b@latest": 2}.items():
+    for name, step in {
+        "@4": 4,
+        "@latest": 4,
+        "@-1": 4,
+        "@-3": 2,
+        "@a@b:c": 3,
+        ":b@2": 2,
+        ":b@latest": 2,
+    }.items():
         assert_same(bitsnap.load(f"{run}{name}"), state_of(step))
     for name, message in {
         ":c@2": "has no branch 'c'; its branches: 'b'",
         ":b@4": "nearby is 2",
         "@no": "label",
+        "@-5": "the run has 4 checkpoints",
     }.items():
         with pytest.raises(bitsnap.NotFoundError, match=message):
             bitsnap.load(f"{run}{name}")
