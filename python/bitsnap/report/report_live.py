@@ -32,6 +32,7 @@ _INTERVAL = 0.5
 _REST = 4
 # The run is read again after this time, even if nothing seems to have changed.
 _LONGEST_REST = 30.0
+_ATTEMPTS = 3
 _LOWER_PRIORITY = 10
 _MOST_TENSORS = 64
 _STATUS_NOT_FOUND = 12
@@ -174,7 +175,7 @@ def _fingerprint(run: Path, timings: Path | None) -> list[object]:
     """Another value after each change of the run, without reading its records. Empty if the run is no directory."""
     found: list[object] = []
     with suppress(OSError), os.scandir(run / "checkpoints") as entries:
-        found = sorted((entry.name, entry.stat(follow_symlinks=False).st_mtime_ns) for entry in entries)
+        found += sorted((entry.name, entry.stat(follow_symlinks=False).st_mtime_ns) for entry in entries)
     for path in (run / "labels.json", timings or run / OWN_TIMINGS):
         with suppress(OSError):
             status = path.stat()
@@ -260,7 +261,13 @@ class LiveRun:
         return not notice
 
     def _read(self) -> RunData:
-        data = gather(self._run, ask=self._reader, **self._options)
+        for attempt in range(_ATTEMPTS):
+            try:
+                data = gather(self._run, ask=self._reader, **self._options)
+                break
+            except CommandFailed:  # as when a checkpoint is pruned between two commands
+                if attempt == _ATTEMPTS - 1:
+                    raise
         if self._against and self._second:
             with suppress(NotFoundError, CommandFailed):
                 data = replace(data, against=gather(self._against, steps=0, ask=self._second))

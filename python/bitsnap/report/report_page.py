@@ -312,7 +312,11 @@ def _parser() -> argparse.ArgumentParser:
         "--steps", type=_count, default=8, metavar="N", help="study N checkpoints, spread over the run (8)"
     )
     parser.add_argument("--title", metavar="T", help="title of the page; by default, the name of the run")
-    parser.add_argument("--timings", metavar="FILE", help="costs of saves, as callbacks.JsonLines writes them; by default, RUN/timings.jsonl")
+    parser.add_argument(
+        "--timings",
+        metavar="FILE",
+        help="costs of saves, as callbacks.JsonLines writes them; by default, RUN/timings.jsonl",
+    )
     parser.add_argument("--shard", type=int, metavar="K", help="the shard to study, if checkpoints have several")
     parser.add_argument(
         "--betas", type=_betas, metavar="B1,B2", help="of Adam, with --eps: study the effect of quantizers on updates"

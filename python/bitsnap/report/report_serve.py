@@ -39,7 +39,7 @@ def check_packages() -> None:
     for name in ("plotly", "jinja2", "starlette", "uvicorn"):
         if importlib.util.find_spec(name) is None:
             raise NotFoundError(
-                f"a report that is served needs the package {name}, which is not installed: pip install 'bitsnap[serve]'"
+                f"to serve a report needs the package {name}, which is not installed: pip install 'bitsnap[serve]'"
             )
 
 
@@ -149,8 +149,8 @@ def serve(run: Path, *, port: int = 0, title: str | None = None, **options: Any)
             received.append(number)
             ended.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, end)
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, end)
 
         def answer() -> None:
             try:
@@ -158,7 +158,7 @@ def serve(run: Path, *, port: int = 0, title: str | None = None, **options: Any)
             finally:
                 ended.set()
 
-        threads = [threading.Thread(target=each, daemon=True) for each in (answer, live.watch, live.study)]
+        threads = [threading.Thread(target=work, daemon=True) for work in (answer, live.watch, live.study)]
         for thread in threads:
             thread.start()
         print(f"http://{_HOST}:{listener.getsockname()[1]}/", flush=True)

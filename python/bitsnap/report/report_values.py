@@ -102,8 +102,8 @@ _Line = tuple[str, str, str, str]
 
 
 def _line(name: str, first: float | None, second: float | None, text: Callable[[Any], str]) -> _Line:
-    values = ("–" if value is None else text(value) for value in (first, second))
-    return (name, *values, _difference(first, second))  # type: ignore[return-value]
+    said = ["–" if value is None else text(value) for value in (first, second)]
+    return name, said[0], said[1], _difference(first, second)
 
 
 def _roles(checkpoint: dict[str, Any]) -> dict[str, int]:
@@ -129,9 +129,11 @@ def _at_common_step(data: RunData, against: RunData) -> list[_Line]:
         _line(f"ratio {where}", ratios[0], ratios[1], ratio_text),
     ]
     roles = [_roles(first), _roles(second)]
-    for role in [*ROLE_ORDER, *sorted(roles[0].keys() - set(ROLE_ORDER))]:
-        if role in roles[0] or role in roles[1]:
-            lines.append(_line(f"{role_text(role)} {where}", roles[0].get(role), roles[1].get(role), size_text))
+    lines += [
+        _line(f"{role_text(role)} {where}", roles[0].get(role), roles[1].get(role), size_text)
+        for role in [*ROLE_ORDER, *sorted(roles[0].keys() - set(ROLE_ORDER))]
+        if role in roles[0] or role in roles[1]
+    ]
     for name in sorted(data.metrics.keys() & against.metrics.keys()):
         values = [run.metrics[name].get(common) for run in (data, against)]
         lines.append(_line(f"{name} {where}", values[0], values[1], "{:.5g}".format))

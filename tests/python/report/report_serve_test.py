@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -17,13 +18,27 @@ import pytest
 import bitsnap
 from bitsnap.report.report_live import _Kept
 from cli.command_line import IO, NOT_FOUND, USAGE, executable, run, run_json
-from python.report.report_pages import make_run
+from python.report.report_pages import Page, make_run
 from python.report.report_servers import PATIENCE, Server, notices_of, steps_of
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 PATHS = ["/", "/update?version=", "/tensors?step=20&role=weights&row=layer+3"]
+
+
+def mapped_steps(page: Page) -> list[str]:
+    """The steps of the map of layers."""
+    layers = page.document["figures"].get("layers")
+    return list(layers["variants"]["0,0"]["data"][0]["x"]) if layers else []
+
+
+@pytest.fixture(scope="module")
+def served(some_run: Path) -> Iterator[Server]:
+    """A server of a run that does not change, all of whose figures are there."""
+    with Server(some_run) as server:
+        server.update_until(lambda page: mapped_steps(page) == ["20", "30"])
+        yield server
 
 
 # ---- a run that changes
@@ -66,13 +81,14 @@ def test_a_run_that_is_written_and_pruned_all_the_time_is_shown(tmp_path: Path) 
             while not ended.is_set():
                 step += 1
                 store.save(step, {"w": bytes(range(200)) * (step % 7 + 1), "step": step})
+                time.sleep(0.1)
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
         with Server(path) as server:
             seen = set()
-            until = time.monotonic() + 8
+            until = time.monotonic() + 4
             while time.monotonic() < until:
                 for where in PATHS:
                     assert server.get(where).status in {200, 204, 404, 503}
@@ -93,14 +109,13 @@ def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
     program = tmp_path / "bitsnap"
     program.write_text(f'#!/bin/sh\necho "$1 $(eval echo \\${{$#}})" >> {log}\nexec {executable()} "$@"\n')
     program.chmod(0o755)
-    with Server(path, "--steps", 2, environment={"BITSNAP_COMMAND": str(program)}) as server:
+    with Server(path, "--steps", 2, command=program) as server:
         server.update_until(lambda page: page.document["figures"].get("distances") is not None)
         make_run(path, [3])
         server.update_until(lambda page: "step 3" in " ".join(page.texts["figcaption"]))
     calls = log.read_text().splitlines()
-    for step in (1, 2, 3):
-        assert calls.count(f"inspect {path}@{step}") == 1
-        assert calls.count(f"analyze {path}@{step}") == 1
+    assert [calls.count(f"inspect {path}@{step}") for step in (1, 2, 3)] == [1, 1, 1]
+    assert [calls.count(f"analyze {path}@{step}") for step in (2, 3)] == [1, 1]
 
 
 def test_timings_of_the_run_itself_are_shown_as_they_come(tmp_path: Path) -> None:
@@ -114,32 +129,54 @@ def test_timings_of_the_run_itself_are_shown_as_they_come(tmp_path: Path) -> Non
             file.flush()
             server.update_until(lambda page: "timings.jsonl, line 2" in notices_of(page))
             file.write(', "stall_seconds": 0.25}\n')
-        page = server.update_until(lambda page: page.document["figures"]["timings"]["variants"][""]["data"][0]["x"] == ["1", "2"])
+        page = server.update_until(
+            lambda page: page.document["figures"]["timings"]["variants"][""]["data"][0]["x"] == ["1", "2"]
+        )
         assert "line 2" not in notices_of(page)
+
+
+def test_a_second_run_is_shown_as_it_grows(tmp_path: Path, some_run: Path) -> None:
+    second = tmp_path / "second"
+    with Server(some_run, "--against", second, "--steps", 1) as server:
+        server.update_until(lambda page: steps_of(page) == ["10", "20", "30"])
+        for step in (20, 30):
+            make_run(second, [step])
+            page = server.update_until(lambda page, step=step: f"stored at step {step}" in page.texts["td"])  # type: ignore[misc]
+            assert second_steps(page) == [str(each) for each in range(20, step + 1, 10)]
+
+
+def second_steps(page: Page) -> list[str]:
+    line = page.document["figures"]["bytes"]["variants"]["0"]["data"][-1]
+    assert line["name"] == "second"
+    return list(line["x"])
 
 
 # ---- tensors of a cell
 
 
-def test_the_tensors_of_a_cell_are_those_of_analyze(some_run: Path) -> None:
-    with Server(some_run) as server:
-        server.update_until(lambda page: page.document["figures"].get("layers") is not None)
-        server.update_until(lambda page: 20 in [row[0] for row in page.document["reasons"]["rows"]])
-        where = "/tensors?" + urlencode({"step": 20, "role": "masters", "row": "layer 3"})
-        answer = server.get(where)
-        assert answer.status == 200
-        assert server.get(where).text == answer.text
-        (state,) = run_json("analyze", f"{some_run}@20", "--tensor", "master.layers.3.w")["states"]
-        (tensor,) = state["tensors"]
-        assert answer.json["left_out"] == 0
-        (found,) = answer.json["tensors"].values()
-        assert found["planes"] == tensor["entropy"]["planes"]
-        assert found["xor_planes"] == tensor["entropy"]["xor_planes"]
-        assert found["changed"] == tensor["change"]["changed"]
-        for unknown in ({"step": 21}, {"role": "weight"}, {"row": "layer 4"}, {"step": "x"}, {"step": "٢"}, {"step": "9" * 30}):
-            values = {"step": 20, "role": "masters", "row": "layer 3", **unknown}
-            assert server.get("/tensors?" + urlencode(values)).status == 404
-        assert server.get("/tensors").status == 404
+def test_the_tensors_of_a_cell_are_those_of_analyze(served: Server, some_run: Path) -> None:
+    where = "/tensors?" + urlencode({"step": 20, "role": "masters", "row": "layer 3"})
+    answer = served.get(where)
+    assert answer.status == 200
+    assert served.get(where).text == answer.text
+    (state,) = run_json("analyze", f"{some_run}@20", "--tensor", "master.layers.3.w")["states"]
+    (tensor,) = state["tensors"]
+    assert answer.json["left_out"] == 0
+    (found,) = answer.json["tensors"].values()
+    assert found["planes"] == tensor["entropy"]["planes"]
+    assert found["xor_planes"] == tensor["entropy"]["xor_planes"]
+    assert found["changed"] == tensor["change"]["changed"]
+    for unknown in (
+        {"step": 21},
+        {"role": "weight"},
+        {"row": "layer 4"},
+        {"step": "x"},
+        {"step": "٢"},
+        {"step": "9" * 30},
+    ):
+        values = {"step": 20, "role": "masters", "row": "layer 3", **unknown}
+        assert served.get("/tensors?" + urlencode(values)).status == 404
+    assert served.get("/tensors").status == 404
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -156,44 +193,46 @@ def test_what_is_kept_is_bounded() -> None:
 # ---- who may ask
 
 
-def test_only_this_machine_is_answered_under_its_own_name(some_run: Path) -> None:
-    with Server(some_run, "--steps", 1) as server:
-        server.update_until(lambda page: bool(page.document["figures"]))
-        for where in PATHS:
-            for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "evil.example:80", "[::1]", ""):
-                assert server.get(where, Host=host).status == 400, (where, host)
-            assert server.get(where, Host=f"localhost:{server.port}").status in {200, 404}
-        # A server that listened on all addresses would be found under this one.
-        with pytest.raises(ConnectionRefusedError):
-            server.get(address="127.0.0.2")
+def test_only_this_machine_is_answered_under_its_own_name(served: Server) -> None:
+    for where in PATHS:
+        for host in (
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "evil.example:80",
+            "[::1]",
+            "",
+        ):
+            assert served.get(where, Host=host).status == 400, (where, host)
+        assert served.get(where, Host=f"localhost:{served.port}").status in {200, 404}
+    # A server that listened on all addresses would be found under this one.
+    with pytest.raises(ConnectionRefusedError):
+        served.get(address="127.0.0.2")
 
 
-def test_other_sites_in_the_browser_get_nothing(some_run: Path) -> None:
-    with Server(some_run, "--steps", 1) as server:
-        for where in PATHS:
-            answer = server.get(where, Origin="http://evil.example")
-            assert not [name for name in answer.headers if name.startswith("access-control")]
-            if answer.status == 200:
-                assert answer.headers["cross-origin-resource-policy"] == "same-origin"
-                assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
-                assert answer.headers["x-content-type-options"] == "nosniff"
-            for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
-                assert server.get(where, method, Origin="http://evil.example").status == 405
-        for where in PATHS[1:]:
-            assert server.get(where, Sec_Fetch_Site="cross-site").status == 403
-            assert server.get(where, Sec_Fetch_Site="same-origin").status != 403
+def test_other_sites_in_the_browser_get_nothing(served: Server) -> None:
+    for where in PATHS:
+        answer = served.get(where, Origin="http://evil.example")
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+        if answer.status == 200:
+            assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+            assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
+            assert answer.headers["x-content-type-options"] == "nosniff"
+        for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+            assert served.get(where, method, Origin="http://evil.example").status == 405
+    for where in PATHS[1:]:
+        assert served.get(where, Sec_Fetch_Site="cross-site").status == 403
+        assert served.get(where, Sec_Fetch_Site="same-origin").status != 403
 
 
-def test_no_path_leads_to_a_file(some_run: Path) -> None:
-    with Server(some_run, "--steps", 1) as server:
-        for where in ("/bitsnap.json", "/../bitsnap.json", "/%2e%2e/%2e%2e/etc/passwd", "/report.js", "//etc/passwd", "/."):
-            answer = server.get(where)
-            assert (answer.status, answer.text) == (404, "Not Found"), where
+def test_no_path_leads_to_a_file(served: Server) -> None:
+    for where in ("/bitsnap.json", "/../bitsnap.json", "/%2e%2e/%2e%2e/etc/passwd", "/report.js", "//etc/passwd", "/."):
+        answer = served.get(where)
+        assert (answer.status, answer.text) == (404, "Not Found"), where
 
 
-def test_the_policy_of_a_served_page_lets_it_ask_its_server_only(some_run: Path) -> None:
-    with Server(some_run, "--steps", 1) as server:
-        page = server.get().page
+def test_the_policy_of_a_served_page_lets_it_ask_its_server_only(served: Server) -> None:
+    page = served.get().page
     rules = dict(rule.strip().split(" ", 1) for rule in page.policy.split(";"))
     assert rules["default-src"] == "'none'"
     assert rules["connect-src"] == "'self'"
@@ -235,7 +274,7 @@ def test_ctrl_c_ends_what_it_started(tmp_path: Path) -> None:
         f'#!/bin/sh\nif [ "$1" = analyze ]; then echo $$ > {mark}; exec sleep 1000; fi\nexec {executable()} "$@"\n'
     )
     program.chmod(0o755)
-    server = Server(path, environment={"BITSNAP_COMMAND": str(program)})
+    server = Server(path, command=program)
     until = time.monotonic() + PATIENCE
     while not (mark.exists() and mark.read_text().endswith("\n")):
         assert time.monotonic() < until

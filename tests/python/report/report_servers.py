@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,15 +39,17 @@ class Answer:
 
 
 class Server:
-    """`bitsnap report RUN --serve`; warnings of Python are errors."""
+    """`bitsnap report RUN --serve`, or the same with another program as the command bitsnap. Warnings are errors."""
 
-    def __init__(self, run: Path, *options: object, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, run: Path, *options: object, command: Path | None = None) -> None:
+        program = [sys.executable, "-m", "bitsnap.report"] if command else [executable(), "report"]
+        own = {"PYTHONWARNINGS": "error", **({"BITSNAP_COMMAND": str(command)} if command else {})}
         self.process = subprocess.Popen(
-            [executable(), "report", str(run), "--serve", *map(str, options)],
+            [*program, str(run), "--serve", *map(str, options)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONWARNINGS": "error", **(environment or {})},
+            env={**os.environ, **own},
         )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
