@@ -161,7 +161,7 @@ def _heat_map(metric: str, cells: _Cells, steps: list[int]) -> tuple[list[Trace]
         "colorbar": bar,
     }
     axes = {
-        "xaxis": {"type": "category", "title": {"text": "step"}, "showgrid": False},
+        "xaxis": {"type": "category", "title": {"text": "step"}, "showgrid": False, "nticks": 14},
         "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
     }
     return [shown], axes

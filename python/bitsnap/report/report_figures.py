@@ -32,6 +32,7 @@ Trace = dict[str, Any]
 HIGHEST_RATIO = 64
 # Runs of up to this many checkpoints have their steps at even distances.
 _MOST_CATEGORIES = 80
+_MOST_TICKS = 14  # so that labels are not turned
 _CODEC_COLOURS = 8
 
 
@@ -76,7 +77,7 @@ class StepAxis:
         return [str(step) for step in steps] if self._even else list(steps)
 
     def layout(self, yaxis: dict[str, Any], **more: Any) -> dict[str, Any]:
-        xaxis: dict[str, Any] = {"title": {"text": "step"}}
+        xaxis: dict[str, Any] = {"title": {"text": "step"}, "nticks": _MOST_TICKS}
         if self._even:
             xaxis |= {"type": "category", "categoryorder": "array", "categoryarray": self.labels(self._steps)}
         # The bars of a few checkpoints are not as wide as the page.

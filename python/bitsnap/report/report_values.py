@@ -92,10 +92,12 @@ def metrics_figure(data: RunData) -> Figure | None:
 
 
 def _difference(first: float | None, second: float | None) -> str:
-    """How much larger the second value is."""
+    """How much larger the second value is, from three times on as a factor."""
     if not first or second is None:
         return "–"
-    return "the same" if first == second else f"{100 * (second / first - 1):+.1f} %"
+    if first == second:
+        return "the same"
+    return f"{100 * (second / first - 1):+.1f} %" if second < 3 * first else ratio_text(second / first)
 
 
 _Line = tuple[str, str, str, str]

@@ -98,7 +98,7 @@ def test_the_table_says_how_the_runs_differ(runs: tuple[Path, Path]) -> None:
 
 def test_runs_without_a_common_step_are_compared_as_wholes(tmp_path: Path, runs: tuple[Path, Path]) -> None:
     table = cells_of(save(tmp_path / "run", {9: {}}), runs[0])
-    assert table["checkpoints"] == ["1", "3", "+200.0 %"]
+    assert table["checkpoints"] == ["1", "3", "3.00×"]
     assert not [line for line in table if "at step" in line]
 
 
