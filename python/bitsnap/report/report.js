@@ -224,7 +224,10 @@ globalThis.bitsnapReport = (() => {
 
   function range(bin) {
     if (bin < 2) return bin + " ULP";
-    const compact = (value) => value < 10000 ? String(value) : value.toExponential(1).replace("e+", "e");
+    const compact = (value) => {
+      const power = value < 10000 ? 0 : Math.floor(Math.log10(value) / 3);
+      return power === 0 ? String(value) : Math.round(value / 1000 ** power) + ["", " k", " M", " G", " T", " P", " E"][power];
+    };
     return compact(2 ** (bin - 1)) + "–" + compact(2 ** bin - 1) + " ULP";
   }
 
