@@ -81,23 +81,24 @@ class RunData:
     def metrics(self) -> dict[str, dict[int, float]]:
         """The values that the training gave with its checkpoints, such as the loss: by name, then by step."""
         found: dict[str, dict[int, float]] = {}
-        for step in sorted(self.snapshots):
-            for name, value in metrics_of(self.snapshots[step]).items():
-                found.setdefault(name, {})[step] = value
+        for entry in sorted(self.log, key=lambda entry: int(entry["step"])):
+            for name, value in metrics_of(entry, self.snapshots.get(entry["step"], {})).items():
+                found.setdefault(name, {})[entry["step"]] = value
         return found
 
 
 _METRIC_PREFIX = "metrics."
 
 
-def metrics_of(snapshot: dict[str, Any]) -> dict[str, float]:
-    """The numbers in a checkpoint's metadata whose keys begin with "metrics."."""
-    found = {}
-    for key, text in snapshot.get("metadata", {}).items():
-        with suppress(ValueError):
+def metrics_of(entry: dict[str, Any], snapshot: dict[str, Any]) -> dict[str, float]:
+    """The metrics of a checkpoint, as log or, for runs of earlier versions, the metadata of its snapshot names them."""
+    found = {_METRIC_PREFIX + name: value for name, value in entry.get("metrics", {}).items()}
+    numbers = {}
+    for key, text in {**snapshot.get("metadata", {}), **found}.items():
+        with suppress(TypeError, ValueError):  # null is a number that JSON cannot hold
             if key.startswith(_METRIC_PREFIX) and math.isfinite(value := float(text)):
-                found[key.removeprefix(_METRIC_PREFIX)] = value
-    return found
+                numbers[key.removeprefix(_METRIC_PREFIX)] = value
+    return numbers
 
 
 # Runs the command with arguments and returns its JSON; raises CommandFailed.

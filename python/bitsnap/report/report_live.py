@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from bitsnap import __version__
+from bitsnap import _bitsnap
 from bitsnap.errors import NotFoundError
 from bitsnap.report.report_data import OWN_TIMINGS, CommandFailed, RunData, find_command, gather, spread
 from bitsnap.report.report_tensors import details_of, names_in
@@ -114,7 +114,8 @@ class _Reader:
     def __call__(self, command: str, *arguments: str) -> Any:
         if arguments[0] == "analyze":
             with self._lock:
-                return {"version": __version__, "states": [self._states[step][1] for step in sorted(self._states)]}
+                states = [self._states[step][1] for step in sorted(self._states)]
+            return {"version": _bitsnap.version(), "states": states}
         if arguments[0] == "inspect":
             version = self.version(int(arguments[-1].rpartition("@")[2]))
             kept = self._inspected.get((version, arguments))
@@ -163,7 +164,7 @@ class _Reader:
 
 
 @dataclass(frozen=True)
-class Found:
+class Shown:
     """What the page shows: another version after each change."""
 
     version: str
@@ -207,13 +208,13 @@ class LiveRun:
         self._stopped = threading.Event()
         self._start = secrets.token_hex(4)  # the version of another server is another one
         empty = {"steps": [], "stored_bytes": 0, "needed": []}
-        self._found = Found(f"{self._start}.0", RunData(str(run), empty, [], [], {}), "reading the run")
+        self._found = Shown(f"{self._start}.0", RunData(str(run), empty, [], [], {}), "reading the run")
         self._studied = threading.Event()  # there is more to show
         self._detail_lock = threading.Lock()
         self._details: _Kept[dict[str, Any]] = _Kept(_MOST_TENSORS, lambda _: 1)
 
     @property
-    def found(self) -> Found:
+    def found(self) -> Shown:
         return self._found
 
     def stop(self) -> None:
@@ -257,7 +258,7 @@ class LiveRun:
             notice = f"The run cannot be read now: {error}"
         if (data, notice) != (self._found.data, self._found.notice) and not self._stopped.is_set():
             number = int(self._found.version.partition(".")[2]) + 1
-            self._found = Found(f"{self._start}.{number}", data, notice)
+            self._found = Shown(f"{self._start}.{number}", data, notice)
         return not notice
 
     def _read(self) -> RunData:

@@ -40,8 +40,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_numbers_of_the_metadata_are_metrics() -> None:
     found = {"metrics.loss": "2.5", "metrics.lr": "1e-3", "loss": "1", "metrics.name": "x", "metrics.nan": "nan"}
-    assert metrics_of({"metadata": found}) == {"loss": 2.5, "lr": 0.001}
-    assert metrics_of({}) == {}
+    assert metrics_of({}, {"metadata": found}) == {"loss": 2.5, "lr": 0.001}
+    assert metrics_of({"metrics": {"loss": 3, "nan": None}}, {"metadata": found}) == {"loss": 3, "lr": 0.001}
+    assert metrics_of({}, {}) == {}
 
 
 def test_values_are_drawn_with_the_loss_first(tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ def test_options_that_do_not_go_together_are_refused(some_run: Path) -> None:
 
 def test_missing_packages_of_the_server_are_named_with_how_to_get_them(some_run: Path) -> None:
     script = (
-        "import sys; sys.modules[sys.argv[1]] = None; from bitsnap.report.report_page import main;"
+        "import sys; sys.modules[sys.argv[1]] = None; from bitsnap.report.report_command import main;"
         "sys.exit(main(sys.argv[2:]))"
     )
     for module in ("starlette", "uvicorn"):

@@ -18,7 +18,7 @@ from typing import Any
 from cli.command_line import executable
 from python.report.report_pages import Page
 
-PATIENCE = 60.0
+PATIENCE = 40.0
 
 
 class Answer:
@@ -67,17 +67,17 @@ class Server:
 
     def update_until(self, fits: Callable[[Page], bool]) -> Page:
         """The first newer page that fits. A server that answers anything but pages fails the test."""
-        version = ""
+        version, said = "", ""
         for _ in range(int(PATIENCE / 0.1)):
             answer = self.get(f"/update?version={version}")
             assert answer.status in {200, 204}, answer.status
             if answer.status == 200:
                 page = answer.page
-                version = page.document["version"]
+                version, said = page.document["version"], notices_of(page)
                 if fits(page):
                     return page
             time.sleep(0.1)
-        raise AssertionError("no page fits")
+        raise AssertionError(f"no page fits; the last one says: {said}")
 
     def end(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
         """The exit status, and what it said on standard error."""

@@ -19,6 +19,7 @@ import pytest
 import bitsnap
 from bitsnap.errors import InvalidArgumentError, NotFoundError, printable
 from bitsnap.report import report_changes, report_page
+from bitsnap.report.report_command import main
 from bitsnap.report.report_data import (
     CommandFailed,
     RunData,
@@ -30,7 +31,7 @@ from bitsnap.report.report_data import (
     size_text,
     spread,
 )
-from bitsnap.report.report_page import main, write_report
+from bitsnap.report.report_page import write_report
 from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, USAGE, run, run_json
 from python.report.report_pages import Page, make_run, page_of, traces
 
@@ -274,7 +275,7 @@ def test_the_command_runs_it(some_run: Path, tmp_path: Path) -> None:
 
 def test_missing_packages_are_named_with_how_to_get_them(some_run: Path, tmp_path: Path) -> None:
     script = (
-        "import sys; sys.modules[sys.argv[1]] = None; from bitsnap.report.report_page import main;"
+        "import sys; sys.modules[sys.argv[1]] = None; from bitsnap.report.report_command import main;"
         "sys.exit(main(sys.argv[2:]))"
     )
     for module, package in (("plotly", "plotly"), ("jinja2", "Jinja2")):
