@@ -73,7 +73,7 @@ def metrics_figure(data: RunData) -> Figure | None:
     figure = Figure(
         "metrics",
         "Loss" if names == ["loss"] else "Loss and other values" if names[0] == "loss" else "Values of the training",
-        "What the training saved with its checkpoints, in metadata whose keys begin with “metrics.”.",
+        "Metrics that the training saved with its checkpoints.",
         [control("Show", names)],
     )
     for choice, name in enumerate(names):
