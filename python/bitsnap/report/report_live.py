@@ -2,8 +2,8 @@
 
 One thread watches (LiveRun.watch()), another one studies (LiveRun.study()), and any thread may ask for what they have
 found. Answers about one checkpoint are kept, so that a new checkpoint costs little. Checkpoints are studied one at a
-time, the newest first, and at most a fifth of the time, because the training needs the processors. A failure is shown
-on the page, and the run is read again.
+time, the newest first, only while a page is open, and at most a fifth of the time: the training needs the processors. A
+failure is shown on the page, and the run is read again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _INTERVAL = 0.5
 _REST = 4
 # The run is read again after this time, even if nothing seems to have changed.
 _LONGEST_REST = 30.0
+# Seconds after which a page that asks no more is taken for closed.
+_ATTENTION = 60.0
 _ATTEMPTS = 3
 _LOWER_PRIORITY = 10
 _MOST_TENSORS = 64
@@ -210,11 +212,13 @@ class LiveRun:
         empty = {"steps": [], "stored_bytes": 0, "needed": []}
         self._found = Shown(f"{self._start}.0", RunData(str(run), empty, [], [], {}), "reading the run")
         self._studied = threading.Event()  # there is more to show
+        self._asked = -_ATTENTION
         self._detail_lock = threading.Lock()
         self._details: _Kept[dict[str, Any]] = _Kept(_MOST_TENSORS, lambda _: 1)
 
-    @property
     def found(self) -> Shown:
+        """What was found last. Asking keeps the studies going."""
+        self._asked = time.monotonic()
         return self._found
 
     def stop(self) -> None:
@@ -235,11 +239,11 @@ class LiveRun:
             self._stopped.wait(max(_INTERVAL, _REST * (time.monotonic() - began)))
 
     def study(self) -> None:
-        """Studies checkpoints until stop() is called."""
+        """Studies checkpoints until stop() is called, while somebody asks for what was found."""
         while not self._stopped.is_set():
             began = time.monotonic()
-            with suppress(CommandFailed, OSError):  # such as a checkpoint that was pruned meanwhile
-                if self._reader.study():
+            with suppress(Exception):  # such as a checkpoint that was pruned meanwhile; reading the run says more
+                if began < self._asked + _ATTENTION and self._reader.study():
                     self._studied.set()
             self._stopped.wait(max(_INTERVAL, _REST * (time.monotonic() - began)))
 
@@ -270,8 +274,10 @@ class LiveRun:
                 if attempt == _ATTEMPTS - 1:
                     raise
         if self._against and self._second:
+            second = self._found.data.against
             with suppress(NotFoundError, CommandFailed):
-                data = replace(data, against=gather(self._against, steps=0, ask=self._second))
+                second = gather(self._against, steps=0, ask=self._second)
+            data = replace(data, against=second)
         return data
 
     def tensors(self, step: int, role: str, row: str) -> dict[str, Any]:

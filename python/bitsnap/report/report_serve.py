@@ -54,7 +54,7 @@ class _Pages:
 
     def get(self, with_scripts: bool) -> str:
         with self._lock:
-            found = self._live.found
+            found = self._live.found()
             version, text = self._made.get(with_scripts, ("", ""))
             if version != found.version:
                 text = render(found.data, self._title, live=found, with_scripts=with_scripts)
@@ -79,7 +79,7 @@ def application(live: LiveRun, title: str | None = None) -> Starlette:
     def update(request: Request) -> Response:
         if _is_foreign(request.headers.get("sec-fetch-site")):
             return Response(status_code=403, headers=_HEADERS)
-        if request.query_params.get("version") == live.found.version:
+        if request.query_params.get("version") == live.found().version:
             return Response(status_code=204, headers=_HEADERS)
         return HTMLResponse(pages.get(with_scripts=False), headers=_HEADERS)
 

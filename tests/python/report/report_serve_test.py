@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import pytest
 
 import bitsnap
-from bitsnap.report.report_live import _Kept
+from bitsnap.report.report_live import LiveRun, _Kept
 from cli.command_line import IO, NOT_FOUND, USAGE, executable, run, run_json
 from python.report.report_pages import Page, make_run
 from python.report.report_servers import PATIENCE, Server, notices_of, steps_of
@@ -274,12 +274,13 @@ def test_ctrl_c_ends_what_it_started(tmp_path: Path) -> None:
         f'#!/bin/sh\nif [ "$1" = analyze ]; then echo $$ > {mark}; exec sleep 1000; fi\nexec {executable()} "$@"\n'
     )
     program.chmod(0o755)
-    server = Server(path, command=program)
-    until = time.monotonic() + PATIENCE
-    while not (mark.exists() and mark.read_text().endswith("\n")):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    assert server.end() == (0, "")
+    with Server(path, command=program) as server:
+        until = time.monotonic() + PATIENCE
+        while not (mark.exists() and mark.read_text().endswith("\n")):
+            assert server.get("/update?version=").status == 200
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert server.end() == (0, "")
     assert not Path(f"/proc/{mark.read_text().strip()}").exists()
 
 
@@ -308,3 +309,24 @@ def test_missing_packages_of_the_server_are_named_with_how_to_get_them(some_run:
         done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=PATIENCE)
         assert done.returncode == NOT_FOUND, done
         assert f"the package {module}, which is not installed: pip install 'bitsnap[serve]'" in done.stderr
+
+
+def test_nothing_is_studied_that_nobody_looks_at(tmp_path: Path) -> None:
+    live = LiveRun(make_run(tmp_path / "run", [1, 2]), steps=2)
+    threads = [threading.Thread(target=work) for work in (live.watch, live.study)]
+    for thread in threads:
+        thread.start()
+    try:
+        until = time.monotonic() + PATIENCE
+        while not live._found.data.checkpoints:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        time.sleep(1.5)
+        assert not live._found.data.states
+        while not live.found().data.states:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        live.stop()
+        for thread in threads:
+            thread.join()
