@@ -210,7 +210,7 @@ class LiveRun:
         self._stopped = threading.Event()
         self._start = secrets.token_hex(4)  # the version of another server is another one
         empty = {"steps": [], "stored_bytes": 0, "needed": []}
-        self._found = Shown(f"{self._start}.0", RunData(str(run), empty, [], [], {}), "reading the run")
+        self._found = Shown(f"{self._start}.0", RunData(str(run), empty, [], [], {}), "The run is being read.")
         self._studied = threading.Event()  # there is more to show
         self._asked = -_ATTENTION
         self._detail_lock = threading.Lock()
