@@ -14,6 +14,7 @@ import signal
 import socket
 import threading
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -142,12 +143,12 @@ def serve(run: Path, *, port: int = 0, title: str | None = None, **options: Any)
             limit_concurrency=64,
         )
         server = uvicorn.Server(settings)
-        ended = threading.Event()
-        received: list[int] = []
+        # Of signals, and 0 of a server that ended by itself. An event could not be set by a handler that interrupts
+        # the thread which waits for it, because that thread may hold the lock of the event.
+        received: SimpleQueue[int] = SimpleQueue()
 
         def end(number: int, _: FrameType | None) -> None:
-            received.append(number)
-            ended.set()
+            received.put(number)
 
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, end)
@@ -156,16 +157,15 @@ def serve(run: Path, *, port: int = 0, title: str | None = None, **options: Any)
             try:
                 server.run(sockets=[listener])
             finally:
-                ended.set()
+                received.put(0)
 
         threads = [threading.Thread(target=work, daemon=True) for work in (answer, live.watch, live.study)]
         for thread in threads:
             thread.start()
         print(f"http://{_HOST}:{listener.getsockname()[1]}/", flush=True)
-        ended.wait()
+        number = received.get()
         server.should_exit = True
         live.stop()
         for thread in threads:
             thread.join(_SECONDS_TO_END)
-    number = received[0] if received else 0
     return 0 if number in {0, signal.SIGINT} else 128 + number
