@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="costs of saves, as callbacks.JsonLines writes them; by default, RUN/timings.jsonl",
     )
-    parser.add_argument("--shard", type=int, metavar="K", help="the shard to study, if checkpoints have several")
+    parser.add_argument("--shard", type=int, metavar="K", help="study this shard alone, if checkpoints have several")
     parser.add_argument(
         "--betas", type=_betas, metavar="B1,B2", help="of Adam, with --eps: study the effect of quantizers on updates"
     )

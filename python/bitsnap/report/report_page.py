@@ -240,7 +240,7 @@ def write_report(
         title: the title of the page; None for the name of the run.
         timings: a file with the costs of saves, such as that of callbacks.JsonLines; None for the file timings.jsonl of
             the run, if it has one.
-        shard: the shard to study, from 0, if checkpoints have several.
+        shard: study this shard alone, from 0, if checkpoints have several.
         betas, eps: of Adam, for the effect of quantizers on its updates. Runs with quantized first moments have them.
         against: the directory of another run, of which sizes and values are shown beside those of the first one.
         overwrite: replace the file if it exists.
