@@ -103,7 +103,8 @@ class MLflow:
 
 
 class JsonLines:
-    """Appends the costs of each finished save to a file, one JSON object a line, for `bitsnap report --timings`.
+    """Appends the costs of each finished save to a file, one JSON object a line, for `bitsnap report --timings`. If the
+    file is ``timings.jsonl`` in the run, `bitsnap report` finds it without the option.
 
     A line has ``step``, the values of `TensorBoard`, and for a persisted save ``save_seconds``: the time of copying,
     encoding and writing, without the time that the save waited. Each line is appended in one write, so several ranks

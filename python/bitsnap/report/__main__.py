@@ -2,6 +2,6 @@
 
 import sys
 
-from bitsnap.report.report_page import main
+from bitsnap.report.report_command import main
 
 sys.exit(main())

@@ -55,6 +55,22 @@ def _row_of(tensor: dict[str, Any]) -> tuple[float, str]:
     return math.inf, name if len(name) <= 24 else f"{name[:11]}…{name[-11:]}"
 
 
+def _studied(data: RunData) -> list[tuple[int, dict[str, Any]]]:
+    return [
+        (state["step"], tensor) for state in data.states for tensor in state["tensors"] if tensor["skipped"] is None
+    ]
+
+
+def places(data: RunData) -> dict[tuple[str, str], tuple[float, str]]:
+    """The row of each studied tensor in the map of layers, by role and name: its place and label."""
+    found = {(tensor["role"], tensor["name"]): _row_of(tensor) for _, tensor in _studied(data)}
+    for role in {role for role, _ in found}:
+        loose = {row for (key, _), row in found.items() if key == role and row[0] == math.inf}
+        if len(loose) > _MOST_OTHER_ROWS:
+            found |= {key: (math.inf, "all others") for key, row in found.items() if key[0] == role and row in loose}
+    return found
+
+
 def _distance(change: dict[str, Any]) -> float:
     """The mean of log2 of the distances; 0 for elements that did not change."""
     return float(sum(math.log2(part["from"]) * part["share"] for part in change["ulp"] if part["from"] > 1))
@@ -90,21 +106,21 @@ _METRICS: dict[str, tuple[Callable[[list[dict[str, Any]]], float | None], Callab
 
 def layers_figure(data: RunData) -> Figure | None:
     """A heat map of layer by step, for each role: the changed elements, their distances, and the ratios."""
-    tensors = [
-        (state["step"], tensor) for state in data.states for tensor in state["tensors"] if tensor["skipped"] is None
-    ]
+    tensors = _studied(data)
+    rows = places(data)
     found = {tensor["role"] for _, tensor in tensors}
     roles = [role for role in ROLE_ORDER if role in found]
     if not roles:
         return None
     steps = [state["step"] for state in data.states]
     compared = [state["step"] for state in _compared(data)]
-    metrics = ["changed", "distance", "ratio"] if _compared(data) else ["ratio"]
+    metrics = ["distance", "changed", "ratio"] if _compared(data) else ["ratio"]
     figure = Figure(
         "layers",
         "Layer by layer",
-        "“Changed” is the share of elements with other bits than in the checkpoint before; “distance” how far they "
-        "moved, as bits of the number of representable values between; “ratio” raw over stored.",
+        "“Distance” is how far elements moved since the checkpoint before, as bits of the number of representable "
+        "values between; “changed” the share of elements with other bits; “ratio” raw over stored. A click on a cell "
+        "lists its tensors.",
         [control("Of", map(role_text, roles)), control("Show", metrics)],
         wide=True,
     )
@@ -113,14 +129,7 @@ def layers_figure(data: RunData) -> Figure | None:
         cells: _Cells = defaultdict(lambda: defaultdict(list))
         for step, tensor in tensors:
             if tensor["role"] == role:
-                cells[_row_of(tensor)][step].append(tensor)
-        loose = [row for row in cells if row[0] == math.inf]
-        if len(loose) > _MOST_OTHER_ROWS:
-            rest: dict[int, list[dict[str, Any]]] = defaultdict(list)
-            for row in loose:
-                for step, some in cells.pop(row).items():
-                    rest[step] += some
-            cells[math.inf, "all others"] = rest
+                cells[rows[role, tensor["name"]]][step].append(tensor)
         tallest = max(tallest, len(cells))
         for j, metric in enumerate(metrics):
             figure.add(*_heat_map(metric, cells, steps if metric == "ratio" else compared), i, j)
@@ -152,7 +161,7 @@ def _heat_map(metric: str, cells: _Cells, steps: list[int]) -> tuple[list[Trace]
         "colorbar": bar,
     }
     axes = {
-        "xaxis": {"type": "category", "title": {"text": "step"}, "showgrid": False},
+        "xaxis": {"type": "category", "title": {"text": "step"}, "showgrid": False, "nticks": 14},
         "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
     }
     return [shown], axes

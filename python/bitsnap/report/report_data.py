@@ -12,9 +12,11 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from bitsnap.agents import find_program
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, printable
@@ -30,8 +32,8 @@ MOST_SEARCHED = 512
 class CommandFailed(BitsnapError):  # noqa: N818
     """The command bitsnap failed with this status, and printed why."""
 
-    def __init__(self, arguments: list[str], status: int) -> None:
-        super().__init__(f"bitsnap {' '.join(arguments)}: exit status {status}")
+    def __init__(self, arguments: list[str], status: int, said: str = "") -> None:
+        super().__init__(said or f"bitsnap {' '.join(arguments)}: exit status {status}")
         self.status = status if status > 0 else 128 - status
 
 
@@ -58,6 +60,12 @@ class RunData:
     lossy: tuple[int, dict[str, Any]] | None = None  # the newest step with a lossy shard, and its inspect
     files: int = 0  # one per shard and checkpoint
     searched: int = 0  # files that were searched for lossy tensors
+    against: RunData | None = None  # a second run, of which sizes and values are shown beside
+
+    @property
+    def label(self) -> str:
+        """The name of its directory."""
+        return Path(self.run).absolute().name
 
     @property
     def is_lossless(self) -> bool:
@@ -68,6 +76,33 @@ class RunData:
     def checkpoints(self) -> list[dict[str, Any]]:
         """The sizes of all readable checkpoints."""
         return [step for step in self.sizes["steps"] if "damage" not in step]
+
+    @property
+    def metrics(self) -> dict[str, dict[int, float]]:
+        """The values that the training gave with its checkpoints, such as the loss: by name, then by step."""
+        found: dict[str, dict[int, float]] = {}
+        for entry in sorted(self.log, key=lambda entry: int(entry["step"])):
+            for name, value in metrics_of(entry, self.snapshots.get(entry["step"], {})).items():
+                found.setdefault(name, {})[entry["step"]] = value
+        return found
+
+
+_METRIC_PREFIX = "metrics."
+
+
+def metrics_of(entry: dict[str, Any], snapshot: dict[str, Any]) -> dict[str, float]:
+    """The metrics of a checkpoint, as log or, for runs of earlier versions, the metadata of its snapshot names them."""
+    found = {_METRIC_PREFIX + name: value for name, value in entry.get("metrics", {}).items()}
+    numbers = {}
+    for key, text in {**snapshot.get("metadata", {}), **found}.items():
+        with suppress(TypeError, ValueError):  # null is a number that JSON cannot hold
+            if key.startswith(_METRIC_PREFIX) and math.isfinite(value := float(text)):
+                numbers[key.removeprefix(_METRIC_PREFIX)] = value
+    return numbers
+
+
+# Runs the command with arguments and returns its JSON; raises CommandFailed.
+Ask: TypeAlias = Callable[..., Any]
 
 
 def ask(command: str, *arguments: str) -> Any:
@@ -87,13 +122,24 @@ def spread(steps: list[_T], count: int) -> list[_T]:
     return [steps[i * (len(steps) - 1) // (count - 1)] for i in range(count)]
 
 
+# The costs of saves are read from this file of a run if no other file is named.
+OWN_TIMINGS = "timings.jsonl"
+
+
+def timings_of(run: Path, path: Path | None) -> list[Timing]:
+    """The timings in the named file, or in the run's own file if it has one."""
+    if path is not None:
+        return read_timings(path)
+    return read_timings(run / OWN_TIMINGS) if (run / OWN_TIMINGS).is_file() else []
+
+
 def read_timings(path: Path) -> list[Timing]:
     timings = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InvalidArgumentError(f"{path}: byte {error.start} is not UTF-8") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -118,12 +164,11 @@ def gather(
     shard: int | None = None,
     timings: Path | None = None,
     adam: tuple[str, str] | None = None,
+    ask: Ask = ask,
 ) -> RunData:
-    """Runs the command. Only the studied steps are decoded. `adam` has the values of --betas and --eps."""
-    times = [] if timings is None else read_timings(timings)
-    # The bitsnap that runs this program, or the one that came with the package, or the one on PATH.
-    named = os.environ.get("BITSNAP_COMMAND") or os.environ.get("BITSNAP_CLI")
-    command = named or str(find_program(Path(sys.argv[0]).parent))
+    """Runs the command. Only the studied steps are decoded, none with 0 `steps`. `adam` has --betas and --eps."""
+    times = timings_of(run, timings)
+    command = find_command()
     path = str(run)
     which = [] if shard is None else ["--shard", str(shard)]
     sizes = ask(command, "du", "--json", "--", path)
@@ -132,15 +177,23 @@ def gather(
     if not readable:
         raise NotFoundError(f"{path}: there is no readable checkpoint")
     numbers = [] if adam is None else ["--betas", adam[0], "--eps", adam[1]]
-    analysis = ask(command, "analyze", "--json", "--quiet", "--steps", str(steps), *which, *numbers, "--", path)
+    analysis: dict[str, Any] = {"version": "", "states": []}
+    if steps > 0:
+        analysis = ask(command, "analyze", "--json", "--quiet", "--steps", str(steps), *which, *numbers, "--", path)
     states = [state for state in analysis["states"] if state["step"] is not None]
     wanted = sorted({*spread(readable, MOST_INSPECTED), *(state["step"] for state in states)})
     snapshots = {step: ask(command, "inspect", "--json", *which, "--", f"{path}@{step}") for step in wanted}
     found = RunData(path, sizes, log, states, snapshots, analysis["version"], times)
-    return _search_for_loss(found, command, shard, readable)
+    return _search_for_loss(found, command, shard, readable, ask)
 
 
-def _search_for_loss(data: RunData, command: str, shard: int | None, readable: list[int]) -> RunData:
+def find_command() -> str:
+    """The bitsnap that runs this program, or the one that came with the package, or the one on PATH."""
+    named = os.environ.get("BITSNAP_COMMAND") or os.environ.get("BITSNAP_CLI")
+    return named or str(find_program(Path(sys.argv[0]).parent))
+
+
+def _search_for_loss(data: RunData, command: str, shard: int | None, readable: list[int], ask: Ask) -> RunData:
     """Searches from the newest step on, within MOST_SEARCHED files."""
     shards = {entry["step"]: entry["shards"] for entry in data.log if "damage" not in entry}
     files = [(step, number) for step in readable for number in range(shards.get(step, 1))]

@@ -1,5 +1,5 @@
-"""Figures of the costs of a run: bytes, ratios, codecs, and times; and of its loss: bounds, measured errors, and bits
-against error.
+"""Figures of the sizes of a run: bytes, ratios and codecs; and of its loss: bounds, measured errors, and bits against
+error.
 
 A figure is plain data for plotly and report.js. A colour is the name of one of the page's own colours, such as
 "@weight", so that one page serves light and dark mode. Names from files must pass through plot_text() first.
@@ -32,6 +32,7 @@ Trace = dict[str, Any]
 HIGHEST_RATIO = 64
 # Runs of up to this many checkpoints have their steps at even distances.
 _MOST_CATEGORIES = 80
+_MOST_TICKS = 14  # so that labels are not turned
 _CODEC_COLOURS = 8
 
 
@@ -65,13 +66,33 @@ def control(label: str, options: Iterable[str], chosen: int = 0) -> dict[str, An
     return {"label": label, "options": [printable(option) for option in options], "chosen": chosen}
 
 
-def _step_layout(steps: Sequence[int], yaxis: dict[str, Any], **more: Any) -> dict[str, Any]:
-    xaxis = {"title": {"text": "step"}, **({"type": "category"} if len(steps) <= _MOST_CATEGORIES else {})}
-    return {"xaxis": xaxis, "yaxis": yaxis, "hovermode": "x unified", **more}
+class StepAxis:
+    """The horizontal axis of a figure over the steps of one run, or of two. Few steps stand at even distances."""
+
+    def __init__(self, *steps: Iterable[int]) -> None:
+        self._steps = sorted({step for some in steps for step in some})
+        self._even = len(self._steps) <= _MOST_CATEGORIES
+
+    def labels(self, steps: Iterable[int]) -> list[Any]:
+        return [str(step) for step in steps] if self._even else list(steps)
+
+    def layout(self, yaxis: dict[str, Any], **more: Any) -> dict[str, Any]:
+        xaxis: dict[str, Any] = {"title": {"text": "step"}, "nticks": _MOST_TICKS}
+        if self._even:
+            xaxis |= {"type": "category", "categoryorder": "array", "categoryarray": self.labels(self._steps)}
+        # The bars of a few checkpoints are not as wide as the page.
+        gap = max(0.28, 0.9 - 0.08 * len(self._steps))
+        return {"xaxis": xaxis, "yaxis": yaxis, "hovermode": "x unified", "bargap": gap, **more}
 
 
-def _step_labels(steps: Sequence[int]) -> list[Any]:
-    return [str(step) for step in steps] if len(steps) <= _MOST_CATEGORIES else list(steps)
+def axis_of(data: RunData) -> StepAxis:
+    """The axis of the checkpoints of the run, and of the second one if there is one."""
+    return StepAxis(*([entry["step"] for entry in each.checkpoints] for each in (data, data.against) if each))
+
+
+def second_style() -> dict[str, Any]:
+    """How the lines of the second run are drawn."""
+    return {"line": {"color": "@used", "width": 2, "dash": "dash"}, "marker": {"color": "@used", "size": 6}}
 
 
 def _parts(checkpoint: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -95,11 +116,13 @@ def role_colour(role: str) -> str:
 def bytes_figure(data: RunData) -> Figure:
     """Stored bytes of each checkpoint, stacked by role, and a line of its raw bytes."""
     checkpoints = data.checkpoints
-    steps = [checkpoint["step"] for checkpoint in checkpoints]
+    axis_x = axis_of(data)
+    steps = axis_x.labels(checkpoint["step"] for checkpoint in checkpoints)
     figure = Figure(
         "bytes",
         "Bytes over the run",
-        "Size of each checkpoint on disk, by the role of its tensors. The line is the raw size.",
+        "Size of each checkpoint on disk, by the role of its tensors. The dotted line is the raw size."
+        + (" The dashed line is what the second run stores." if data.against else ""),
         [control("Show", ["each checkpoint", "added up", "share of what is stored"])],
         height=400,
         wide=True,
@@ -118,7 +141,7 @@ def bytes_figure(data: RunData) -> Figure:
                 stored = [100 * size / total for size, total in zip(sizes, totals, strict=True)]
                 said = [f"{text}, {share_label(share / 100)}" for text, share in zip(said, stored, strict=True)]
             marker = {"color": role_colour(name)}
-            traces.append(trace("bar", role_text(name), _step_labels(steps), stored, customdata=said, marker=marker))
+            traces.append(trace("bar", role_text(name), steps, stored, customdata=said, marker=marker))
         axis: dict[str, Any] = {"ticksuffix": " %", "range": [0, 100]}
         if choice != 2:
             whole = list(accumulate(raw)) if choice == 1 else raw
@@ -127,18 +150,29 @@ def bytes_figure(data: RunData) -> Figure:
                 "line": {"color": "@ink", "width": 1.5, "dash": "dot"},
                 "marker": {"color": "@ink", "size": 5},
             }
-            traces.append(curve("raw", _step_labels(steps), whole, customdata=said, **style))
-            unit, suffix = size_unit(max(max(raw), *totals) if choice == 0 else sum(raw))
+            traces.append(curve("raw", steps, whole, customdata=said, **style))
+            if data.against:
+                traces.append(_second_sizes(data.against, axis_x, added_up=choice == 1))
+            unit, suffix = size_unit(max(size for each in traces for size in each["y"]))
             axis = {"ticksuffix": f" {suffix}"}
             for each in traces:
                 each["y"] = [size / unit for size in each["y"]]
-        figure.add(traces, _step_layout(steps, axis, barmode="stack", bargap=0.28), choice)
+        figure.add(traces, axis_x.layout(axis, barmode="stack"), choice)
     return figure
+
+
+def _second_sizes(run: RunData, axis: StepAxis, added_up: bool) -> Trace:
+    """The stored bytes of the second run's checkpoints."""
+    sizes = [checkpoint["stored_bytes"] for checkpoint in run.checkpoints]
+    sizes = [*accumulate(sizes)] if added_up else sizes
+    said = [size_text(size) for size in sizes]
+    steps = axis.labels(checkpoint["step"] for checkpoint in run.checkpoints)
+    return curve(plot_text(run.label), steps, sizes, customdata=said, **second_style())
 
 
 def ratio_figure(data: RunData) -> Figure:
     checkpoints = data.checkpoints
-    steps = [checkpoint["step"] for checkpoint in checkpoints]
+    axis_x = axis_of(data)
     figure = Figure(
         "ratio",
         "How many times smaller",
@@ -147,13 +181,17 @@ def ratio_figure(data: RunData) -> Figure:
         [control("Show", ["ratio", "share of raw"])],
     )
     names = [name for name in _present(checkpoints) if name not in {"index", "pool"}]
-    lines: list[tuple[str, str, list[tuple[int, int]]]] = [
-        (role_text(name), role_colour(name), [_parts(each).get(name, (0, 0)) for each in checkpoints]) for name in names
+    lines: list[tuple[str, str, list[dict[str, Any]], list[tuple[int, int]]]] = [
+        (role_text(name), role_colour(name), checkpoints, [_parts(each).get(name, (0, 0)) for each in checkpoints])
+        for name in names
     ]
-    lines.append(("whole", "@ink", [(each["raw_bytes"], each["stored_bytes"]) for each in checkpoints]))
+    for run, label, colour in ((data, "whole", "@ink"), (data.against, "", "@used")):
+        if run:
+            sums = [(each["raw_bytes"], each["stored_bytes"]) for each in run.checkpoints]
+            lines.append((label or plot_text(run.label), colour, run.checkpoints, sums))
     for choice in range(2):
         traces: list[Trace] = []
-        for name, colour, sizes in lines:
+        for name, colour, these, sizes in lines:
             ratios = [raw / stored if raw and stored else None for raw, stored in sizes]
             high = [choice == 0 and ratio is not None and ratio > HIGHEST_RATIO for ratio in ratios]
             values: list[float | None] = [100 * stored / raw if raw else None for raw, stored in sizes]
@@ -163,19 +201,20 @@ def ratio_figure(data: RunData) -> Figure:
                 f"{ratio_text(ratio)}, {size_text(raw)} → {size_text(stored)}"
                 for ratio, (raw, stored) in zip(ratios, sizes, strict=True)
             ]
-            style = {"color": colour, "width": 3 if name == "whole" else 1.75}
+            style = {"color": colour, "width": 3 if colour == "@ink" else 1.75}
+            style |= {"dash": "dash"} if colour == "@used" else {}
             marker = {
                 "color": colour,
                 "size": [10 if above else 6 for above in high],
                 "symbol": ["triangle-up" if above else "circle" for above in high],
             }
             more: dict[str, Any] = {"customdata": said, "line": style, "marker": marker, "cliponaxis": False}
-            traces.append(curve(name, _step_labels(steps), values, **more))
+            traces.append(curve(name, axis_x.labels(each["step"] for each in these), values, **more))
         ticks = [1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64]
         axis: dict[str, Any] = {"ticksuffix": " %", "rangemode": "tozero"}
         if choice == 0:
             axis = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick}×" for tick in ticks]}
-        figure.add(traces, _step_layout(steps, axis), choice)
+        figure.add(traces, axis_x.layout(axis), choice)
     return figure
 
 
@@ -185,6 +224,7 @@ def ratio_figure(data: RunData) -> Figure:
 def codec_figure(data: RunData) -> Figure | None:
     """The share of each codec in the bytes of each role, by checkpoint; each chunk of a tensor counts equally."""
     steps = sorted(data.snapshots)
+    axis_x = StepAxis(steps)
     shares: dict[str, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
     whole: dict[str, float] = defaultdict(float)
     for step in steps:
@@ -219,79 +259,14 @@ def codec_figure(data: RunData) -> Figure | None:
             pattern = {"shape": "/" if index >= _CODEC_COLOURS else "", "solidity": 0.25}
             marker = {"color": f"@codec{index % _CODEC_COLOURS}", "pattern": pattern}
             percents = [100 * size / total if total else 0 for size, total in pairs]
-            traces.append(trace("bar", plot_text(codec), _step_labels(steps), percents, customdata=said, marker=marker))
+            x = axis_x.labels(steps)
+            traces.append(trace("bar", plot_text(codec), x, percents, customdata=said, marker=marker))
         axis = {"ticksuffix": " %", "range": [0, 100]}
-        figure.add(traces, _step_layout(steps, axis, barmode="stack", bargap=0.28), choice)
+        figure.add(traces, axis_x.layout(axis, barmode="stack"), choice)
     return figure
 
 
-def reasons(data: RunData, most_rows: int = 20_000) -> dict[str, Any]:
-    """The table of reasons: rows of the newest checkpoint first; a text that repeats is stored once."""
-    texts: dict[str, int] = {}
-
-    def number(text: str) -> int:
-        return texts.setdefault(printable(text), len(texts))
-
-    rows: list[list[Any]] = []
-    studied = {state["step"] for state in data.states} or set(data.snapshots)
-    for step in sorted(studied & set(data.snapshots), reverse=True):
-        for tensor in data.snapshots[step]["tensors"]:
-            if "stored_bytes" not in tensor:
-                continue
-            rows.append(
-                [
-                    step,
-                    number(tensor["name"]),
-                    number(role_text(tensor["role"])),
-                    number(f"{tensor['dtype']} {'×'.join(map(str, tensor['shape'])) or 'scalar'}"),
-                    number(tensor["codec"]),
-                    tensor["raw_bytes"],
-                    tensor["stored_bytes"],
-                    number(tensor["reason"]),
-                ]
-            )
-    return {"rows": rows[:most_rows], "texts": list(texts), "left_out": max(0, len(rows) - most_rows)}
-
-
-# ---- time
-
-
-def timing_figure(data: RunData) -> Figure | None:
-    raw_bytes = {checkpoint["step"]: checkpoint["raw_bytes"] for checkpoint in data.checkpoints}
-    steps = _step_labels([timing.step for timing in data.timings])
-    traces: list[Trace] = []
-    stalls = [timing.stall_seconds for timing in data.timings]
-    if any(stall is not None for stall in stalls):
-        traces.append(trace("bar", "stall", steps, stalls, "%{y:.3~s}s", marker={"color": "@exp_avg"}))
-    speeds = [
-        raw_bytes[timing.step] / timing.save_seconds if timing.save_seconds and timing.step in raw_bytes else None
-        for timing in data.timings
-    ]
-    fastest = max((speed for speed in speeds if speed is not None), default=None)
-    unit, suffix = size_unit(fastest or 1)
-    if fastest is not None:
-        shown = [speed and speed / unit for speed in speeds]
-        said = [f"{size_text(speed)}/s" if speed is not None else "" for speed in speeds]
-        style = {"color": "@weight", "width": 2}
-        traces.append(curve("throughput", steps, shown, customdata=said, yaxis="y2", line=style))
-    if not traces:
-        return None
-    figure = Figure(
-        "timings",
-        "Stall and throughput",
-        "How long each save held up the training, and the raw bytes per second of the whole save.",
-    )
-    # Three digits: the ends of a range may be ticks.
-    axis = {"tickformat": ".3~s", "ticksuffix": "s", "rangemode": "tozero"}
-    speed_axis = {
-        "tickformat": ".3~r",
-        "ticksuffix": f" {suffix}/s",
-        "rangemode": "tozero",
-        "overlaying": "y",
-        "side": "right",
-    }
-    figure.add(traces, _step_layout(steps, axis, yaxis2=speed_axis))
-    return figure
+# ---- loss
 
 
 def lossy_tensors(snapshot: dict[str, Any]) -> list[dict[str, Any]]:

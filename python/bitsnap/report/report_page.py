@@ -1,32 +1,31 @@
-"""The page: one HTML file that loads nothing; the command line of `bitsnap report`, and the same as a function.
+"""The page: one HTML file that loads nothing.
 
-The content security policy of the page allows only its two scripts, by their hashes, and no requests. A name from a
-file therefore stays text, even if an escape were missing.
+The content security policy of the page allows only its own scripts, by their hashes, and no requests (a page that is
+served: to its server only). A name from a file therefore stays text, even if an escape were missing.
 """
 
 from __future__ import annotations
 
-import argparse
 import base64
 import errno
+import gzip
 import hashlib
 import importlib.util
 import os
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import cache
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bitsnap import errors
 from bitsnap._common import PathLike, local_path
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError, printable
-from bitsnap.report import report_changes, report_figures
+from bitsnap.report import report_changes, report_figures, report_tensors, report_values
 from bitsnap.report.report_data import (
-    CommandFailed,
     RunData,
     count_text,
     error_text,
@@ -44,7 +43,12 @@ _SECTIONS: list[tuple[str, str, list[Callable[[RunData], Figure | None]]]] = [
     (
         "What it costs",
         "costs",
-        [report_figures.bytes_figure, report_figures.ratio_figure, report_figures.timing_figure],
+        [
+            report_figures.bytes_figure,
+            report_figures.ratio_figure,
+            report_values.timing_figure,
+            report_values.metrics_figure,
+        ],
     ),
     (
         "How it changes",
@@ -110,15 +114,26 @@ def _hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def render(data: RunData, title: str | None = None) -> str:
-    """The whole page."""
+class Live(Protocol):
+    """What a page that is served shows beside the data of the run."""
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def notice(self) -> str: ...
+
+
+def render(data: RunData, title: str | None = None, live: Live | None = None, with_scripts: bool = True) -> str:
+    """The whole page. `with_scripts` False leaves out the scripts, for a page that has them already."""
     check_packages()
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    parts = sections(data)
+    parts = sections(data) if data.checkpoints else []
     figures = {figure.name: asdict(figure) for _, _, some in parts for figure in some}
-    scripts = [script_in_html(_plotly()), script_in_html(_text("report.js"))]
+    scripts = [script_in_html(_text(name)) for name in ("report.js", *(["report_live.js"] if live else []))]
+    plotly, plotly_hash = _plotly() if with_scripts else ("", "")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     environment.filters |= {
@@ -130,22 +145,37 @@ def render(data: RunData, title: str | None = None) -> str:
         "share_text": share_text,
         "size_text": size_text,
     }
-    name = Path(data.run).absolute().name
+    name = data.label + (f" and {data.against.label}" if data.against else "")
     return environment.from_string(_text("report.html.j2")).render(
         title=printable(title if title is not None else name),
         run=data,
+        live=live,
         summary=_summary(data),
         sections=parts,
+        differences=report_values.differences(data),
         style=Markup(_text("report.css")),
-        scripts=[Markup(script) for script in scripts],
-        hashes=" ".join(f"'{_hash(script)}'" for script in scripts),
-        document={"figures": figures, "reasons": report_figures.reasons(data)},
+        plotly=Markup(plotly),
+        scripts=[Markup(script) for script in scripts] if with_scripts else [],
+        hashes=" ".join(f"'{each}'" for each in [plotly_hash, *map(_hash, scripts)] if each),
+        document={
+            "version": live.version if live else "",
+            "figures": figures,
+            "reasons": report_tensors.reasons(data),
+        },
     )
 
 
-def _plotly() -> str:
-    """As plotly.offline.get_plotlyjs(), without importing the whole package."""
-    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+@cache
+def _plotly() -> tuple[str, str]:
+    """plotly.js as a page holds it, and the hash of the script: what plotly.offline.get_plotlyjs() gives, without
+    importing the whole package.
+
+    The script has 4.8 MB, of which a report needs a third, but no package was found on PyPI that has one of plotly's
+    partial bundles (1.4 MB for `cartesian`). With gzip and base64, the whole script takes 2.0 MB, and browsers since
+    2023 can unpack it. With xz, it would take 1.5 MB, but no browser can unpack that.
+    """
+    script = (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    return base64.b64encode(gzip.compress(script.encode(), 9, mtime=0)).decode(), _hash(script)
 
 
 def _text(name: str) -> str:
@@ -188,10 +218,6 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
-_FIRST_KIND = 11  # of the command's exit statuses
-_MOST_STEPS = 1000
-
-
 def write_report(
     run: PathLike,
     output: PathLike,
@@ -202,6 +228,7 @@ def write_report(
     shard: int | None = None,
     betas: tuple[float, float] | None = None,
     eps: float | None = None,
+    against: PathLike | None = None,
     overwrite: bool = False,
 ) -> None:
     """Writes a page about the run. The file appears completely or not at all.
@@ -211,9 +238,11 @@ def write_report(
         output: the file to write.
         steps: the number of checkpoints, spread over the run, that are decoded and studied. Sizes are shown of all.
         title: the title of the page; None for the name of the run.
-        timings: a file with the costs of saves, such as that of callbacks.JsonLines.
+        timings: a file with the costs of saves, such as that of callbacks.JsonLines; None for the file timings.jsonl of
+            the run, if it has one.
         shard: study this shard alone, from 0, if checkpoints have several.
         betas, eps: of Adam, for the effect of quantizers on its updates. Runs with quantized first moments have them.
+        against: the directory of another run, of which sizes and values are shown beside those of the first one.
         overwrite: replace the file if it exists.
 
     Raises:
@@ -227,60 +256,15 @@ def write_report(
     check_packages()
     target = Path(local_path(output))
     check_target(target, overwrite)
-    if (betas is None) != (eps is None):
-        raise errors.InvalidArgumentError("betas and eps belong together, and one of them is missing")
-    adam = None if betas is None or eps is None else (f"{betas[0]},{betas[1]}", str(eps))
+    adam = adam_of(betas, eps)
     times = None if timings is None else Path(local_path(timings))
     data = gather(Path(local_path(run)), steps=steps, shard=shard, timings=times, adam=adam)
+    if against is not None:
+        data = replace(data, against=gather(Path(local_path(against)), steps=0))
     write_whole(target, render(data, title))
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= _MOST_STEPS:
-        raise argparse.ArgumentTypeError(f"{text}: a number from 1 to {_MOST_STEPS}")
-    return number
-
-
-def _betas(text: str) -> tuple[float, float]:
-    first, _, second = text.partition(",")
-    return float(first), float(second)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bitsnap report",
-        description="Writes a page of plots about a run: sizes, changes, codecs, and the loss of lossy tensors. One "
-        "HTML file that needs no network.",
-    )
-    parser.add_argument("run", metavar="RUN", help="the directory of the run")
-    parser.add_argument("-o", "--output", metavar="PAGE.html", help="the page; by default, RUN-report.html")
-    parser.add_argument(
-        "--steps", type=_count, default=8, metavar="N", help="study N checkpoints, spread over the run (8)"
-    )
-    parser.add_argument("--title", metavar="T", help="title of the page; by default, the name of the run")
-    parser.add_argument("--timings", metavar="FILE", help="costs of saves, as callbacks.JsonLines writes them")
-    parser.add_argument("--shard", type=int, metavar="K", help="study this shard alone, if checkpoints have several")
-    parser.add_argument(
-        "--betas", type=_betas, metavar="B1,B2", help="of Adam, with --eps: study the effect of quantizers on updates"
-    )
-    parser.add_argument("--eps", type=float, metavar="E", help="epsilon of Adam")
-    parser.add_argument("-f", "--force", action="store_true", dest="overwrite", help="replace the page if it exists")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = vars(_parser().parse_args(arguments))
-    quiet = options.pop("quiet")
-    options["output"] = options["output"] or f"{Path(options['run']).absolute().name}-report.html"
-    try:
-        write_report(**options)
-    except CommandFailed as failed:
-        return failed.status
-    except (errors.BitsnapError, OSError) as error:
-        print(f"bitsnap: error: {printable(str(error))}", file=sys.stderr)
-        return _FIRST_KIND + list(errors.KINDS).index(getattr(error, "code", "io"))
-    if not quiet:
-        print(printable(str(options["output"])), file=sys.stderr)
-    return 0
+def adam_of(betas: tuple[float, float] | None, eps: float | None) -> tuple[str, str] | None:
+    if (betas is None) != (eps is None):
+        raise errors.InvalidArgumentError("betas and eps belong together, and one of them is missing")
+    return None if betas is None or eps is None else (f"{betas[0]},{betas[1]}", str(eps))

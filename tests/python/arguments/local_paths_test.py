@@ -54,7 +54,7 @@ def test_every_function_that_takes_a_path_refuses_a_url(tmp_path: Path) -> None:
 def test_the_report_refuses_urls(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     pytest.importorskip("jinja2")
-    assert len(assert_all_refuse(tmp_path, "bitsnap.report.report_page")) == 3
+    assert len(assert_all_refuse(tmp_path, "bitsnap.report.report_page")) == 4
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import math
@@ -18,6 +19,7 @@ import pytest
 import bitsnap
 from bitsnap.errors import InvalidArgumentError, NotFoundError, printable
 from bitsnap.report import report_changes, report_page
+from bitsnap.report.report_command import main
 from bitsnap.report.report_data import (
     CommandFailed,
     RunData,
@@ -29,7 +31,7 @@ from bitsnap.report.report_data import (
     size_text,
     spread,
 )
-from bitsnap.report.report_page import main, write_report
+from bitsnap.report.report_page import write_report
 from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, USAGE, run, run_json
 from python.report.report_pages import Page, make_run, page_of, traces
 
@@ -65,9 +67,14 @@ def test_the_policy_lets_no_request_leave_and_only_its_own_scripts_run(page: Pag
     assert set(rules) == {"default-src", "script-src", "style-src", "img-src", "base-uri", "form-action"}
     scripts = page.texts["script"]
     assert len(scripts) == 3
-    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts[1:]]
+    plotly = gzip.decompress(base64.b64decode(scripts[1], validate=True))
+    hashes = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in (plotly, scripts[2].encode())]
     assert rules["script-src"].split() == [f"'sha256-{each}'" for each in hashes]
-    assert "plotly.js" in scripts[1][:400]
+    assert b"plotly.js" in plotly[:400]
+
+
+def test_plotly_stands_compressed_in_the_page(page: Page) -> None:
+    assert len(page.texts["script"][1]) < 2_100_000
 
 
 def test_what_is_in_the_page_is_what_the_command_says(page: Page, some_run: Path) -> None:
@@ -121,6 +128,28 @@ def test_reasons_are_those_of_inspect(page: Page, some_run: Path) -> None:
                 tensor["stored_bytes"],
             )
             assert table["texts"][row[7]] == tensor["reason"]
+
+
+def test_the_tensors_of_a_cell_of_the_map_are_in_the_table(page: Page, some_run: Path) -> None:
+    layers, table = page.document["figures"]["layers"], page.document["reasons"]
+    states = run_json("analyze", "--steps", 8, some_run)["states"]
+    for i, role in enumerate(layers["controls"][0]["options"]):
+        (heat,) = traces(layers, i, 0)
+        for step in heat["x"]:
+            for label in heat["y"]:
+                cell = (int(step), role, label)
+                (row,) = [r for r in table["rows"] if (r[0], *(table["texts"][r[k]] for k in (2, 8))) == cell]
+                assert table["texts"][row[1]].endswith("layers.3.w")
+                analyzed = next(
+                    tensor
+                    for state in states
+                    if state["step"] == int(step)
+                    for tensor in state["tensors"]
+                    if tensor["name"] == table["texts"][row[1]]
+                )
+                shares = [round(part["share"], 4) for part in analyzed["change"]["ulp"]]
+                assert row[9] == shares[: len(row[9])]
+                assert not any(shares[len(row[9]) :])
 
 
 def test_every_figure_is_one_that_plotly_takes(run_data: RunData) -> None:
@@ -246,7 +275,7 @@ def test_the_command_runs_it(some_run: Path, tmp_path: Path) -> None:
 
 def test_missing_packages_are_named_with_how_to_get_them(some_run: Path, tmp_path: Path) -> None:
     script = (
-        "import sys; sys.modules[sys.argv[1]] = None; from bitsnap.report.report_page import main;"
+        "import sys; sys.modules[sys.argv[1]] = None; from bitsnap.report.report_command import main;"
         "sys.exit(main(sys.argv[2:]))"
     )
     for module, package in (("plotly", "plotly"), ("jinja2", "Jinja2")):
@@ -320,10 +349,14 @@ def test_distances_and_changes_are_those_of_analyze(run_data: RunData) -> None:
     assert weight["y"] == [100 * part["share"] for part in role["change"]["ulp"]]
     layers = report_changes.layers_figure(run_data)
     assert layers is not None
-    (heat,) = traces(layers, 1, 0)
+    assert [control["options"][control["chosen"]] for control in layers.controls] == ["weights", "distance"]
+    (heat,) = traces(layers, 1, 1)
     tensor = next(t for t in state["tensors"] if t["role"] == "master" and t["skipped"] is None)
     assert (heat["x"], heat["y"]) == (["20", "30"], ["layer 3"])
     assert heat["z"][0][1] == tensor["change"]["changed"]
+    (moved,) = traces(layers, 1, 0)
+    expected = sum(math.log2(part["from"]) * part["share"] for part in tensor["change"]["ulp"] if part["from"] > 1)
+    assert math.isclose(moved["z"][0][1], expected)
     (ratios,) = traces(layers, 1, 2)
     assert ratios["text"][0][2] == ratio_text(tensor["ratio"])
 
