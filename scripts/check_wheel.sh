@@ -65,6 +65,8 @@ if [ -n "$torch_venv" ]; then
   "$(realpath --no-symlinks "$torch_venv")/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
     >"$("$scratch/torch/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch_venv.pth"
   echo "=== $("$scratch/torch/bin/python" -c 'import bitsnap, torch; print("torch", torch.__version__, bitsnap.__file__)')"
+  echo "=== the first hour of a new user"
+  "$scratch/torch/bin/python" tests/wheel/first_hour.py
   check torch "${package_tests[@]}" -k "not guide_snippets or README"
 fi
 echo "=== passed: $(basename "$wheel"), $size bytes"

@@ -42,6 +42,8 @@ from bitsnap._runs.framework_objects import give_class, give_class_back, named, 
 from bitsnap._runs.path_checkpoints import Options as Options
 from bitsnap.errors import InvalidArgumentError
 
+# Of an evaluation, what says nothing of the model.
+_COSTS = ("_runtime", "_per_second", "_preparation_time")
 _OPTIMIZER_NAME = "optimizer.pt"
 _WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME)
 # The names of the small files that the Trainer writes with torch.
@@ -163,11 +165,20 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if self._saves is None:
             self._saves = folder_saves.FolderSaves(self.checkpoint_options, self._rotate)
         limit = self.args.save_total_limit
-        self._saves.save(output_dir, self.state.global_step, state, kept=limit if limit and limit > 0 else None)
+        kept = limit if limit and limit > 0 else None
+        self._saves.save(output_dir, self.state.global_step, state, kept=kept, metrics=self._metrics())
         if self.args.push_to_hub:
             self._saves.wait()
         elif self.checkpoint_options.agent is not None:
             self._raise_limit()
+
+    def _metrics(self) -> dict[str, float]:
+        """What the trainer has logged last of the loss and of each score of an evaluation."""
+        logged: dict[str, float] = {}
+        for entry in self.state.log_history:
+            scores = {name: value for name, value in entry.items() if isinstance(value, int | float)}
+            logged |= {name: value for name, value in scores.items() if name == "loss" or name.startswith("eval_")}
+        return {name: value for name, value in logged.items() if not name.endswith(_COSTS)}
 
     def _raise_limit(self) -> None:
         """Lets the newest committed checkpoint stay, until _restore_limit()."""

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from bitsnap._bitsnap import is_store
-from bitsnap._common import Device, PathLike, native_path, warn
+from bitsnap._common import Device, Metrics, PathLike, native_path, warn
 from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, absolute, plain_name, reference_in, reference_of
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
@@ -66,10 +66,12 @@ class FolderSaves:
         run: Path | None = None,
         *,
         kept: int | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """Saves the checkpoint of a folder to a run, which lies beside it if none is given.
 
-        `kept`: how many checkpoints the framework keeps, which it removes itself. None: all.
+        `kept`: how many checkpoints the framework keeps, which it removes itself. None: all. `metrics`: as in
+        Store.save().
 
         Raises what Store.save() raises.
         """
@@ -78,7 +80,7 @@ class FolderSaves:
         reference.parent.mkdir(parents=True, exist_ok=True)
         if self._agents is not None:
             self.forget_deleted()
-            self._agents.save(reference, step, state, run, kept=kept)
+            self._agents.save(reference, step, state, run, kept=kept, metrics=metrics)
         else:
             self._kept = kept
             with self._store(run) as store:
@@ -87,6 +89,7 @@ class FolderSaves:
                     new.saved.step,
                     state,
                     metadata=new.metadata,
+                    metrics=metrics,
                     allow_pickle=self._options.allow_pickle,
                     labels=new.label or (),
                 )

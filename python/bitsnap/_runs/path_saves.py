@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from bitsnap._bitsnap import is_store
-from bitsnap._common import PathLike, Role, native_path
+from bitsnap._common import Metrics, PathLike, Role, native_path
 from bitsnap._engine.ranks import Ranks
 from bitsnap._references import FOLDER_REFERENCES, Saved, absolute, refer, unlink
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import files_beside, finish_removals, postpone_removal
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import Adam, AdamValues, StateWithAdam, sources_of
+from bitsnap._states.tensors import with_metrics
 from bitsnap.agents import JobOptions, stop_agent
 from bitsnap.checkpointer import Checkpointer, Save
 from bitsnap.errors import BitsnapError, BusyError, NotFoundError
@@ -50,12 +51,19 @@ class PathSaves:
         return self._options.checkpointer(run, job=JobOptions(rank=0, world_size=1))
 
     def save(
-        self, reference: PathLike, step: int, state: Any, run: Path | None = None, *, kept: int | None = None
+        self,
+        reference: PathLike,
+        step: int,
+        state: Any,
+        run: Path | None = None,
+        *,
+        kept: int | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """Copies a state. Returns before it is committed; a failure is a warning at the next save to this run.
 
         `run`: that of the path, if it is not where run_of() says. `kept`: how many checkpoints the framework keeps,
-        which it removes itself; None: as many as there are now.
+        which it removes itself; None: as many as there are now. `metrics`: as in Store.save().
 
         Raises:
             BitsnapError: nothing was copied; the path leads to what it did before.
@@ -65,7 +73,8 @@ class PathSaves:
         if run not in self._runs:
             tidy(run, self._options.timeout)  # what the last process has left
             self._runs[run] = _Run(self._checkpointer, run, self._on_committed)
-        self._runs[run].save(path, step, state, self._options.allow_pickle, self._options.timeout, kept)
+        metadata = with_metrics(None, metrics) or {}
+        self._runs[run].save(path, step, state, metadata, self._options, kept)
 
     def wait(self) -> bool:
         """Waits until no save makes further progress. Failures are warnings at the next save.
@@ -124,16 +133,20 @@ class _Run:
         self._newest: dict[Saved, Save] = {}  # one, also if it failed: who waits for a step means one save
         self.unneeded = 0
 
-    def save(self, path: Path, step: int, state: Any, allow_pickle: bool, timeout: float, kept: int | None) -> None:
+    def save(
+        self, path: Path, step: int, state: Any, metadata: Mapping[str, str], options: Options, kept: int | None
+    ) -> None:
         with self._changing:
-            save = self._save(path, step, state, allow_pickle, timeout, kept)
+            save = self._save(path, step, state, metadata, options, kept)
         save.add_done_callback(self._remove_replaced)
 
-    def _save(self, path: Path, step: int, state: Any, allow_pickle: bool, timeout: float, kept: int | None) -> Save:
+    def _save(
+        self, path: Path, step: int, state: Any, metadata: Mapping[str, str], options: Options, kept: int | None
+    ) -> Save:
         if self.unneeded >= _MOST_UNNEEDED:
-            self.wait(timeout)
+            self.wait(options.timeout)
             self._settle()
-            tidy(self._path, timeout)  # the save below starts another agent
+            tidy(self._path, options.timeout)  # the save below starts another agent
             self.unneeded = 0
         self._pending = {saved: save for saved, save in self._pending.items() if not save.done()}
         self._settle()
@@ -143,7 +156,8 @@ class _Run:
             run_id = store.run_id
             self._kept = paths.kept_of(self._path) if kept is None else kept
             self._rotate(store, pending)
-        save = self._checkpointer.save(new.saved.step, state, metadata=new.metadata, allow_pickle=allow_pickle)
+        texts = {**metadata, **new.metadata}
+        save = self._checkpointer.save(new.saved.step, state, metadata=texts, allow_pickle=options.allow_pickle)
         assert save is not None  # because every step is due
         if save.error is not None:
             raise save.error
