@@ -53,7 +53,8 @@ def brief(value: object) -> str:
     """A value in an error message, on one line: not the elements of a tensor, nor all entries of a state."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    if isinstance(value, Mapping) and value:
+    is_plain = isinstance(value, Mapping) and all(isinstance(each, str | int | float | None) for each in value.values())
+    if isinstance(value, Mapping) and value and not is_plain:
         keys = ", ".join(map(_SHORT.repr, itertools.islice(value, 4)))
         return f"{type(value).__name__} with {keys}{', ...' if len(value) > 4 else ''}"
     return " ".join(_SHORT.repr(value).split("\n"))

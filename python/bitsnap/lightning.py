@@ -332,8 +332,8 @@ class _ShardedCheckpoints:
             overwrite=False,
         )
         self._saves = RankSaves(options)
-        self._stock_save, self._stock_load = strategy.save_checkpoint, strategy.load_checkpoint
-        self._stock_remove = strategy.remove_checkpoint
+        self._stock_save: Any = getattr(strategy, "save_checkpoint", None)
+        self._stock_load, self._stock_remove = strategy.load_checkpoint, strategy.remove_checkpoint
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: PathLike, storage_options: Any = None) -> None:
         if is_disabled():
