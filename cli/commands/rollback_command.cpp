@@ -45,7 +45,7 @@ Result<RollbackReport> roll_back(const RollbackOptions& options) {
   return open_to_write(options.run, {.create = false}, options.wait)
       .and_then([&](const auto& store) -> Result<RollbackReport> {
         if (options.kept_as) {
-          BITSNAP_ASSIGN(const RollbackReport foreseen, foresee(*store, *options.step));
+          BITSNAP_ASSIGN(RollbackReport foreseen, foresee(*store, *options.step));
           if (foreseen.removed.empty()) return foreseen;
           BITSNAP_TRY(store->make_branch(*options.kept_as, *options.step, {.with_later = true}));
         }

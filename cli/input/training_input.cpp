@@ -55,13 +55,9 @@ Result<WholeCheckpoint> open_whole(const RunPath& run, std::optional<std::uint64
   const std::uint64_t step = first.info.step;
   WholeCheckpoint whole{run.run, std::move(first.info), {std::move(first.snapshot)}, nullptr};
   if (shard || whole.info.shards == 1) return whole;
-  for (std::uint32_t rank = 1; rank < whole.info.shards; ++rank) {
-    BITSNAP_ASSIGN(OpenCheckpoint next, open_checkpoint({run.run, step}, rank));
-    whole.shards.push_back(std::move(next.snapshot));
-  }
   BITSNAP_ASSIGN(const auto store, open_to_read(run.run));
-  BITSNAP_ASSIGN(whole.tensors, store->tensors(step));
-  return whole;
+  BITSNAP_ASSIGN(OpenedShards opened, open_all_shards(*store, step));
+  return WholeCheckpoint{run.run, std::move(opened.info), std::move(opened.snapshots), std::move(opened.tensors)};
 }
 
 Result<TrainingInput> open_training(const std::string& path, const std::vector<std::string>& bases,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -66,7 +68,9 @@ std::string render_branches(const std::vector<Branch>& branches, const std::stri
     for (const Branch& branch : branches) {
       if (parent_of(branch, branches) == parent) below.push_back(&branch);
     }
-    std::ranges::stable_sort(below, {}, [](const Branch* branch) { return branch->origin ? branch->origin->step : 0; });
+    std::ranges::sort(below, {}, [](const Branch* branch) {
+      return std::pair(branch->origin ? branch->origin->step : 0, std::string_view(branch->name));
+    });
     for (const Branch* branch : below) {
       const bool is_last = branch == below.back();
       table.add_row({fmt::format("{}{}{}", indent, is_last ? "└─ " : "├─ ", printable(branch->name)),

@@ -390,6 +390,17 @@ class Store {
   std::unique_ptr<Impl> impl_;
 };
 
+// All shards of a checkpoint, of one version of it, and the tensors that they hold together.
+struct OpenedShards {
+  Checkpoint info;
+  std::vector<std::shared_ptr<const Snapshot>> snapshots;
+  std::shared_ptr<const std::vector<GlobalTensor>> tensors;
+};
+
+// Begins again if the checkpoint is replaced meanwhile; busy if that does not end. Otherwise fails as Store::snapshot()
+// and Store::tensors() do.
+[[nodiscard]] Result<OpenedShards> open_all_shards(const Store& store, std::uint64_t step);
+
 // Whether a directory is a store, even one that needs a repair. A framework's folder whose reference has the name of a
 // run record is none.
 [[nodiscard]] bool is_store(const std::string& path) noexcept;

@@ -64,7 +64,14 @@ bool all_below(const std::vector<Candidate>& candidates, std::string_view prefix
 bool is_flat(const State& state) {
   const auto* dict = state.tree ? std::get_if<ValueDict>(&state.tree->get()) : nullptr;
   if (state.tree && dict == nullptr) return std::holds_alternative<ValueTyped>(state.tree->get());
+  const auto is_section = [](const auto& entry) {
+    const auto* const key = std::get_if<std::string>(&entry.first.get());
+    const bool is_dict =
+        std::holds_alternative<ValueDict>(entry.second.get()) || std::holds_alternative<ValueTyped>(entry.second.get());
+    return key != nullptr && is_dict && std::ranges::find(kSections, *key) != kSections.end();
+  };
   if (dict != nullptr) {
+    if (std::ranges::any_of(dict->entries, is_section)) return false;
     return std::ranges::any_of(
         dict->entries, [](const auto& entry) { return std::holds_alternative<ValueTensor>(entry.second.get()); });
   }

@@ -80,6 +80,16 @@ Result<TensorSource> whole_tensor(const GlobalTensor& tensor, const std::vector<
     if (own > 0) whole.size_bytes = source->info.size_bytes / own * elements;
     parts.push_back({{part.offset, part.extent}, source->read});
   }
+  // Boxes that are equal are listed once: these hold other values.
+  for (std::size_t i = 1; i < tensor.parts.size(); ++i) {
+    const TensorPart& part = tensor.parts[i];
+    const TensorPart& before = tensor.parts[i - 1];
+    if (part.offset == before.offset && part.extent == before.extent) {
+      return fail(ErrorKind::corrupt,
+                  fmt::format("tensor {}: shards {} and {} hold different values of the same elements",
+                              quote_name(tensor.name), before.shard, part.shard));
+    }
+  }
   if (tensor.parts.empty()) whole.size_bytes = elements * element_size(tensor.dtype);
   return assemble(std::move(whole), std::move(parts));
 }

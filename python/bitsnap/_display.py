@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from bitsnap._bitsnap import Checkpoint
@@ -25,8 +26,10 @@ def progress_line(what: str) -> Progress | None:
     """
     if os.environ.get("BITSNAP_PROGRESS", "").lower() in {"0", "false", "no"} or os.environ.get("RANK", "0") != "0":
         return None
-    stream = sys.stderr
-    if stream is None or not (stream.isatty() or "ipykernel" in sys.modules):
+    stream, is_seen = sys.stderr, "ipykernel" in sys.modules
+    with suppress(Exception):  # programs put all kinds of objects there, and close it
+        is_seen = is_seen or bool(stream.isatty())
+    if stream is None or not is_seen:
         return None
     begin = drawn = time.monotonic()
     width = 0
@@ -40,7 +43,8 @@ def progress_line(what: str) -> Progress | None:
         drawn = now
         share, rate = done / max(total, 1), done / (now - begin)
         text = "" if is_over else f"{what}: {share:.0%} of {size(total)}, {size(rate)}/s"
-        print(f"\r{text.ljust(width)}", end="\r" if is_over else "", file=stream, flush=True)
+        with suppress(Exception):  # a line that cannot be shown must not end a save
+            print(f"\r{text.ljust(width)}", end="\r" if is_over else "", file=stream, flush=True)
         width = len(text)
 
     return show

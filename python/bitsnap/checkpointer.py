@@ -280,12 +280,14 @@ class Checkpointer:
             state = copy()
             save._add_stall(time.perf_counter() - begin)
             self._saves.add(save, state)
+            self._schedule.note(persist and state.error is None and state.stage != "skipped")
             if state.error is not None:
                 self._warn_of_failures()
         else:
             note_computed(zip((entry.name for entry in packed.entries), packed.native.data, strict=True))
             # This is not collected before the copy has ended: it would wait for that, maybe on the thread that copies.
             self._saves.copy_beside(save, partial(_keeping, (self, packed), copy))
+            self._schedule.note(persist)
             save._add_stall(time.perf_counter() - begin)
         self._warn_of_memory()
         return save

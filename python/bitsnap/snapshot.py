@@ -120,7 +120,13 @@ def whole_checkpoint(path: PathLike) -> WholeState | None:
     named = _named(path)
     if named is None or named[1] is None or named[0].checkpoint(named[1]).shards == 1:
         return None
-    return named[0].whole_state(named[1])
+    whole = named[0].whole_state(named[1])
+    if not whole.has_tree and whole.left_out:
+        raise InvalidArgumentError(
+            f"{os.fsdecode(path)}: its shards cannot be put together ({whole.left_out[0]}): load one of them with "
+            f"load({named[1]}, shard=...) of bitsnap.Store({os.fsdecode(named[0].path)!r}, read_only=True)"
+        )
+    return whole
 
 
 def _named(path: PathLike) -> tuple[NativeStore, int | None] | None:

@@ -74,7 +74,8 @@ void bind_checkpoint(nb::module_& module) {
       .field("stored_bytes", &Checkpoint::stored_bytes, "Size of all its files.")
       .field("base", &Checkpoint::base, "The step that it is coded against. None: it is a keyframe.")
       .field("links", &Checkpoint::links, "Checkpoints on the way to its keyframe; 0 for a keyframe.")
-      .field("depth", &Checkpoint::depth, "How many earlier checkpoints have to be decoded for one of its chunks, at most.")
+      .field("depth", &Checkpoint::depth,
+             "How many earlier checkpoints have to be decoded for one of its chunks, at most.")
       .field("shards", &Checkpoint::shards, "Ranks that saved it together.")
       .field(
           "metadata", [](const Checkpoint& self) { return to_dict(self.metadata); },

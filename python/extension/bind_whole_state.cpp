@@ -1,5 +1,6 @@
 // The states of all ranks of a checkpoint as one.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <bitsnap/convert.hpp>
+#include <bitsnap/folder.hpp>
 #include <bitsnap/store.hpp>
 
 #include "bindings.hpp"
@@ -80,24 +82,48 @@ class WholeState {
   }
 };
 
+namespace {
+
+// Whether the parts lie in the tensor and are what the shards hold.
+bool has_its_parts(const WholeState& whole, const GlobalTensor& tensor) {
+  return std::ranges::all_of(tensor.parts, [&](const TensorPart& part) {
+    if (part.shard >= whole.shards.size() || part.tensor >= whole.shards[part.shard]->tensors().size()) return false;
+    const TensorInfo& held = whole.shards[part.shard]->tensors()[part.tensor];
+    if (held.shape != part.extent || held.dtype_name != tensor.dtype_name) return false;
+    if (part.offset.size() != tensor.shape.size() || part.extent.size() != tensor.shape.size()) return false;
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+      if (part.offset[i] > tensor.shape[i] || part.extent[i] > tensor.shape[i] - part.offset[i]) return false;
+    }
+    return true;
+  });
+}
+
+}  // namespace
+
 Result<PyWholeState> open_whole_state(const Store& store, std::uint64_t step) {
-  auto info = store.checkpoint(step);
-  if (!info) return tl::unexpected(std::move(info).error());
+  auto opened = open_all_shards(store, step);
+  if (!opened) return tl::unexpected(std::move(opened).error());
   auto whole = std::make_shared<WholeState>();
-  for (std::uint32_t shard = 0; shard < info->shards; ++shard) {
-    auto opened = store.snapshot(step, shard);
-    if (!opened) return tl::unexpected(std::move(opened).error());
-    whole->shards.push_back(*std::move(opened));
+  whole->shards = std::move(opened->snapshots);
+  whole->tensors = std::move(opened->tensors);
+  whole->name = whole->shards.front()->name();
+  if (std::ranges::any_of(whole->shards, [](const auto& shard) { return is_folder(*shard); })) {
+    return tl::unexpected(
+        Error(ErrorKind::unsupported, "a shard holds a folder, and no state: open it with shard=").within(whole->name));
   }
-  auto tensors = store.tensors(step);
-  if (!tensors) return tl::unexpected(std::move(tensors).error());
-  whole->tensors = *std::move(tensors);
   auto training = training_state(whole->shards, *whole->tensors);
   if (!training) return tl::unexpected(std::move(training).error());
   for (TensorSource& source : training->state.tensors) whole->infos.push_back(std::move(source.info));
   whole->tree = std::move(training->state.tree);
   whole->left_out = std::move(training->left_out);
-  whole->name = whole->shards.front()->name();
+  // What is read below writes into memory by these shapes.
+  const auto is_same = [&](const TensorInfo& info, const GlobalTensor& tensor) {
+    return info.dtype_name == tensor.dtype_name && info.shape == tensor.shape && has_its_parts(*whole, tensor);
+  };
+  if (!std::ranges::equal(whole->infos, *whole->tensors, is_same)) {
+    return tl::unexpected(
+        Error(ErrorKind::corrupt, "the tensors of the shards are not those of the tensor index").within(whole->name));
+  }
   return PyWholeState{std::move(whole)};
 }
 

@@ -64,7 +64,7 @@ Result<void> make(os::FileSystem& files, Store& store, Journal& journal, std::ui
 
 Result<void> take_away(os::FileSystem&, Store& store, Journal& journal) {
   BITSNAP_TRY(witness(store, journal, "going"));
-  const Result<void> removed = store.remove_branch(kBranchName);
+  Result<void> removed = store.remove_branch(kBranchName);
   if (!removed && removed.error().kind() != ErrorKind::not_found) return removed;
   return witness(store, journal, "gone");
 }

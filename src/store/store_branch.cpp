@@ -184,7 +184,7 @@ class Store::Impl::Brancher {
 
   Result<void> take_file(const std::string& from, const std::string& to) {
     os::FileSystem& files = directory_.files();
-    const Result<void> linked = files.link(from, to);
+    Result<void> linked = files.link(from, to);
     if (!linked && linked.error().kind() == ErrorKind::not_found) return linked;
     if (!linked) {
       // Each file system without hard links has its own error for that. A copy has errors of its own.

@@ -61,10 +61,12 @@ class Schedule:
         seconds = self._seconds
         if seconds is None:
             return True
-        is_time = ranks.from_first(lambda: _now() - self._last >= seconds, "ask the clock")
-        if is_time:
+        return ranks.from_first(lambda: _now() - self._last >= seconds, "ask the clock")
+
+    def note(self, is_accepted: bool) -> None:
+        """Whether a step was accepted for the store: then the time begins again."""
+        if is_accepted:
             self._last = _now()
-        return is_time
 
     def is_for_memory(self, step: int) -> bool:
         return self._every_memory is not None and step % self._every_memory == 0

@@ -64,3 +64,34 @@ def test_progress_is_silent_if_it_is_switched_off(monkeypatch: pytest.MonkeyPatc
 def test_progress_is_silent_without_a_terminal(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None) -> None:
     monkeypatch.setattr("sys.stderr", stream)
     assert _display.progress_line("x") is None
+
+
+class Tee:
+    """As programs put it in place of stderr: it can write, and no more."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+def test_any_object_may_stand_for_stderr(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for number, stream in enumerate((Tee(), closed)):
+        monkeypatch.setattr("sys.stderr", stream)
+        with bitsnap.Store(tmp_path / f"run{number}") as store:
+            store.save(1, {"w": np.zeros(10)})
+            assert store.load()["w"].shape == (10,)
+
+
+def test_a_line_that_cannot_be_written_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(_display, "_QUIET_S", 0.0)
+    monkeypatch.setattr(_display, "_REDRAWN_S", 0.0)
+    line = _display.progress_line("x")
+    terminal.close()
+    assert line is not None
+    line(1, 2)

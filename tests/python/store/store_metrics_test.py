@@ -80,5 +80,11 @@ def test_steps_are_stored_when_the_clock_says_so(jobs: Jobs, monkeypatch: pytest
         checkpointer.wait()
         assert stored == [4, 8, 12, 16, 20]
         assert checkpointer.steps() == stored
+    jobs2 = jobs(every_minutes=1, path=jobs.path.parent / "other", job=bitsnap.JobOptions(name=jobs.new_job()))
+    with jobs2 as checkpointer:
+        now += 120
+        with pytest.raises(bitsnap.InvalidArgumentError):
+            checkpointer.save(1, {"w": lambda: 0})
+        assert checkpointer.save(2, {"w": np.arange(3)}) is not None  # the one that failed did not count
     with pytest.raises(bitsnap.InvalidArgumentError, match="every_minutes must not be negative, got -1"):
         jobs(every_minutes=-1)

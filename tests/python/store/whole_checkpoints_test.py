@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+import xxhash
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -254,3 +258,77 @@ def test_a_training_with_fsdp_is_loaded_as_one_state(tmp_path: Path) -> None:
     assert set(state["optimizer"]["param_groups"][0]["params"]) == {name for name in expected if " " not in name}
     torch.manual_seed(2)
     assert torch.equal(state["rank-2/rank"]["rng"]["torch"], torch.get_rng_state())
+
+
+def of_two(path: Path, *states: Any) -> Path:
+    with bitsnap.Store(path, shared=True) as store:
+        for shard, state in enumerate(states):
+            store.save_shard(1, state, shard=shard, shards=2, attempt="a")
+        assert store.commit(1, 2, "a")
+    return path
+
+
+def loads(path: Path) -> list[Any]:
+    return [lambda: bitsnap.Store(path, read_only=True).load(1), lambda: bitsnap.load(f"{path}@1")]
+
+
+def test_ranks_that_disagree_about_a_box_are_an_error_everywhere(tmp_path: Path) -> None:
+    boxes = [bitsnap.Box(torch.full((2048, 4), float(k)), global_shape=(2048, 4), offset=(0, 0)) for k in (1, 2)]
+    path = of_two(tmp_path / "run", *({"w": each} for each in boxes))
+    for load in loads(path):
+        with pytest.raises(bitsnap.CorruptError, match="shards 0 and 1 hold different values of the same elements"):
+            load()
+    assert b"hold different values" in run("convert", f"{path}@1", tmp_path / "a.safetensors", status=15).stderr
+
+
+def test_values_that_cannot_be_joined_are_not_dropped(tmp_path: Path) -> None:
+    path = of_two(tmp_path / "run", [torch.ones(2048), 1], [torch.zeros(2048), 2])
+    for load in loads(path):
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"cannot be put together \(rank-0: its values"):
+            load()
+
+
+def test_a_shard_that_holds_a_folder_is_no_state(tmp_path: Path) -> None:
+    """A forged store: the record has a hash, but no signature."""
+    path = of_two(tmp_path / "run", {"w": torch.ones(5000)}, {"v": torch.ones(5000)})
+    (tmp_path / "folder").mkdir()
+    safetensors.torch.save_file({"a": torch.ones(9000), "b": torch.ones(10)}, tmp_path / "folder" / "m.safetensors")
+    with bitsnap.Store(tmp_path / "other") as store:
+        store.add_folder(1, tmp_path / "folder")
+    forged = tmp_path / "other" / "checkpoints" / "0000000001" / "shard-00000-of-00001.bsnap"
+    step = path / "checkpoints" / "0000000001"
+    body = json.loads((step / "commit.json").read_text())["commit"]
+    shard = body["shards"][0]
+    (step / shard["file"]).write_bytes(forged.read_bytes())
+    shard["bytes"], shard["id"] = forged.stat().st_size, bitsnap.snapshot_id(forged)
+    text = json.dumps(body, separators=(",", ":"))
+    (step / "commit.json").write_text(f'{{"commit":{text},"hash":"{xxhash.xxh3_64_hexdigest(text.encode())}"}}\n')
+    (step / "tensors.json").unlink()
+    for load in loads(path):
+        with pytest.raises(bitsnap.UnsupportedError, match="a shard holds a folder, and no state"):
+            load()
+
+
+def test_a_whole_read_is_of_one_version_of_a_step(tmp_path: Path) -> None:
+    path, ended = tmp_path / "run", threading.Event()
+
+    def save(version: int) -> None:
+        for shard in range(4):
+            box = bitsnap.Box(torch.full((500, 4), float(version)), global_shape=(2000, 4), offset=(500 * shard, 0))
+            store.save_shard(1, {"w": box}, shard=shard, shards=4, attempt=f"a{version}", replace=version > 0)
+        store.commit(1, 4, f"a{version}", replace=version > 0)
+
+    with bitsnap.Store(path, shared=True) as store:
+        save(0)
+
+        def write() -> None:
+            for version in range(1, 60):
+                save(version)
+            ended.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        while not ended.is_set():
+            with suppress(bitsnap.BusyError, bitsnap.NotFoundError):
+                assert len(set(bitsnap.load(f"{path}@1")["w"].flatten().tolist())) == 1
+        writer.join()
