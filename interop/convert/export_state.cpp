@@ -57,11 +57,12 @@ Result<std::uint64_t> write_model(const State& state, const ExportOptions& optio
     };
     BITSNAP_TRY(write("model.safetensors", weights));
   }
-  for (const auto& [name, text] : options.files) {
-    const auto content = [&text = text](const TensorStream::Sink& sink) {
+  for (const auto& file : options.files) {
+    const std::string& text = file.second;
+    const auto content = [&text](const TensorStream::Sink& sink) {
       return sink(as_byte_span(text)).map([&text] { return std::uint64_t{text.size()}; });
     };
-    BITSNAP_TRY(write(name, content));
+    BITSNAP_TRY(write(file.first, content));
   }
   return bytes;
 }
