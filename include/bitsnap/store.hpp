@@ -119,7 +119,9 @@ struct StoreOptions {
   // this, so that the next save need not decode it, also with another handle. The system may take that memory back
   // whenever it is short of it; the next save then reads the state from its files. 0 keeps nothing.
   std::uint64_t keep_base_bytes = UINT64_MAX;
-  std::uint64_t timeout_ms = 0;  // how long to wait for another writer before `busy`
+  // How long to wait for another writer before `busy`; with `shared` at least two seconds, as a rank that creates,
+  // labels or prunes does so alone.
+  std::uint64_t timeout_ms = 0;
   // Asked while a call waits for another writer, or for another call of this handle; true ends it with `cancelled`.
   std::function<bool()> interrupted = {};
   DecodeLimits limits = {};

@@ -93,7 +93,8 @@ class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
         read_only: only read. This needs no lock and no write permission, and works at any time.
         shared: this process saves checkpoints together with others, with save_shard() and commit().
         create: make the store if it does not exist; False raises NotFoundError.
-        timeout: the longest wait for another handle that writes, in seconds, before BusyError.
+        timeout: the longest wait for another handle that writes, in seconds, before BusyError; with `shared` at least
+            two seconds, as a rank that creates, labels or prunes does so alone.
         threads: 0 for all that the process may use. The files are the same for any number.
 
     Raises:

@@ -20,7 +20,7 @@ namespace bitsnap {
 namespace {
 
 constexpr std::uint64_t kLockPollMs = 20;
-constexpr std::uint64_t kCreateWaitMs = 2000;
+constexpr std::uint64_t kRankWaitMs = 2000;
 
 std::string random_run_id() { return SnapshotId{os::random_u64(), os::random_u64()}.to_hex(); }
 
@@ -253,10 +253,9 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   }
   if (!is_settled_) kind = os::LockKind::exclusive;
   const std::uint64_t start = os::monotonic_ns();
-  // Ranks that open a new store together wait until one of them has created it.
-  const std::uint64_t wait_ms = options_.access == StoreAccess::shared && kind == os::LockKind::exclusive
-                                    ? std::max(options_.timeout_ms, kCreateWaitMs)
-                                    : options_.timeout_ms;
+  // A rank creates the store, labels and prunes alone; what it writes may be seen before it lets the lock go.
+  const std::uint64_t wait_ms =
+      options_.access == StoreAccess::shared ? std::max(options_.timeout_ms, kRankWaitMs) : options_.timeout_ms;
   for (;;) {
     auto lock = file_system_.lock(layout_.lock(), kind);
     if (lock) {

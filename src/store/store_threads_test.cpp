@@ -182,6 +182,24 @@ TEST(StoreThreads, WriteShardsConcurrently) {
   }
 }
 
+// A rank sees the run record before the rank that writes it lets the lock go.
+TEST(StoreThreads, ARankWaitsForAnotherOneThatWorksAlone) {
+  const os::TemporaryDirectory directory;
+  auto alone = open(directory / "run", StoreAccess::write);
+  StoreOptions options = options_for(StoreAccess::shared);
+  options.timeout_ms = 0;
+  options.interrupted = [&alone] {
+    alone.reset();
+    return false;
+  };
+  const auto rank = Store::open(directory / "run", options);
+  ASSERT_TRUE(rank) << rank.error().message();
+  const TestState state(1);
+  const auto saved = (*rank)->save_shard(1, {0, 1, "a"}, state.state(), kTwoThreads);
+  EXPECT_TRUE(saved) << saved.error().message();
+  EXPECT_EQ(alone, nullptr);
+}
+
 // The function is asked at once, and again and again until the other writer is done.
 TEST(StoreThreads, ACallThatWaitsEndsWhenItIsInterrupted) {
   const os::TemporaryDirectory directory;
