@@ -73,10 +73,10 @@ Result<StatePlace> find_place(const std::string& path, const std::vector<std::st
 Result<TensorFile> open_state(const StatePlace& place, std::optional<std::uint64_t> shard) {
   if (!place.run) return open_tensors(place.path, {.base_paths = place.bases});
   BITSNAP_ASSIGN(WholeCheckpoint checkpoint, open_whole(*place.run, shard));
-  if (checkpoint.tensors == nullptr) return tensors_of(std::move(checkpoint.shards.front()));
-  BITSNAP_ASSIGN(TrainingState training, training_state(checkpoint.shards, *checkpoint.tensors));
+  if (checkpoint.tensors == nullptr) return tensors_of(std::move(checkpoint.snapshots.front()));
+  BITSNAP_ASSIGN(TrainingState training, training_state(checkpoint.snapshots, *checkpoint.tensors));
   TensorFile file = tensors_of(std::move(training.state));
-  if (!is_folder(*checkpoint.shards.front())) {
+  if (!is_folder(*checkpoint.snapshots.front())) {
     file.checkpoint = std::make_shared<const WholeCheckpoint>(std::move(checkpoint));
   }
   return file;

@@ -50,7 +50,7 @@ Result<std::string> output_of_folder(const OpenCheckpoint& checkpoint, const std
 Result<int> extract_whole(WholeCheckpoint checkpoint, const ExtractOptions& options, RestoreOutput output,
                           const CommonOptions& common) {
   const std::string name = checkpoint_name(checkpoint.run, checkpoint.info.step);
-  const bool has_folder = is_folder(*checkpoint.shards.front());
+  const bool has_folder = is_folder(*checkpoint.snapshots.front());
   if (has_folder || options.file || output.partial) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: has {} shards, which {}; choose one with --shard 0 to --shard {}", name,
@@ -65,7 +65,7 @@ Result<int> extract_whole(WholeCheckpoint checkpoint, const ExtractOptions& opti
     BITSNAP_TRY(check_outside(checkpoint.run, output.path));
     BITSNAP_TRY(check_output(output.path, {}, output.force));
   }
-  BITSNAP_ASSIGN(TrainingState training, training_state(checkpoint.shards, *checkpoint.tensors));
+  BITSNAP_ASSIGN(TrainingState training, training_state(checkpoint.snapshots, *checkpoint.tensors));
   for (const std::string& lost : training.left_out) {
     print_warning(fmt::format("{}: left out: {}", name, printable(lost)), "unsupported");
   }
@@ -77,7 +77,7 @@ Result<int> extract_whole(WholeCheckpoint checkpoint, const ExtractOptions& opti
                               {"shard", nullptr},
                               {"shards", checkpoint.info.shards}},
                    .tensor = options.tensor};
-  for (const auto& shard : checkpoint.shards) what.state_bytes += shard->file_bytes();
+  for (const auto& shard : checkpoint.snapshots) what.state_bytes += shard->file_bytes();
   return restore(what, output, common);
 }
 

@@ -386,7 +386,7 @@ Result<int> inspect_snapshot(const std::shared_ptr<const Snapshot>& snapshot, co
 Result<int> inspect_whole(const WholeCheckpoint& checkpoint, const CommonOptions& common) {
   BITSNAP_ASSIGN(const GlobalSizes sizes, measure_sizes(checkpoint));
   if (common.json) {
-    BITSNAP_ASSIGN(const TrainingState training, training_state(checkpoint.shards, *checkpoint.tensors));
+    BITSNAP_ASSIGN(const TrainingState training, training_state(checkpoint.snapshots, *checkpoint.tensors));
     BITSNAP_ASSIGN(const std::string tree, tree_json(training.state.tree));
     Json document = global_json(checkpoint, sizes);
     document["checkpoint"] = checkpoint_json(checkpoint.run, checkpoint.info, std::nullopt);
@@ -395,7 +395,7 @@ Result<int> inspect_whole(const WholeCheckpoint& checkpoint, const CommonOptions
   }
   std::string out;
   add_checkpoint(out, checkpoint.run, checkpoint.info, std::nullopt);
-  add_line(out, "files", fmt::format("{}, {}", checkpoint.shards.size(), format_size(sizes.file_bytes)));
+  add_line(out, "files", fmt::format("{}, {}", checkpoint.snapshots.size(), format_size(sizes.file_bytes)));
   add_line(out, "depth", fmt::format("{}", sizes.depth));
   out += '\n' + render_global(checkpoint, sizes, common) + '\n';
   print_result(out + render_roles(sizes, common.table_width()));
@@ -449,7 +449,7 @@ Result<int> inspect(const InspectOptions& options, const CommonOptions& common) 
   if (run) {
     BITSNAP_ASSIGN(const WholeCheckpoint checkpoint, open_whole(*run, options.shard));
     if (checkpoint.tensors != nullptr) return inspect_whole(checkpoint, common);
-    return inspect_snapshot(checkpoint.shards.front(), &checkpoint, options.shard.value_or(0), common);
+    return inspect_snapshot(checkpoint.snapshots.front(), &checkpoint, options.shard.value_or(0), common);
   }
   BITSNAP_ASSIGN(const std::optional<FolderState> input, find_input(options.path));
   if (input) {

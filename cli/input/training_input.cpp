@@ -44,8 +44,8 @@ TensorFile tensors_of(std::shared_ptr<const Snapshot> snapshot) {
 namespace {
 
 Result<TrainingState> state_of(WholeCheckpoint checkpoint) {
-  if (checkpoint.tensors == nullptr) return training_state(std::move(checkpoint.shards));
-  return training_state(std::move(checkpoint.shards), *checkpoint.tensors);
+  if (checkpoint.tensors == nullptr) return training_state(std::move(checkpoint.snapshots));
+  return training_state(std::move(checkpoint.snapshots), *checkpoint.tensors);
 }
 
 }  // namespace
@@ -53,11 +53,11 @@ Result<TrainingState> state_of(WholeCheckpoint checkpoint) {
 Result<WholeCheckpoint> open_whole(const RunPath& run, std::optional<std::uint64_t> shard) {
   BITSNAP_ASSIGN(OpenCheckpoint first, open_checkpoint(run, shard.value_or(0)));
   const std::uint64_t step = first.info.step;
-  WholeCheckpoint whole{run.run, std::move(first.info), {std::move(first.snapshot)}, nullptr};
+  WholeCheckpoint whole{{std::move(first.info), {std::move(first.snapshot)}, nullptr}, run.run};
   if (shard || whole.info.shards == 1) return whole;
   BITSNAP_ASSIGN(const auto store, open_to_read(run.run));
   BITSNAP_ASSIGN(OpenedShards opened, open_all_shards(*store, step));
-  return WholeCheckpoint{run.run, std::move(opened.info), std::move(opened.snapshots), std::move(opened.tensors)};
+  return WholeCheckpoint{std::move(opened), run.run};
 }
 
 Result<TrainingInput> open_training(const std::string& path, const std::vector<std::string>& bases,
@@ -72,10 +72,10 @@ Result<TrainingInput> open_training(const std::string& path, const std::vector<s
     BITSNAP_ASSIGN(input, find_input(path));
     if (!input) {
       BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, {.base_paths = bases}));
-      checkpoint.shards.push_back(std::move(snapshot));
+      checkpoint.snapshots.push_back(std::move(snapshot));
     }
   }
-  opened.snapshots = checkpoint.shards;
+  opened.snapshots = checkpoint.snapshots;
   auto training = input ? training_state(*std::move(input)) : state_of(std::move(checkpoint));
   if (!training) return tl::unexpected(std::move(training).error().within(path));
   opened.training = *std::move(training);

@@ -18,12 +18,9 @@
 
 namespace bitsnap::cli {
 
-// A checkpoint of a run, with all its shards open, or the one that was chosen.
-struct WholeCheckpoint {
+// A checkpoint of a run, with all its shards open, or the one that was chosen: then `tensors` is nullptr.
+struct WholeCheckpoint : OpenedShards {
   std::string run;
-  Checkpoint info;
-  std::vector<std::shared_ptr<const Snapshot>> shards;
-  std::shared_ptr<const std::vector<GlobalTensor>> tensors;  // of several shards; nullptr: there is one
 };
 
 [[nodiscard]] Result<WholeCheckpoint> open_whole(const RunPath& run, std::optional<std::uint64_t> shard);

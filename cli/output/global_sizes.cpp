@@ -6,6 +6,7 @@
 
 #include <bitsnap/text.hpp>
 
+#include "cli/output/losses.hpp"
 #include "cli/output/table.hpp"
 #include "cli/text_format.hpp"
 
@@ -21,7 +22,7 @@ void add(StreamSizes& sum, const StreamSizes& part) {
   for (const auto& [codec, count] : part.codecs) sum.codecs[codec] += count;
 }
 
-Json tensor_json(const GlobalTensor& tensor, const GlobalSizes::Tensor& sizes) {
+Json tensor_json(const WholeCheckpoint& checkpoint, const GlobalTensor& tensor, const GlobalSizes::Tensor& sizes) {
   Json object = {{"name", tensor.name},
                  {"dtype", tensor.dtype_name},
                  {"shape", tensor.shape},
@@ -33,7 +34,7 @@ Json tensor_json(const GlobalTensor& tensor, const GlobalSizes::Tensor& sizes) {
     object["codec"] = sizes.streams.codec();
     object["codecs"] = sizes.streams.codecs;
     object["depth"] = sizes.streams.depth;
-    object["reason"] = "";
+    object["reason"] = sizes.reason;
   } else if (sizes.is_alias) {
     object["alias"] = true;
   } else if (sizes.raw_bytes > 0) {
@@ -41,7 +42,12 @@ Json tensor_json(const GlobalTensor& tensor, const GlobalSizes::Tensor& sizes) {
   }
   object["parts"] = Json::array();
   for (const TensorPart& part : tensor.parts) {
-    object["parts"].push_back({{"shard", part.shard}, {"offset", part.offset}, {"shape", part.extent}});
+    Json& own =
+        object["parts"].emplace_back(Json{{"shard", part.shard}, {"offset", part.offset}, {"shape", part.extent}});
+    const Snapshot& snapshot = *checkpoint.snapshots[part.shard];
+    const auto stream = snapshot.stream_of(part.tensor);
+    if (!stream) continue;
+    if (const auto& lost = snapshot.quantizer(*stream)) own["quantizer"] = *lost;
   }
   return object;
 }
@@ -51,7 +57,7 @@ Json tensor_json(const GlobalTensor& tensor, const GlobalSizes::Tensor& sizes) {
 Result<GlobalSizes> measure_sizes(const WholeCheckpoint& checkpoint) {
   GlobalSizes sizes;
   std::vector<SnapshotSizes> shards;
-  for (const auto& shard : checkpoint.shards) {
+  for (const auto& shard : checkpoint.snapshots) {
     BITSNAP_ASSIGN(SnapshotSizes measured, measure_sizes(*shard));
     sizes += measured;
     sizes.file_bytes += shard->file_bytes();
@@ -64,13 +70,14 @@ Result<GlobalSizes> measure_sizes(const WholeCheckpoint& checkpoint) {
   for (const GlobalTensor& tensor : *checkpoint.tensors) {
     GlobalSizes::Tensor& own = sizes.tensors.emplace_back();
     for (const TensorPart& part : tensor.parts) {
-      const Snapshot& snapshot = *checkpoint.shards[part.shard];
+      const Snapshot& snapshot = *checkpoint.snapshots[part.shard];
       own.raw_bytes += snapshot.tensors()[part.tensor].size_bytes;
       const auto stream = snapshot.stream_of(part.tensor);
       if (snapshot.tensors()[part.tensor].alias_of) {
         own.is_alias = true;
       } else if (stream) {
         add(own.streams, shards[part.shard].streams[*stream]);
+        if (own.reason.empty()) own.reason = snapshot.reason(*stream);
       }
     }
     const bool is_pooled = own.streams.chunks == 0 && !own.is_alias && own.raw_bytes > 0;
@@ -80,7 +87,7 @@ Result<GlobalSizes> measure_sizes(const WholeCheckpoint& checkpoint) {
 }
 
 Json global_json(const WholeCheckpoint& checkpoint, const GlobalSizes& sizes) {
-  const Snapshot& first = *checkpoint.shards.front();
+  const Snapshot& first = *checkpoint.snapshots.front();
   Json document = {{"path", checkpoint_name(checkpoint.run, checkpoint.info.step)},
                    {"kind", "checkpoint"},
                    {"policy", first.policy()},
@@ -89,7 +96,7 @@ Json global_json(const WholeCheckpoint& checkpoint, const GlobalSizes& sizes) {
                    {"depth", sizes.depth},
                    {"tensors", Json::array()}};
   for (std::size_t i = 0; i < sizes.tensors.size(); ++i) {
-    document["tensors"].push_back(tensor_json((*checkpoint.tensors)[i], sizes.tensors[i]));
+    document["tensors"].push_back(tensor_json(checkpoint, (*checkpoint.tensors)[i], sizes.tensors[i]));
   }
   document["pool"] = nullptr;
   if (sizes.pool.tensors > 0) document["pool"] = sizes.pool;

@@ -22,6 +22,7 @@ struct GlobalSizes : Sizes {
     StreamSizes streams;  // of all parts; no chunks if these lie in the pools, are aliases or empty
     std::uint64_t raw_bytes = 0;
     bool is_alias = false;
+    std::string reason = {};  // of the first part: why it is stored so
   };
 
   std::vector<Tensor> tensors;  // as in WholeCheckpoint::tensors

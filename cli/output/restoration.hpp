@@ -39,7 +39,7 @@ struct Restoration {
   std::shared_ptr<const Snapshot> snapshot;  // nullptr: `state` is written
   std::shared_ptr<const State> state = {};   // of several shards
   std::uint64_t state_bytes = 0;             // of its files
-  std::string name;                          // of what is written, for people
+  std::string name;                          // what messages call the input
   Json report;                               // what --json prints about it first
   std::optional<std::string> file = {};      // only this file of the folder
   std::optional<std::string> tensor = {};    // only this tensor, as a safetensors file

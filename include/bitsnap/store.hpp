@@ -399,8 +399,8 @@ struct OpenedShards {
   std::shared_ptr<const std::vector<GlobalTensor>> tensors;
 };
 
-// Begins again if the checkpoint is replaced meanwhile; busy if that does not end. Otherwise fails as Store::snapshot()
-// and Store::tensors() do.
+// Begins again if the checkpoint is replaced meanwhile; busy if that does not end. corrupt if a part of a tensor is not
+// what its shard holds. Otherwise fails as Store::snapshot() and Store::tensors() do.
 [[nodiscard]] Result<OpenedShards> open_all_shards(const Store& store, std::uint64_t step);
 
 // Whether a directory is a store, even one that needs a repair. A framework's folder whose reference has the name of a

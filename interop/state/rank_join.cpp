@@ -11,6 +11,7 @@
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 
@@ -235,17 +236,24 @@ Joined join(const std::vector<RankedValue>& values) {
   return apart;
 }
 
-// nullopt if the states are not dicts, and differ.
+// What only some ranks hold gets a name as the tensor index gives one. nullopt if the states are not dicts, and differ.
 std::optional<Value> join_trees(const std::vector<RankedValue>& trees) {
   Joined joined = join(trees);
   if (joined.own.empty()) return std::move(joined.common);
   if (!std::ranges::all_of(trees, [](const RankedValue& each) { return dict_in(*each.second) != nullptr; })) return {};
   ValueDict all = joined.common ? *dict_in(*joined.common) : ValueDict();
+  std::unordered_set<std::string> used;
+  for (const auto& entry : all.entries) {
+    if (const auto* text = std::get_if<std::string>(&entry.first.get())) used.insert(*text);
+  }
   for (const auto& [rank, value] : joined.own) {
     for (const auto& [key, item] : dict_in(value)->entries) {
       const auto* text = std::get_if<std::string>(&key.get());
-      const std::string name = text != nullptr ? *text : serialize_value(key).value_or("");
-      all.entries.emplace_back(Value(fmt::format("rank-{}/{}", rank, name)), item);
+      const std::string name =
+          fmt::format("rank-{}/{}", rank, text != nullptr ? *text : serialize_value(key).value_or(""));
+      std::string unique = name;
+      for (int count = 2; !used.insert(unique).second; ++count) unique = fmt::format("{}#{}", name, count);
+      all.entries.emplace_back(Value(std::move(unique)), item);
     }
   }
   return Value(std::move(all));

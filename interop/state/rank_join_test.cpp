@@ -87,6 +87,17 @@ TEST(RankJoin, ValuesThatDifferAreBelowKeysOfTheirRanks) {
   EXPECT_EQ(std::get<ValueTensor>(dict->entries[3].second.get()).index, 2U);
 }
 
+TEST(RankJoin, KeysThatLookLikeThoseOfRanksStayApart) {
+  const auto dict = [](double rate) {
+    return serialize_value(Value(ValueDict{{{Value("rank-0/lr"), Value(1.0)}, {Value("lr"), Value(rate)}}})).value();
+  };
+  const std::string joined = joined_tree(dict(0.5), dict(0.25));
+  EXPECT_EQ(joined, serialize_value(Value(ValueDict{{{Value("rank-0/lr"), Value(1.0)},
+                                                     {Value("rank-0/lr#2"), Value(0.5)},
+                                                     {Value("rank-1/lr"), Value(0.25)}}}))
+                        .value());
+}
+
 TEST(RankJoin, StatesThatAreNoDictsAreJoinedIfTheyAreEqual) {
   EXPECT_EQ(joined_tree("[1,2]", "[1,2]"), "[1,2]");
   EXPECT_EQ(joined_tree("[1,2]", "[1,3]"), "none");

@@ -93,8 +93,7 @@ class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
         read_only: only read. This needs no lock and no write permission, and works at any time.
         shared: this process saves checkpoints together with others, with save_shard() and commit().
         create: make the store if it does not exist; False raises NotFoundError.
-        timeout: the longest wait for another handle that writes, in seconds, before BusyError; with `shared` at least
-            two seconds, as a rank that creates, labels or prunes does so alone.
+        timeout: the longest wait for another writer, in seconds, before BusyError; at least 2 if `shared`.
         threads: 0 for all that the process may use. The files are the same for any number.
 
     Raises:

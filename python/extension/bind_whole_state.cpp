@@ -82,24 +82,6 @@ class WholeState {
   }
 };
 
-namespace {
-
-// Whether the parts lie in the tensor and are what the shards hold.
-bool has_its_parts(const WholeState& whole, const GlobalTensor& tensor) {
-  return std::ranges::all_of(tensor.parts, [&](const TensorPart& part) {
-    if (part.shard >= whole.shards.size() || part.tensor >= whole.shards[part.shard]->tensors().size()) return false;
-    const TensorInfo& held = whole.shards[part.shard]->tensors()[part.tensor];
-    if (held.shape != part.extent || held.dtype_name != tensor.dtype_name) return false;
-    if (part.offset.size() != tensor.shape.size() || part.extent.size() != tensor.shape.size()) return false;
-    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-      if (part.offset[i] > tensor.shape[i] || part.extent[i] > tensor.shape[i] - part.offset[i]) return false;
-    }
-    return true;
-  });
-}
-
-}  // namespace
-
 Result<PyWholeState> open_whole_state(const Store& store, std::uint64_t step) {
   auto opened = open_all_shards(store, step);
   if (!opened) return tl::unexpected(std::move(opened).error());
@@ -117,8 +99,8 @@ Result<PyWholeState> open_whole_state(const Store& store, std::uint64_t step) {
   whole->tree = std::move(training->state.tree);
   whole->left_out = std::move(training->left_out);
   // What is read below writes into memory by these shapes.
-  const auto is_same = [&](const TensorInfo& info, const GlobalTensor& tensor) {
-    return info.dtype_name == tensor.dtype_name && info.shape == tensor.shape && has_its_parts(*whole, tensor);
+  const auto is_same = [](const TensorInfo& info, const GlobalTensor& tensor) {
+    return info.dtype_name == tensor.dtype_name && info.shape == tensor.shape;
   };
   if (!std::ranges::equal(whole->infos, *whole->tensors, is_same)) {
     return tl::unexpected(

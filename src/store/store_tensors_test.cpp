@@ -94,7 +94,7 @@ TEST_F(TensorsOfShards, AreListedWithTheirParts) {
   std::vector<std::string> names;
   for (const GlobalTensor& tensor : *tensors) names.push_back(tensor.name);
   EXPECT_THAT(names,
-              // The pools differ, so "step" is not known to be equal.
+              // The pools differ, but the bytes of "step" are equal.
               ::testing::ElementsAre("w", "shared", "rank-0/rng", "rank-1/rng", "step", "vector"));
   const GlobalTensor& w = tensors->front();
   EXPECT_EQ(w.shape, (std::vector<std::uint64_t>{kRows, kColumns}));
@@ -140,10 +140,12 @@ TEST_F(TensorsOfShards, AnIndexThatNamesAnotherTensorIsNotBelieved) {
   ASSERT_TRUE(write_tensor_index(files_, layout, record, tensors));
   open_again();
   EXPECT_THAT(read_rows(1, {0, 0}, {4, 64}), HasSubstr("tensor 2 is not the F32 of shape [48, 64]"));
+  EXPECT_THAT(open_all_shards(*store_, 1).error().message(), HasSubstr("names parts of w that the shards do not hold"));
   tensors.front().parts.front().tensor = 99;
   ASSERT_TRUE(write_tensor_index(files_, layout, record, tensors));
   open_again();
   EXPECT_THAT(read_rows(1, {0, 0}, {4, 64}), HasSubstr("tensor 99 is not the F32"));
+  EXPECT_EQ(open_all_shards(*store_, 1).error().kind(), ErrorKind::corrupt);
 }
 
 TEST_F(TensorsOfShards, AnyBoxIsReadFromTheShardsThatHoldIt) {
@@ -199,6 +201,22 @@ TEST_F(TensorsOfShards, WhatNoShardHoldsIsAnError) {
   EXPECT_THAT(read_rows(2, {0, 0}, {96, 64}), HasSubstr("shards 0 and 1 hold different values of the same elements"));
   EXPECT_THAT(read_rows(2, {80, 0}, {16, 64}), HasSubstr("the shards hold 640 of 1024 elements"));
   EXPECT_EQ(read_rows(2, {0, 0}, {40, 64}), "");
+}
+
+// In a pool the bytes of one tensor have no hash of their own.
+TEST_F(TensorsOfShards, SmallBoxesThatDifferAreNotOne) {
+  StoreOptions options;
+  options.access = StoreAccess::shared;
+  store_ = open_store(files_, "/run", options).value();
+  for (const std::uint32_t rank : {0U, 1U, 2U}) {
+    TestState state;
+    state.add("rank", DType::u8, bytes_of(1 + rank, 1));  // so that the pools differ
+    state.add_rows("w", DType::f32, rows_of(rank == 2 ? 1 : 0, 1), kColumns, 0, 1);
+    ASSERT_TRUE(store_->save_shard(1, {rank, 3, "a"}, state.state()));
+  }
+  ASSERT_TRUE(store_->commit(1, 3, "a").value());
+  EXPECT_EQ(store_->tensors(1).value()->back().parts,
+            (std::vector<TensorPart>{{0, 1, {0, 0}, {1, 64}}, {2, 1, {0, 0}, {1, 64}}}));
 }
 
 }  // namespace

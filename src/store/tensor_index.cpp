@@ -211,14 +211,13 @@ class Merger {
     tensor.dtype_name = info.dtype_name;
     tensor.shape = info.global_shape();
     tensor.role = info.role;
-    // A box that several shards hold is listed once, unless they are known to differ: then reading it fails.
+    // A box that several shards hold is listed once, unless its values differ: then reading it fails.
     std::map<std::pair<std::vector<std::uint64_t>, std::vector<std::uint64_t>>, const ShardTensor*> boxes;
     for (const Entry& entry : entries) {
       TensorPart part = part_of(entry);
       if (std::ranges::find(part.extent, 0U) != part.extent.end()) continue;
       const auto [known, is_new] = boxes.try_emplace({part.offset, part.extent}, entry.tensor);
-      const bool differs = !known->second->is_in_pool && known->second->content != entry.tensor->content;
-      if (is_new || differs) tensor.parts.push_back(std::move(part));
+      if (is_new || known->second->content != entry.tensor->content) tensor.parts.push_back(std::move(part));
     }
     std::ranges::sort(tensor.parts, {},
                       [](const TensorPart& part) { return std::tie(part.offset, part.extent, part.shard); });
@@ -228,28 +227,43 @@ class Merger {
   std::unordered_set<std::string> used_;
 };
 
-// Makes the hashes of small tensors tell whether their bytes are equal, if several shards hold them whole, by one name.
+// Makes the hashes of small tensors tell whether their bytes are equal, if several shards hold the same box of one, or
+// the whole: in a pool, equal bytes may have other hashes.
 Result<void> compare_small(CheckpointReader& reader, const CommitRecord& record,
                            std::vector<std::vector<ShardTensor>>& shards) {
-  const auto is_small = [](const ShardTensor& tensor) { return tensor.is_in_pool && !tensor.info.shard; };
+  std::uint64_t largest = 0;
+  for (const std::vector<ShardTensor>& shard : shards) {
+    for (const ShardTensor& tensor : shard) {
+      if (tensor.is_in_pool) largest = std::max(largest, tensor.info.size_bytes);
+    }
+  }
   struct Seen {
     std::uint64_t content = 0;
     bool differs = false;
+    bool is_in_pool = false;
   };
-  std::unordered_map<std::string_view, Seen> seen;
-  for (const std::vector<ShardTensor>& shard : shards) {
-    for (const ShardTensor& tensor : shard) {
-      if (!is_small(tensor)) continue;
-      const auto [first, is_new] = seen.try_emplace(tensor.info.name, Seen{tensor.content, false});
-      first->second.differs = first->second.differs || first->second.content != tensor.content;
+  std::map<std::tuple<std::string_view, std::vector<std::uint64_t>, std::vector<std::uint64_t>>, Seen> seen;
+  std::vector<std::vector<Seen*>> seen_of(shards.size());
+  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+    for (const ShardTensor& tensor : shards[shard]) {
+      Seen*& own = seen_of[shard].emplace_back(nullptr);
+      const TensorInfo& info = tensor.info;
+      if (info.size_bytes > largest || info.size_bytes == 0) continue;
+      const auto [first, is_new] = seen.try_emplace(
+          {info.global_name(), info.shard ? info.shard->offset : std::vector<std::uint64_t>(), info.shape},
+          Seen{tensor.content, false, false});
+      own = &first->second;
+      own->differs = own->differs || own->content != tensor.content;
+      own->is_in_pool = own->is_in_pool || tensor.is_in_pool;
     }
   }
   std::vector<std::byte> bytes;
   for (std::size_t shard = 0; shard < shards.size(); ++shard) {
     std::shared_ptr<const Snapshot> snapshot;
     for (std::size_t i = 0; i < shards[shard].size(); ++i) {
+      const Seen* const own = seen_of[shard][i];
+      if (own == nullptr || !own->differs || !own->is_in_pool) continue;
       ShardTensor& tensor = shards[shard][i];
-      if (!is_small(tensor) || !seen.at(tensor.info.name).differs) continue;
       if (snapshot == nullptr) {
         BITSNAP_ASSIGN(snapshot, reader.open_file(record.step, record.shards[shard]));
       }

@@ -19,8 +19,8 @@
 
 namespace bitsnap::store {
 
-// Opens the files of a record. Decodes nothing, unless several shards hold small tensors of one name, which it
-// compares. `threads` as in RunOptions. Errors are those of reading a snapshot.
+// Opens the files of a record. Decodes nothing, unless several shards hold the same small tensor or box of one, which
+// it compares. `threads` as in RunOptions. Errors are those of reading a snapshot.
 [[nodiscard]] Result<std::vector<GlobalTensor>> index_tensors(os::FileSystem& file_system, const RunLayout& layout,
                                                               CheckpointReader& reader, const CommitRecord& record,
                                                               const DecodeLimits& limits, unsigned threads);
