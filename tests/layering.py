@@ -35,6 +35,7 @@ LAYERS = [
     "plan",
     "save",
     "analyze",
+    "objects",
     "store",
     "engine",
     "interop",

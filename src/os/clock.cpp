@@ -1,5 +1,7 @@
-// CLOCK_MONOTONIC and CLOCK_REALTIME through the standard library.
+// CLOCK_MONOTONIC and CLOCK_REALTIME through the standard library, which has no CLOCK_BOOTTIME.
 #include "os/clock.hpp"
+
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +11,12 @@ namespace bitsnap::os {
 std::uint64_t monotonic_ns() noexcept {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+std::uint64_t sleepless_ns() noexcept {
+  struct ::timespec now{};
+  if (::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return monotonic_ns();
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 std::int64_t unix_time_ms() noexcept {

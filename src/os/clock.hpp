@@ -8,6 +8,9 @@ namespace bitsnap::os {
 // Nanoseconds since some fixed moment; does not jump when the wall clock is set.
 [[nodiscard]] std::uint64_t monotonic_ns() noexcept;
 
+// The same, but it goes on while the machine sleeps.
+[[nodiscard]] std::uint64_t sleepless_ns() noexcept;
+
 // Milliseconds since the Unix epoch, by a clock that may be set, even backwards.
 [[nodiscard]] std::int64_t unix_time_ms() noexcept;
 

@@ -5,6 +5,10 @@
 
 namespace bitsnap::os {
 
+std::uint64_t FileSystem::doubt_ms(const std::string& /*path*/) { return 0; }
+
+Result<std::optional<FileSystem::Tree>> FileSystem::list_tree(const std::string& /*path*/) { return std::nullopt; }
+
 std::string parent_directory(std::string_view path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string_view::npos) return ".";

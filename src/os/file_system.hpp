@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -153,6 +155,18 @@ class FileSystem {
   // not open() a file that it has locked: closing it hides the holder from others, and where the system has only record
   // locks (before Linux 3.15, and on some network file systems) releases the lock.
   [[nodiscard]] virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) = 0;
+
+  // False if a lock may be lost while it is held (FileLock::is_held() tells), because it is the lease of an object
+  // store. Writers then never give a file a name that another writer might give one, and locks are exclusive.
+  [[nodiscard]] virtual bool has_lasting_locks() const noexcept { return true; }
+
+  // After lock() was busy: how long it may take until it is known whether the holder still lives; 0: it is known.
+  [[nodiscard]] virtual std::uint64_t doubt_ms(const std::string& path);
+
+  // What is at all levels of a directory, by paths from there, if that costs a few requests instead of many; else
+  // nullopt.
+  using Tree = std::map<std::string, FileInfo>;
+  [[nodiscard]] virtual Result<std::optional<Tree>> list_tree(const std::string& path);
 
   // This file system, but with no symbolic link below the directory `root`: calls that would follow one there, also as
   // the last name, fail with invalid_argument and name it, even if another process puts it there during the call. The

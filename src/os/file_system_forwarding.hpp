@@ -38,6 +38,9 @@ class ForwardingFileSystem : public FileSystem {
   Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) final {
     return inner_->lock(path, kind);
   }
+  bool has_lasting_locks() const noexcept final { return inner_->has_lasting_locks(); }
+  std::uint64_t doubt_ms(const std::string& path) final { return inner_->doubt_ms(path); }
+  Result<std::optional<Tree>> list_tree(const std::string& path) final { return inner_->list_tree(path); }
   std::shared_ptr<FileSystem> without_links(const std::string& root) final { return inner_->without_links(root); }
 
  protected:

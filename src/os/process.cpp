@@ -65,6 +65,33 @@ unsigned usable_threads() {
 
 std::int64_t process_id() noexcept { return ::getpid(); }
 
+std::string process_identity(std::int64_t process) {
+  constexpr int kFieldsBeforeStart = 20;  // of /proc/PID/stat, after the name in parentheses
+  const std::string directory = "/proc/" + std::to_string(process);
+  const std::string stat = read_text_file("/proc/" + std::to_string(process) + "/stat").value_or("");
+  std::string boot = read_text_file("/proc/sys/kernel/random/boot_id").value_or("");
+  while (boot.ends_with('\n')) boot.pop_back();
+  char space[64];
+  const ssize_t space_size = ::readlink("/proc/self/ns/pid", space, sizeof(space));
+  std::size_t begin = stat.rfind(") ");
+  if (boot.empty() || space_size <= 0 || begin == std::string::npos) return {};
+  begin += 2;
+  if (begin < stat.size() && (stat[begin] == 'Z' || stat[begin] == 'X')) return {};
+  for (int field = 0; field < kFieldsBeforeStart - 1 && begin != std::string::npos; ++field) {
+    begin = stat.find(' ', begin);
+    if (begin != std::string::npos) ++begin;
+  }
+  if (begin == std::string::npos) return {};
+  return boot + " " + std::string(space, static_cast<std::size_t>(space_size)) + " " +
+         stat.substr(begin, stat.find(' ', begin) - begin);
+}
+
+std::string machine_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof(name) - 1) != 0) return "unknown";
+  return name;
+}
+
 std::uint32_t user_id() noexcept { return ::geteuid(); }
 
 void use_umask_of(std::int64_t process) {

@@ -12,6 +12,15 @@ namespace bitsnap::os {
 // Differs between a process and the child that it forked.
 [[nodiscard]] std::int64_t process_id() noexcept;
 
+// What tells a process from all others of all machines, as far as the system says it: "BOOT NAMESPACE START", the
+// random number of the machine's start, the namespace of process numbers and the time of the process's start. Processes
+// with the same BOOT and NAMESPACE see each other's numbers. Empty if there is no such process, or the system does not
+// tell.
+[[nodiscard]] std::string process_identity(std::int64_t process);
+
+// The name of this machine, for people.
+[[nodiscard]] std::string machine_name();
+
 // The effective user.
 [[nodiscard]] std::uint32_t user_id() noexcept;
 

@@ -8,11 +8,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <bitsnap/object_store.hpp>
+
 #include "base/no_throw.hpp"
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "os/atomic_file.hpp"
 #include "os/clock.hpp"
+#include "store/home.hpp"
 #include "store/label_record.hpp"
 #include "store/run_marker.hpp"
 
@@ -27,8 +30,9 @@ constexpr int kDeepestTree = 8;
 
 bool is_store_directory(const std::string& path) noexcept {
   const auto found = no_throw("store", [&]() -> Result<bool> {
-    const store::RunLayout layout(path);
-    os::FileSystem& file_system = os::real_file_system();
+    BITSNAP_ASSIGN(const store::Home home, store::home_of(path));
+    const store::RunLayout layout(home.path);
+    os::FileSystem& file_system = *home.files;
     BITSNAP_ASSIGN(const store::RunMarker marker, store::find_marker(file_system, layout));
     if (marker == store::RunMarker::run_record) return true;
     if (marker == store::RunMarker::reference) return false;
@@ -68,6 +72,10 @@ bool is_store(const std::string& path) noexcept {
 Result<std::string> resolve_branch(const std::string& path) {
   std::size_t at = path.rfind(':');
   if (at == std::string::npos) return path;
+  if (is_object_path(path)) {
+    if (path.substr(at).starts_with("://") || path.find('/', at) != std::string::npos) return path;
+    return fail(ErrorKind::unsupported, fmt::format("{}: a run in an object store has no branches", path));
+  }
   os::FileSystem& files = os::real_file_system();
   if (const auto literal = files.stat(path); !literal || literal->exists) return path;
   for (; at != std::string::npos && at > 0; at = path.rfind(':', at - 1)) {
@@ -130,6 +138,9 @@ Result<void> BranchDirectory::sync(const std::string& directory) const {
 }
 
 Result<std::unique_ptr<os::FileLock>> BranchDirectory::begin(const StoreOptions& options) const {
+  if (!files_->has_lasting_locks()) {
+    return fail(ErrorKind::unsupported, fmt::format("{}: a run in an object store has no branches", run_.root()));
+  }
   const Result<void> created = files_->create_directory(run_.branches());
   if (!created && created.error().kind() != ErrorKind::invalid_argument) return tl::unexpected(created.error());
   // Even if it was there: the process that created it may have been killed.

@@ -9,6 +9,7 @@
 
 #include "os/atomic_file.hpp"
 #include "os/file_system.hpp"
+#include "os/random.hpp"
 #include "store/label_record.hpp"
 
 namespace bitsnap::store {
@@ -80,13 +81,29 @@ std::optional<std::string_view> attempt_of_files(std::string_view name) noexcept
   return name.substr(1);
 }
 
-std::string rewritten_file_name(std::string_view name) {
-  name.remove_suffix(name.ends_with(kSnapshotSuffix) ? kSnapshotSuffix.size() : 0);
-  const auto [stem, rewriting] = split_rewriting(name);
-  const std::string end = fmt::format(".r{}{}", std::uint64_t{rewriting} + 1, kSnapshotSuffix);
-  // A record may name a file of another writer whose name has the maximum length, so the new name is cut to that
-  // length.
+namespace {
+
+// A record may name a file of another writer whose name has the maximum length, so the new name is cut to that length.
+std::string with_rewriting(std::string_view stem, std::uint64_t rewriting) {
+  const std::string end = fmt::format(".r{}{}", rewriting, kSnapshotSuffix);
   return std::string(stem.substr(0, kMaxFileNameBytes - end.size())) + end;
+}
+
+std::string_view without_suffix(std::string_view name) {
+  name.remove_suffix(name.ends_with(kSnapshotSuffix) ? kSnapshotSuffix.size() : 0);
+  return name;
+}
+
+}  // namespace
+
+std::string rewritten_file_name(std::string_view name) {
+  const auto [stem, rewriting] = split_rewriting(without_suffix(name));
+  return with_rewriting(stem, std::uint64_t{rewriting} + 1);
+}
+
+std::string drawn_file_name(std::string_view name) {
+  const auto [stem, rewriting] = split_rewriting(without_suffix(name));
+  return with_rewriting(stem, 1 + (os::random_u64() >> 33));
 }
 
 bool is_snapshot_file_name(std::string_view name) noexcept {

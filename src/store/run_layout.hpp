@@ -38,6 +38,8 @@ inline constexpr std::size_t kMaxFileNameBytes = 200;
 [[nodiscard]] std::optional<std::string_view> attempt_of_files(std::string_view name) noexcept;
 // The next name of a file that is rewritten: "a.bsnap" -> "a.r1.bsnap" -> "a.r2.bsnap".
 [[nodiscard]] std::string rewritten_file_name(std::string_view name);
+// The same with a random number, which no other writer draws.
+[[nodiscard]] std::string drawn_file_name(std::string_view name);
 
 // The name of the record of a committed or retired step.
 [[nodiscard]] constexpr std::string_view record_file_name(bool retired) { return retired ? kRetiredName : kCommitName; }

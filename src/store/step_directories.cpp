@@ -2,7 +2,9 @@
 #include "store/step_directories.hpp"
 
 #include <algorithm>
+#include <map>
 #include <ranges>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -26,6 +28,27 @@ std::string list_steps(const std::vector<std::uint64_t>& steps) {
     text += fmt::format("{}{}", i == 0 ? "" : i + 1 == steps.size() ? " and " : ", ", steps[i]);
   }
   return text;
+}
+
+// The steps of files by their paths, such as "0000000001/commit.json".
+std::vector<StepEntry> entries_of(const os::FileSystem::Tree& tree) {
+  std::map<std::uint64_t, StepEntry> entries;
+  for (const auto& [path, info] : tree) {
+    const std::size_t slash = path.find('/');
+    const auto step = slash == std::string::npos ? std::nullopt : step_from_name(path.substr(0, slash));
+    if (!step) continue;
+    StepEntry& entry = entries[*step];
+    entry.step = *step;
+    const std::string_view name = std::string_view(path).substr(slash + 1);
+    const bool is_committed = name == kCommitName;
+    if (!is_committed && (name != kRetiredName || entry.state == StepState::committed)) continue;
+    entry.state = is_committed ? StepState::committed : StepState::retired;
+    entry.record = info;
+  }
+  std::vector<StepEntry> in_order;
+  in_order.reserve(entries.size());
+  for (auto& [step, entry] : entries) in_order.push_back(std::move(entry));
+  return in_order;
 }
 
 }  // namespace
@@ -64,6 +87,8 @@ Result<std::vector<std::uint64_t>> StepDirectories::list_names() const {
 }
 
 Result<std::vector<StepEntry>> StepDirectories::list() const {
+  BITSNAP_ASSIGN(const std::optional<os::FileSystem::Tree> tree, file_system_.list_tree(layout_.checkpoints()));
+  if (tree) return entries_of(*tree);
   BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, list_names());
   std::vector<std::optional<StepEntry>> looked(steps.size());
   // Listing costs one query per file. They run in parallel, because each is slow on a network file system.
@@ -275,6 +300,7 @@ Result<void> StepDirectories::spare_waiting(std::uint64_t step, const CommitReco
 }
 
 Result<std::string> StepDirectories::free_file_name(std::uint64_t step, std::string name) const {
+  if (!file_system_.has_lasting_locks()) return drawn_file_name(name);
   for (;;) {
     BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.step_file(step, name)));
     if (!info.exists) return name;

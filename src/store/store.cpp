@@ -3,6 +3,7 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "store/home.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -23,11 +24,9 @@ Store::Store(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 Store::~Store() = default;
 
 Result<std::unique_ptr<Store>> Store::open(const std::string& path, const StoreOptions& options) {
-  return no_throw("store", [&] {
-    // Calls look up files by path. The absolute path keeps the store the same if the process changes its directory.
-    return resolve_branch(path).and_then([&](const std::string& resolved) {
-      return store::open_store(os::real_file_system(), os::absolute_path(resolved), options);
-    });
+  return no_throw("store", [&]() -> Result<std::unique_ptr<Store>> {
+    BITSNAP_ASSIGN(const store::Home home, store::find_home(path));
+    return store::open_store(*home.files, home.path, options);
   });
 }
 
@@ -146,10 +145,9 @@ Result<StoreVerification> Store::verify(const StoreVerifyOptions& options) const
 }
 
 Result<RepairReport> Store::repair(const std::string& path, const RepairOptions& options) {
-  return no_throw("repairing", [&] {
-    return resolve_branch(path).and_then([&](const std::string& resolved) {
-      return store::repair_store(os::real_file_system(), os::absolute_path(resolved), options);
-    });
+  return no_throw("repairing", [&]() -> Result<RepairReport> {
+    BITSNAP_ASSIGN(const store::Home home, store::find_home(path));
+    return store::repair_store(*home.files, home.path, options);
   });
 }
 

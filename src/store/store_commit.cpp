@@ -176,6 +176,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
   BITSNAP_TRY(store::check_files(options.files));
   std::optional<CommitOutcome> outcome;
   for (const os::LockKind kind : {os::LockKind::shared, os::LockKind::exclusive}) {
+    if (kind == os::LockKind::shared && !file_system_.has_lasting_locks()) continue;  // it would exclude no prune
     const bool is_alone = kind == os::LockKind::exclusive || lock_ != nullptr;
     auto guard = begin_writing(kind);
     if (!guard && is_alone && guard.error().kind() == ErrorKind::busy) {

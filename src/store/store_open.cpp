@@ -238,10 +238,16 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   if (broken_) return tl::unexpected(*broken_);
   if (lock_ != nullptr) {
     // If somebody removed or replaced the lock file, another writer can take the lock.
-    BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.lock()));
-    if (!file.exists || file.file_id != lock_file_id_) {
-      return fail(ErrorKind::busy,
-                  fmt::format("{}: the lock file was removed or replaced; open the store again", layout_.root()));
+    if (file_system_.has_lasting_locks()) {
+      BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.lock()));
+      if (!file.exists || file.file_id != lock_file_id_) {
+        return fail(ErrorKind::busy,
+                    fmt::format("{}: the lock file was removed or replaced; open the store again", layout_.root()));
+      }
+    } else if (!lock_->is_held()) {
+      return fail(ErrorKind::busy, fmt::format("{}: the lease was lost: this process did not reach the service in "
+                                               "time, or was forked; open the store again",
+                                               layout_.root()));
     }
     if (!lock_->is_held()) {
       return fail(ErrorKind::busy, fmt::format("{}: locked by the process that this process was forked from; open the "
@@ -260,16 +266,22 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
     auto lock = file_system_.lock(layout_.lock(), kind);
     if (lock) {
       guard.lock = std::move(*lock);
-      BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.lock()));
-      lock_file_id_ = file.file_id;
+      if (file_system_.has_lasting_locks()) {
+        BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.lock()));
+        lock_file_id_ = file.file_id;
+      }
       break;
     }
     const std::uint64_t waited_ms = (os::monotonic_ns() - start) / 1'000'000;
-    if (lock.error().kind() != ErrorKind::busy || waited_ms >= wait_ms) return tl::unexpected(std::move(lock).error());
+    if (lock.error().kind() != ErrorKind::busy) return tl::unexpected(std::move(lock).error());
+    if (waited_ms >= wait_ms && file_system_.doubt_ms(layout_.lock()) == 0) {
+      return tl::unexpected(std::move(lock).error());
+    }
     if (options_.interrupted && options_.interrupted()) {
       return fail(ErrorKind::cancelled, fmt::format("{}: interrupted while waiting for the lock", layout_.root()));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kLockPollMs, wait_ms - waited_ms)));
+    const std::uint64_t left_ms = wait_ms > waited_ms ? wait_ms - waited_ms : kLockPollMs;
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kLockPollMs, left_ms)));
   }
   // Another writer may have changed the store since, or may have been killed during a change.
   known_.forget();

@@ -50,14 +50,15 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
     BITSNAP_TRY(known_.check_new(step));
   }
   std::string name = store::shard_file_name(0, 1, "");
-  if (replaces && !place) {
+  if (!place && (replaces || !file_system_.has_lasting_locks())) {
     BITSNAP_ASSIGN(name, directories_.free_file_name(step, name));
   } else if (place) {
     // Another rank may commit this rank's file of an earlier try at any moment. So that file is never changed, and the
     // new file gets another name.
     BITSNAP_ASSIGN(
         name, directories_.free_file_name(step, store::shard_file_name(place->shard, place->shards, place->attempt)));
-  } else {
+  }
+  if (!place && !replaces) {
     if (known_.all().contains(step)) BITSNAP_TRY(directories_.remove(step));  // uncommitted, because the step is new
     known_.erase(step);
   }
@@ -90,7 +91,8 @@ Result<void> Store::Impl::publish(store::PendingSave& save) {
   store::CommitRecord record;
   const auto write_durably = [&]() -> Result<void> {
     std::vector<std::uint32_t> published;
-    if (save.place && save.place->shards > 1) {
+    // The comparison would read the whole file from a service.
+    if (save.place && save.place->shards > 1 && file_system_.has_lasting_locks()) {
       BITSNAP_ASSIGN(published, published_shards(save));
       BITSNAP_TRY(link_replica(save, published));
     }

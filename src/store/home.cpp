@@ -1,0 +1,19 @@
+#include "store/home.hpp"
+
+#include <bitsnap/branch.hpp>
+#include <bitsnap/object_store.hpp>
+
+#include "base/try.hpp"
+#include "objects/object_file_system.hpp"
+
+namespace bitsnap::store {
+
+Result<Home> home_of(const std::string& path) {
+  if (!is_object_path(path)) return Home{&os::real_file_system(), os::absolute_path(path)};
+  BITSNAP_ASSIGN(os::FileSystem* const files, objects::object_file_system(path));
+  return Home{files, path};
+}
+
+Result<Home> find_home(const std::string& path) { return resolve_branch(path).and_then(home_of); }
+
+}  // namespace bitsnap::store
