@@ -61,6 +61,7 @@ def test_a_branch_is_named_wherever_a_run_is(made: Path) -> None:
 
 
 def test_a_path_that_exists_is_no_branch(tmp_path: Path, made: Path) -> None:
+    (tmp_path / "run:lr2").mkdir()
     make_run(tmp_path / "run:lr2", [7])
     shutil.copytree(made, tmp_path / "run")
     assert steps(tmp_path / "run:lr2") == [7]

@@ -33,6 +33,14 @@ def snapshot(tmp_path: Path) -> Path:
     return tmp_path / "in.bsnap"
 
 
+def test_no_command_makes_a_run_of_the_name_of_a_step_or_branch(tmp_path: Path, snapshot: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    for name in ("new:lr2", "new@5", "new@latest"):
+        done = run("add", tmp_path / name, "--step", 1, tmp_path / "in.safetensors", status=INVALID_ARGUMENT)
+        assert b"this names " in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_no_arguments_show_short_help() -> None:
     done = run()
     assert b"bitsnap compress model.safetensors" in done.stdout
