@@ -101,7 +101,7 @@ class StoreManagement:
 
         Args:
             step: of the checkpoint.
-            label: 1 to 255 bytes in UTF-8, without control characters, and not digits alone.
+            label: 1 to 255 bytes in UTF-8, without control characters, and not digits or spaces alone.
 
         Raises:
             NotFoundError: there is no checkpoint of that step; the message names the nearest steps.

@@ -158,6 +158,10 @@ def test_removing_a_branch_leaves_those_that_were_made_from_it(own: Path) -> Non
     assert text("branch", own) == f"{own}: no branches\n"
 
 
+def test_a_blank_name_is_no_branch(own: Path) -> None:
+    assert b"digits or spaces alone; got ' '" in run("branch", own, " ", status=INVALID_ARGUMENT).stderr
+
+
 def test_an_extracted_branch_lies_beside_the_run(own: Path) -> None:
     run("extract", f"{own}:lr2@20")
     assert (own.parent / "run-lr2-20.safetensors").read_bytes() == state(20)
