@@ -153,8 +153,8 @@ def test_removing_a_branch_leaves_those_that_were_made_from_it(own: Path) -> Non
     assert extracted(f"{own}:lr3") == state(25)
     lines = text("log", own).splitlines()
     assert lines[-2].split()[:2] == ["├─", "lr3"]
-    run("branch", own, "--remove", "lr2", status=NOT_FOUND)
-    run("branch", own, "--remove", "lr3", "--remove", "old")
+    run("branch", own, "--remove", "lr3", "--remove", "lr2", "--remove", "old", status=NOT_FOUND)
+    run("branch", own, "--remove", "lr3", "--remove", "old", "--remove", "old")
     assert text("branch", own) == f"{own}: no branches\n"
 
 
