@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/engine.hpp>
+#include <bitsnap/safetensors.hpp>
+
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/input/references.hpp"
@@ -276,6 +279,19 @@ Error explain_busy(const std::string& run, Error error, std::string_view advice)
   const std::string_view message = error.message();
   const std::size_t end = message.rfind(" holds it");
   const std::size_t start = message.substr(0, end).rfind(": ");
+namespace {
+
+// Whether the "process 123" that holds a run is the agent of a training that gave its job no name.
+bool is_agent_of(const std::string& run, std::string_view holder) {
+  constexpr std::uint64_t kStatusMs = 1000;
+  const auto status = agent_status(default_job(resolve_branch(run).value_or(run)), kStatusMs);
+  const Json report = status ? Json::parse(*status, nullptr, false) : Json();
+  return report.is_object() && report.contains("process") &&
+         holder == fmt::format("process {}", report["process"].dump());
+}
+
+}  // namespace
+
   if (error.kind() != ErrorKind::busy || end == std::string_view::npos || start == std::string_view::npos) return error;
   const std::string_view holder = message.substr(start + 2, end - start - 2);
   return Error(ErrorKind::busy, fmt::format("{}: {} is writing to it; {}", run, holder, advice));
@@ -283,6 +299,13 @@ Error explain_busy(const std::string& run, Error error, std::string_view advice)
 
 Result<void> check_in_no_run(const std::string& path) {
   for (fs::path folder = resolve_path(path); folder.has_relative_path(); folder = folder.parent_path()) {
+  if (is_agent_of(run, holder)) {
+    return Error(ErrorKind::busy,
+                 fmt::format("{0}: {1}, the agent of a training, holds it until it has been idle for a while; `bitsnap "
+                             "agent stop {0}` ends it, and a training that continues starts another one with its next "
+                             "save; {2}",
+                             run, holder, advice));
+  }
     if (is_store(folder.string())) {
       return fail(ErrorKind::invalid_argument,
                   fmt::format("{}: lies in the run {}, whose files are no checkpoints of a training; `bitsnap extract "
