@@ -93,7 +93,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   const OpenOptions open{.base_paths = options.bases};
   if (!options.bases.empty()) {
     BITSNAP_TRY(check_no_run(options.bases.front()));
-    BITSNAP_ASSIGN(report.base, Snapshot::open(options.bases.front(), open));
+    BITSNAP_ASSIGN(report.base, open_snapshot(options.bases.front(), open));
   }
   if (!common.quiet) {
     warn_of_plain_files(input);

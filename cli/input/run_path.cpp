@@ -146,8 +146,13 @@ Result<RunPath> parse_run_path(const std::string& text) {
   BITSNAP_ASSIGN(auto found, find_run(text));
   if (found) return *found;
   if (is_there_but_no_directory(text)) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: is a file, and no run; `bitsnap decompress` takes snapshots", text));
+    const auto kind = detect_file_kind(text);
+    const bool is_snapshot = kind && *kind == FileKind::snapshot;
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format("{}: is a {}, and no run; {}", text, is_snapshot ? "snapshot" : "file",
+                    is_snapshot ? "`bitsnap decompress` restores what it was made from"
+                                : "`bitsnap inspect` shows its tensors, and `bitsnap add RUN` stores it in a run"));
   }
   std::error_code error;
   const std::size_t at = text.rfind('@');
@@ -274,11 +279,6 @@ Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOption
   }
 }
 
-Error explain_busy(const std::string& run, Error error, std::string_view advice) {
-  // "lock (exclusive) RUN/lock: process 123 holds it (exclusive)"
-  const std::string_view message = error.message();
-  const std::size_t end = message.rfind(" holds it");
-  const std::size_t start = message.substr(0, end).rfind(": ");
 namespace {
 
 // Whether the "process 123" that holds a run is the agent of a training that gave its job no name.
@@ -292,13 +292,13 @@ bool is_agent_of(const std::string& run, std::string_view holder) {
 
 }  // namespace
 
+Error explain_busy(const std::string& run, Error error, std::string_view advice) {
+  // "lock (exclusive) RUN/lock: process 123 holds it (exclusive)"
+  const std::string_view message = error.message();
+  const std::size_t end = message.rfind(" holds it");
+  const std::size_t start = message.substr(0, end).rfind(": ");
   if (error.kind() != ErrorKind::busy || end == std::string_view::npos || start == std::string_view::npos) return error;
   const std::string_view holder = message.substr(start + 2, end - start - 2);
-  return Error(ErrorKind::busy, fmt::format("{}: {} is writing to it; {}", run, holder, advice));
-}
-
-Result<void> check_in_no_run(const std::string& path) {
-  for (fs::path folder = resolve_path(path); folder.has_relative_path(); folder = folder.parent_path()) {
   if (is_agent_of(run, holder)) {
     return Error(ErrorKind::busy,
                  fmt::format("{0}: {1}, the agent of a training, holds it until it has been idle for a while; `bitsnap "
@@ -306,6 +306,11 @@ Result<void> check_in_no_run(const std::string& path) {
                              "save; {2}",
                              run, holder, advice));
   }
+  return Error(ErrorKind::busy, fmt::format("{}: {} is writing to it; {}", run, holder, advice));
+}
+
+Result<void> check_in_no_run(const std::string& path) {
+  for (fs::path folder = resolve_path(path); folder.has_relative_path(); folder = folder.parent_path()) {
     if (is_store(folder.string())) {
       return fail(ErrorKind::invalid_argument,
                   fmt::format("{}: lies in the run {}, whose files are no checkpoints of a training; `bitsnap extract "
