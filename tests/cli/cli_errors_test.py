@@ -59,6 +59,13 @@ def test_what_is_no_snapshot_is_named_with_the_commands_that_read_it(tmp_path: P
     assert b"it is another kind of file, or damaged" in run("decompress", tmp_path / "text", status=CORRUPT).stderr
 
 
+def test_a_snapshot_with_the_name_of_another_format_is_a_warning(tmp_path: Path, snapshot: Path) -> None:
+    plain = tmp_path / "in.safetensors"
+    warning = b"b.pt: becomes a snapshot, which bitsnap reads and torch.load() does not; name it *.bsnap"
+    assert warning in run("compress", plain, "-o", tmp_path / "b.pt").stderr
+    assert b"becomes" not in run("compress", plain, "-o", tmp_path / "b.bsnap").stderr
+
+
 def test_no_command_makes_a_run_of_the_name_of_a_step_or_branch(tmp_path: Path, snapshot: Path) -> None:
     before = sorted(tmp_path.iterdir())
     for name in ("new:lr2", "new@5", "new@latest"):
