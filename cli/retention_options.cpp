@@ -33,11 +33,12 @@ std::string describe_freed(const PruneReport& report) {
   return fmt::format("{} {}", report.dry_run ? "would free" : "freed", format_size(static_cast<std::uint64_t>(*freed)));
 }
 
-std::string describe_needed(const PruneReport& report, const PruneReport::Needed& needed) {
+std::string describe_needed(const PruneReport& report, const PruneReport::Needed& needed, std::uint64_t first_own) {
   const bool is_new = !needed.was_pruned;
-  const std::string pruned = !is_new          ? fmt::format("step {} was pruned before", needed.step)
-                             : report.dry_run ? fmt::format("would prune step {}", needed.step)
-                                              : fmt::format("step {} pruned", needed.step);
+  const std::string pruned = needed.step < first_own ? fmt::format("step {} is from before the branch", needed.step)
+                             : !is_new               ? fmt::format("step {} was pruned before", needed.step)
+                             : report.dry_run        ? fmt::format("would prune step {}", needed.step)
+                                                     : fmt::format("step {} pruned", needed.step);
   return fmt::format("{}; its files {} until step {} no longer needs them ({})\n", pruned,
                      is_new && report.dry_run ? "would stay" : "stay", needed.by, format_size(needed.bytes));
 }
@@ -58,11 +59,20 @@ bool is_given(const Retention& retention) noexcept {
   return retention.keep_last || retention.keep_every || !retention.keep.empty() || retention.keep_labelled;
 }
 
-std::string render_needed(const std::vector<PruneReport::Needed>& needed, bool some) {
+std::uint64_t first_own_step(const Store& store) {
+  const auto branches = store.branches();
+  if (!branches) return 0;
+  const auto own = std::ranges::find(*branches, store.path(), &Branch::path);
+  return own != branches->end() && own->origin ? own->origin->step : 0;
+}
+
+std::string render_needed(const std::vector<PruneReport::Needed>& needed, std::uint64_t first_own, bool some) {
   const std::size_t shown = some ? std::min(needed.size(), kMostNeeded) : needed.size();
   std::string out;
   for (const PruneReport::Needed& each : std::span(needed).first(shown)) {
-    out += fmt::format("step {} was pruned, but step {} needs it ({})\n", each.step, each.by, format_size(each.bytes));
+    out += fmt::format("step {} {} step {} needs it ({})\n", each.step,
+                       each.step < first_own ? "is from before the branch;" : "was pruned, but", each.by,
+                       format_size(each.bytes));
   }
   if (shown < needed.size()) {
     out += fmt::format("and {} more; `bitsnap du` shows each\n", format_count(needed.size() - shown));
@@ -90,7 +100,7 @@ std::string render_outlook(const PruneReport& report) {
   return out;
 }
 
-std::string render_pruning(const PruneReport& report) {
+std::string render_pruning(const PruneReport& report, std::uint64_t first_own) {
   const std::string_view removed_word = report.dry_run ? "would remove" : "removed";
   std::string out;
   for (const PruneReport::Removed& removed : report.removed) {
@@ -102,15 +112,16 @@ std::string render_pruning(const PruneReport& report) {
                : fmt::format("rewrote step {} ({} -> {})\n", rewritten.step, format_size(rewritten.bytes_before),
                              format_size(rewritten.bytes_after));
   }
-  for (const PruneReport::Needed& needed : report.needed) out += describe_needed(report, needed);
+  for (const PruneReport::Needed& needed : report.needed) out += describe_needed(report, needed, first_own);
   for (const std::string& stray : report.strays) {
     out += fmt::format("{} {}, which belongs to no checkpoint\n", removed_word, printable(stray));
   }
-  return out + render_pruning_sum(report);
+  return out + render_pruning_sum(report, first_own);
 }
 
-std::string render_pruning_sum(const PruneReport& report) {
+std::string render_pruning_sum(const PruneReport& report, std::uint64_t first_own) {
   const auto is_new = [](const auto& entry) { return !entry.was_pruned; };
+  const auto is_earlier = [&](const auto& entry) { return entry.step < first_own; };
   const auto removed = static_cast<std::size_t>(std::ranges::count_if(report.removed, is_new));
   const auto staying = static_cast<std::size_t>(std::ranges::count_if(report.needed, is_new));
   const std::size_t removed_later = report.removed.size() - removed;
@@ -127,8 +138,11 @@ std::string render_pruning_sum(const PruneReport& report) {
                                       : "stay");
   }
   if (removed_later > 0) {
-    out += fmt::format("; {} {} that {} pruned before", report.dry_run ? "would remove" : "removed",
-                       format_count(removed_later), removed_later == 1 ? "was" : "were");
+    const bool has_earlier = std::ranges::any_of(report.removed, is_earlier);
+    out += fmt::format("; {} {} {}", report.dry_run ? "would remove" : "removed", format_count(removed_later),
+                       has_earlier          ? "from before the branch"
+                       : removed_later == 1 ? "that was pruned before"
+                                            : "that were pruned before");
   }
   if (!report.rewritten.empty()) {
     out += fmt::format("; {} {}", report.dry_run ? "would rewrite" : "rewrote", format_count(report.rewritten.size()));
@@ -139,7 +153,11 @@ std::string render_pruning_sum(const PruneReport& report) {
     out += fmt::format(" in {} ({})", format_size(report.held_bytes()),
                        format_ratio(report.kept_raw_bytes, report.held_bytes()));
   }
-  if (still_staying > 0) out += fmt::format(", {} pruned before still needed", format_count(still_staying));
+  const bool has_earlier = std::ranges::any_of(report.needed, is_earlier);
+  if (still_staying > 0) {
+    out += fmt::format(", {} {} still needed", format_count(still_staying),
+                       has_earlier ? "from before the branch" : "pruned before");
+  }
   return out + '\n';
 }
 

@@ -1,6 +1,8 @@
 // `bitsnap branch`: lists, makes and removes the branches of a run.
+#include <algorithm>
 #include <chrono>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +71,24 @@ Result<int> make(const Store& store, const RunPath& path, const BranchCommandOpt
   return kExitOk;
 }
 
+// All branches, or none if one of them does not exist.
+Result<void> remove(const Store& store, const std::string& run, const std::vector<std::string>& names) {
+  BITSNAP_ASSIGN(const std::vector<Branch> branches, store.branches());
+  std::set<std::string> removed(names.begin(), names.end());
+  const auto is_missing = [&](const std::string& name) {
+    return std::ranges::find(branches, name, &Branch::name) == branches.end();
+  };
+  const auto missing = std::ranges::find_if(removed, is_missing);
+  if (missing != removed.end()) return store.remove_branch(*missing);  // the error names the others
+  for (const std::string& name : removed) {
+    if (auto done = store.remove_branch(name); !done) {
+      return tl::unexpected(
+          explain_busy(run_of_branch(run) + ":" + name, std::move(done).error(), "remove the branch after that"));
+    }
+  }
+  return {};
+}
+
 Result<int> branch(const BranchCommandOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(const RunPath path, parse_run_path(options.path));
   if (path.step && !options.made) {
@@ -78,7 +98,7 @@ Result<int> branch(const BranchCommandOptions& options, const CommonOptions& com
   }
   BITSNAP_ASSIGN(const auto store, open_to_read(path.run));
   if (options.made) return make(*store, path, options, common);
-  for (const std::string& name : options.removed) BITSNAP_TRY(store->remove_branch(name));
+  BITSNAP_TRY(remove(*store, path.run, options.removed));
   if (!options.removed.empty() && common.quiet && !common.json) return kExitOk;
   return list(*store, path.run, common);
 }
@@ -99,9 +119,8 @@ Command add_branch(CLI::App& program, const CommonOptions& common) {
       ->excludes(made);
   app->footer(
       "A branch is a second line of a run from one of its steps. Its files are shared with the run as far as they are "
-      "the same, and neither notices what is removed from the other. RUN:NAME names it in all commands: RUN:NAME@500 "
-      "is "
-      "its step 500. `log` draws all branches as a tree.");
+      "the same, and neither notices what is removed from the other. In all commands, RUN:NAME names the branch, and "
+      "RUN:NAME@500 its step 500. `log` draws all branches as a tree.");
   return {app, [options, &common] { return branch(*options, common); }};
 }
 

@@ -1,7 +1,12 @@
 // `bitsnap compress`: stores a file or a folder as a snapshot, standalone or against a base.
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -55,6 +60,24 @@ Json report_json(const CompressReport& report) {
   return document;
 }
 
+// Of a name that other programs take for a file of theirs.
+void warn_of_other_name(const std::string& output) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kOthers = {{{".pt", "torch.load()"},
+                                                                                     {".pth", "torch.load()"},
+                                                                                     {".ckpt", "torch.load()"},
+                                                                                     {".bin", "torch.load()"},
+                                                                                     {".safetensors", "safetensors"},
+                                                                                     {".npz", "numpy.load()"},
+                                                                                     {".npy", "numpy.load()"}}};
+  const std::string extension = std::filesystem::path(output).extension().string();
+  const auto* const other =
+      std::ranges::find(kOthers, extension, &std::pair<std::string_view, std::string_view>::first);
+  if (other == kOthers.end()) return;
+  print_warning(fmt::format("{}: becomes a snapshot, which bitsnap reads and {} does not; name it *.bsnap", output,
+                            other->second),
+                error_kind_name(ErrorKind::invalid_argument));
+}
+
 // Read back from the file, so that the report shows what it holds.
 Result<void> print_details(const CompressReport& report, const OpenOptions& open) {
   print_note(fmt::format("id {}, policy {}, {}\n", report.summary.id.to_hex(), describe_policy(report.settings),
@@ -93,9 +116,10 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   const OpenOptions open{.base_paths = options.bases};
   if (!options.bases.empty()) {
     BITSNAP_TRY(check_no_run(options.bases.front()));
-    BITSNAP_ASSIGN(report.base, Snapshot::open(options.bases.front(), open));
+    BITSNAP_ASSIGN(report.base, open_snapshot(options.bases.front(), open));
   }
   if (!common.quiet) {
+    warn_of_other_name(report.output);
     warn_of_plain_files(input);
     warn_of_idle_rules(report.settings, input.state);
   }

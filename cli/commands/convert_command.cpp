@@ -174,6 +174,18 @@ Result<ModelFiles> find_model_files(const ConvertOptions& options) {
                           options.input));
 }
 
+// What is wrong with a model, and which options help.
+Error explain(const ConvertOptions& options, const Error& error) {
+  if (error.kind() != ErrorKind::not_found && error.kind() != ErrorKind::invalid_argument) {
+    return Error(error).within(options.input);
+  }
+  const std::string like =
+      options.like ? fmt::format("--like names a folder of the same model, got {}; ", *options.like) : "";
+  return Error(error.kind(), fmt::format("{}: {}; {}--only chooses tensors, and --strip removes what their names begin "
+                                         "with",
+                                         options.input, error.message(), like));
+}
+
 // The tensors of the model, with the names that it gives them. Those of Transformers' Trainer may lie beside the
 // reference to the checkpoint.
 Result<State> find_model(const ConvertOptions& options, State training, const CommonOptions& common) {
@@ -192,11 +204,7 @@ Result<State> find_model(const ConvertOptions& options, State training, const Co
     model.all_tensors = true;
     made = model_state(std::move(whole), model);
   }
-  if (!made && made.error().kind() == ErrorKind::not_found) {
-    return fail(ErrorKind::not_found,
-                fmt::format("{}: {} with --only and --strip", options.input, made.error().message()));
-  }
-  if (!made) return tl::unexpected(std::move(made).error().within(options.input));
+  if (!made) return tl::unexpected(explain(options, made.error()));
   if (!common.quiet) {
     for (const std::string& name : made->missing) {
       print_warning(fmt::format("{}: has no tensor '{}', which {} has", options.input, printable(name), *options.like),

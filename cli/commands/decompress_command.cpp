@@ -8,6 +8,7 @@
 
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/input/checkpoint_input.hpp"
 #include "cli/input/run_path.hpp"
 #include "cli/output/restoration.hpp"
 
@@ -25,7 +26,7 @@ Result<int> decompress(const DecompressOptions& options, const CommonOptions& co
   BITSNAP_TRY(check_no_run(options.input));
   RestoreOutput output = options.output;
   BITSNAP_TRY(check_stdout(output, common));
-  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(options.input, {.base_paths = options.bases}));
+  BITSNAP_ASSIGN(auto snapshot, open_snapshot(options.input, {.base_paths = options.bases}));
   if (output.path.empty()) {
     output.path = replace_extension(options.input, ".bsnap", is_folder(*snapshot) ? "" : ".safetensors");
   }

@@ -82,7 +82,7 @@ Result<Side> open_side(const std::string& path, const DiffOptions& options) {
   }
   BITSNAP_ASSIGN(const auto input, find_input(path));
   if (input) return side;
-  BITSNAP_ASSIGN(side.snapshot, Snapshot::open(path, {.base_paths = options.bases}));
+  BITSNAP_ASSIGN(side.snapshot, open_snapshot(path, {.base_paths = options.bases}));
   return side;
 }
 

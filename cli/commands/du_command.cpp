@@ -39,7 +39,8 @@ struct DuReport {
   std::vector<CheckpointSizes> checkpoints;
   std::vector<PruneReport::Needed> needed;  // pruned, but kept because others need them
   std::uint64_t needed_bytes = 0;
-  Sizes total;  // including `needed`
+  std::uint64_t first_own = 0;  // first_own_step()
+  Sizes total;                  // including `needed`
   std::optional<PruneReport> pruning;
   std::vector<Branch> branches;  // of the run, if it is no branch itself
 };
@@ -157,7 +158,7 @@ std::string render(const DuReport& report, const CommonOptions& common) {
   } else if (steps > 0) {
     out += '\n' + render_steps(report, common.table_width());
   }
-  out += render_needed(report.needed);
+  out += render_needed(report.needed, report.first_own);
   for (const CheckpointSizes& checkpoint : report.checkpoints) {
     if (checkpoint.damage) {
       out += fmt::format("step {} [{}]: {}\n", checkpoint.step, error_kind_name(checkpoint.damage->kind()),
@@ -168,8 +169,8 @@ std::string render(const DuReport& report, const CommonOptions& common) {
     out += "\nbesides the run:\n" + render_branches(report.branches, "", common.table_width());
   }
   if (report.pruning) {
-    out += '\n' + (common.verbose || steps <= kMostSteps ? render_pruning(*report.pruning)
-                                                         : render_pruning_sum(*report.pruning));
+    out += '\n' + (common.verbose || steps <= kMostSteps ? render_pruning(*report.pruning, report.first_own)
+                                                         : render_pruning_sum(*report.pruning, report.first_own));
   }
   return out;
 }
@@ -197,6 +198,7 @@ Result<int> du(const DuOptions& options, const CommonOptions& common) {
   }
   for (const CheckpointSizes& checkpoint : report.checkpoints) report.total += checkpoint;
   find_needed(*store, report);
+  report.first_own = first_own_step(*store);
   if (run_of_branch(store->path()) == store->path()) {
     BITSNAP_ASSIGN(report.branches, store->branches());
   }

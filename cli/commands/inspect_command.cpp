@@ -456,7 +456,7 @@ Result<int> inspect(const InspectOptions& options, const CommonOptions& common) 
     if (!common.quiet) warn_of_plain_files(*input);
     return inspect_input(options.path, input->container.empty() ? "folder" : input->container, *input, common);
   }
-  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(options.path));
+  BITSNAP_ASSIGN(auto snapshot, open_snapshot(options.path));
   return inspect_snapshot(snapshot, nullptr, 0, common);
 }
 

@@ -106,14 +106,16 @@ Row total_row(const RunUsage& usage, std::size_t columns) {
 }
 
 // What the checkpoints take besides their own files.
-Row needed_row(const RunUsage& usage, std::size_t columns) {
-  Row row = {"", format_count(usage.needed.size()) + " pruned, needed", "", format_size(usage.needed_bytes)};
+Row needed_row(const RunUsage& usage, std::uint64_t first_own, std::size_t columns) {
+  const bool has_earlier = std::ranges::any_of(usage.needed, [&](const auto& each) { return each.step < first_own; });
+  Row row = {"", format_count(usage.needed.size()) + (has_earlier ? " earlier, needed" : " pruned, needed"), "",
+             format_size(usage.needed_bytes)};
   row.resize(columns);
   return row;
 }
 
 std::string render(const RunPath& path, const std::vector<Checkpoint>& checkpoints, const RunUsage& usage,
-                   std::optional<std::size_t> width) {
+                   std::uint64_t first_own, std::optional<std::size_t> width) {
   if (checkpoints.empty()) return fmt::format("{}: no checkpoint yet\n", printable(path.run));
   const Extras extras = extras_of(checkpoints);
   constexpr auto kUncut = Narrow::never;
@@ -138,11 +140,11 @@ std::string render(const RunPath& path, const std::vector<Checkpoint>& checkpoin
     }
   }
   if (!path.step) {
-    if (!usage.needed.empty()) table.add_row(needed_row(usage, count));
+    if (!usage.needed.empty()) table.add_row(needed_row(usage, first_own, count));
     table.add_rule();
     table.add_row(total_row(usage, count));
   }
-  return table.render(width) + render_needed(usage.needed, true) + damages;
+  return table.render(width) + render_needed(usage.needed, first_own, true) + damages;
 }
 
 // All checkpoints, or the one that the path names.
@@ -196,7 +198,7 @@ Result<int> log(const std::string& text, const CommonOptions& common) {
   if (common.json) {
     print_json(checkpoints);
   } else {
-    print_result(render(run, checkpoints, usage, common.table_width()) +
+    print_result(render(run, checkpoints, usage, first_own_step(*store), common.table_width()) +
                  (run.step ? "" : render_lines(*store, run.run, common.table_width())));
   }
   return kExitOk;

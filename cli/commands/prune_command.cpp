@@ -53,7 +53,7 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
     document.update(Json(pruning));
     print_json(document);
   } else if (!common.quiet) {
-    print_result(render_pruning(pruning));
+    print_result(render_pruning(pruning, first_own_step(*store)));
   }
   return kExitOk;
 }

@@ -14,6 +14,7 @@
 
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/input/checkpoint_input.hpp"
 #include "cli/input/run_path.hpp"
 #include "cli/output/progress_bar.hpp"
 #include "cli/output/store_damage.hpp"
@@ -69,9 +70,11 @@ struct FileReport : Report {
 Result<void> verify_file(const VerifyOptions& options, const CommonOptions& common, FileReport& report) {
   if (const auto kind = detect_file_kind(report.path); kind && *kind == FileKind::safetensors) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: is a safetensors file, which has no hashes to verify", report.path));
+                fmt::format("{}: is a safetensors file, which has no hashes to verify; `bitsnap add` and `bitsnap "
+                            "compress` store it with hashes",
+                            report.path));
   }
-  BITSNAP_ASSIGN(const auto snapshot, Snapshot::open(report.path, {.base_paths = options.bases}));
+  BITSNAP_ASSIGN(const auto snapshot, open_snapshot(report.path, {.base_paths = options.bases}));
   report.id = snapshot->id().to_hex();
   report.file_bytes = snapshot->file_bytes();
   report.tensors = snapshot->tensors().size();

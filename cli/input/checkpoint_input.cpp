@@ -36,6 +36,15 @@ Result<void> check_input(const std::string& path, std::string_view command) {
   return {};
 }
 
+// "a torch file"; empty if its format is not known.
+std::string describe_format(const std::string& path) {
+  const auto opened = open_folder(path, {.step = {}, .as_safetensors = true, .limits = {}});
+  const std::string_view format = opened ? std::string_view(opened->container) : "";
+  if (format.starts_with("torch")) return "a torch file";
+  if (format.starts_with("np")) return "a numpy file";
+  return format.empty() ? "" : fmt::format("a {} file", format);
+}
+
 }  // namespace
 
 Result<FolderState> open_input(const std::string& path, std::string_view command, std::optional<std::uint64_t> step) {
@@ -56,6 +65,27 @@ Result<std::optional<FolderState>> find_input(const std::string& path, const Dec
     return std::optional<FolderState>();
   }
   return std::optional(std::move(input));
+}
+
+Result<std::shared_ptr<const Snapshot>> open_snapshot(const std::string& path, const OpenOptions& options) {
+  constexpr std::string_view kReaders =
+      "`bitsnap inspect` shows its tensors, `bitsnap compress` makes a snapshot of it, and `bitsnap add` stores it in "
+      "a "
+      "run";
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    BITSNAP_TRY(check_in_no_run(path));
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: is a directory, not a snapshot; {}", path, kReaders));
+  }
+  Result<std::shared_ptr<const Snapshot>> opened = Snapshot::open(path, options);
+  if (opened || (opened.error().kind() != ErrorKind::corrupt && opened.error().kind() != ErrorKind::truncated)) {
+    return opened;
+  }
+  const auto kind = detect_file_kind(path);
+  if (!kind || *kind == FileKind::snapshot) return opened;
+  const std::string format = describe_format(path);
+  if (format.empty()) return opened;
+  return fail(ErrorKind::invalid_argument, fmt::format("{}: is {}, not a snapshot; {}", path, format, kReaders));
 }
 
 Result<FolderState> open_raw_input(const std::string& path, std::string_view command, std::uint64_t step) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,11 @@ namespace bitsnap::cli {
 // format, which is to be opened as a snapshot, because that explains best what is wrong with it. corrupt for a file
 // that begins like one of a known format.
 [[nodiscard]] Result<std::optional<FolderState>> find_input(const std::string& path, const DecodeLimits& limits = {});
+
+// Opens a snapshot file. invalid_argument for what is certainly none, such as a directory or a torch file: the message
+// says what it is, and which commands read it.
+[[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_snapshot(const std::string& path,
+                                                                    const OpenOptions& options = {});
 
 // The same as open_input(), with mode and time also for a single safetensors file.
 [[nodiscard]] Result<FolderState> open_raw_input(const std::string& path, std::string_view command, std::uint64_t step);

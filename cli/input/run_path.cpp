@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/engine.hpp>
+#include <bitsnap/safetensors.hpp>
+
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/input/references.hpp"
@@ -143,8 +146,13 @@ Result<RunPath> parse_run_path(const std::string& text) {
   BITSNAP_ASSIGN(auto found, find_run(text));
   if (found) return *found;
   if (is_there_but_no_directory(text)) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: is a file, and no run; `bitsnap decompress` takes snapshots", text));
+    const auto kind = detect_file_kind(text);
+    const bool is_snapshot = kind && *kind == FileKind::snapshot;
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format("{}: is a {}, and no run; {}", text, is_snapshot ? "snapshot" : "file",
+                    is_snapshot ? "`bitsnap decompress` restores what it was made from"
+                                : "`bitsnap inspect` shows its tensors, and `bitsnap add RUN` stores it in a run"));
   }
   std::error_code error;
   const std::size_t at = text.rfind('@');
@@ -271,6 +279,19 @@ Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOption
   }
 }
 
+namespace {
+
+// Whether the "process 123" that holds a run is the agent of a training that gave its job no name.
+bool is_agent_of(const std::string& run, std::string_view holder) {
+  constexpr std::uint64_t kStatusMs = 1000;
+  const auto status = agent_status(default_job(resolve_branch(run).value_or(run)), kStatusMs);
+  const Json report = status ? Json::parse(*status, nullptr, false) : Json();
+  return report.is_object() && report.contains("process") &&
+         holder == fmt::format("process {}", report["process"].dump());
+}
+
+}  // namespace
+
 Error explain_busy(const std::string& run, Error error, std::string_view advice) {
   // "lock (exclusive) RUN/lock: process 123 holds it (exclusive)"
   const std::string_view message = error.message();
@@ -278,6 +299,13 @@ Error explain_busy(const std::string& run, Error error, std::string_view advice)
   const std::size_t start = message.substr(0, end).rfind(": ");
   if (error.kind() != ErrorKind::busy || end == std::string_view::npos || start == std::string_view::npos) return error;
   const std::string_view holder = message.substr(start + 2, end - start - 2);
+  if (is_agent_of(run, holder)) {
+    return Error(ErrorKind::busy,
+                 fmt::format("{0}: {1}, the agent of a training, holds it until it has been idle for a while; `bitsnap "
+                             "agent stop {0}` ends it, and a training that continues starts another one with its next "
+                             "save; {2}",
+                             run, holder, advice));
+  }
   return Error(ErrorKind::busy, fmt::format("{}: {} is writing to it; {}", run, holder, advice));
 }
 

@@ -17,7 +17,7 @@ Result<TensorFile> open_tensors(const std::string& path, const OpenOptions& opti
   BITSNAP_TRY(check_no_run(path));
   BITSNAP_ASSIGN(std::optional<FolderState> input, find_input(path, options.limits));
   if (input) return tensors_of(std::move(input->state));
-  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, options));
+  BITSNAP_ASSIGN(auto snapshot, open_snapshot(path, options));
   return tensors_of(std::move(snapshot));
 }
 
@@ -71,7 +71,7 @@ Result<TrainingInput> open_training(const std::string& path, const std::vector<s
   } else {
     BITSNAP_ASSIGN(input, find_input(path));
     if (!input) {
-      BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, {.base_paths = bases}));
+      BITSNAP_ASSIGN(auto snapshot, open_snapshot(path, {.base_paths = bases}));
       checkpoint.snapshots.push_back(std::move(snapshot));
     }
   }

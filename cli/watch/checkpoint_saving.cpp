@@ -142,7 +142,9 @@ Result<void> print_saved(const Store& store, const std::string& run, const Saved
                            printable(run)));
   }
   if (checkpoint.pruned) {
-    print_note(common.verbose ? render_pruning(*checkpoint.pruned) : render_pruning_sum(*checkpoint.pruned));
+    const std::uint64_t first_own = first_own_step(store);
+    print_note(common.verbose ? render_pruning(*checkpoint.pruned, first_own)
+                              : render_pruning_sum(*checkpoint.pruned, first_own));
   }
   return common.verbose ? print_saved_details(store, saved) : Result<void>{};
 }

@@ -87,9 +87,7 @@ Result<void> find_section(const State& state, std::vector<Candidate>& candidates
           candidates, [&](const Candidate& each) { return each.name.starts_with(fmt::format("{}.", name)); });
     });
     if (section == kSections.end()) {
-      return fail(ErrorKind::not_found,
-                  "the state has no tensors of a model under 'model', 'state_dict' or 'module'; choose the tensors and "
-                  "the prefix of their names");
+      return fail(ErrorKind::not_found, "the state has no tensors of a model under 'model', 'state_dict' or 'module'");
     }
     keep_below(candidates, fmt::format("{}.", *section));
     // The model is one attribute of a LightningModule.
@@ -113,14 +111,17 @@ Result<void> find_prefix(const Names& names, std::vector<Candidate>& candidates)
     }
   }
   if (counts.empty()) {
-    return fail(ErrorKind::not_found,
-                fmt::format("the state has none of the tensors of the model, such as {}", quote_name(*names.begin())));
+    return fail(
+        ErrorKind::not_found,
+        fmt::format("the state has none of the {} tensors of the model, such as {}; it has tensors such as {}",
+                    names.size(), quote_name(*names.begin()), held.empty() ? "none" : quote_name(*held.begin())));
   }
   const std::size_t most = std::ranges::max_element(counts, {}, [](const auto& count) { return count.second; })->second;
   std::vector<std::string> best;
   for (const auto& [prefix, count] : counts) {
     if (count == most) best.push_back(prefix);
   }
+  const std::vector<std::string> prefixes = best;
   // Of several copies of a model, that which trainings name as such.
   const auto in_section = [](const std::string& prefix) {
     return std::ranges::any_of(kSections, [&](std::string_view name) { return prefix.starts_with(name); });
@@ -128,7 +129,8 @@ Result<void> find_prefix(const Names& names, std::vector<Candidate>& candidates)
   if (best.size() > 1) std::erase_if(best, [&](const std::string& prefix) { return !in_section(prefix); });
   if (best.size() != 1) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("the state has the model several times; choose the tensors and the prefix of their names"));
+                fmt::format("the state has the model several times, with the prefixes {} and {}",
+                            quote_name(prefixes.front()), quote_name(prefixes.back())));
   }
   keep_below(candidates, best.front());
   return {};
@@ -160,7 +162,8 @@ Result<void> keep_named(const State& state, const Names& names, std::vector<Cand
       if (is_tied) break;
     }
     if (!is_tied) {
-      return fail(ErrorKind::invalid_argument, fmt::format("the model has no tensor {}", quote_name(other.name)));
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("the state has the tensor {}, which the model has not", quote_name(other.name)));
     }
   }
   candidates = std::move(kept);

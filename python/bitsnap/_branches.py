@@ -38,7 +38,7 @@ class StoreBranches:
 
         Args:
             name: at most 200 bytes in UTF-8, without control characters and ``/ \\ @ :``. It begins with neither a dot
-                nor a dash and is no number.
+                nor a dash, is no number and has not spaces alone.
             step: None for the newest.
             later: the branch gets all checkpoints after the step, too.
             progress: called with (done bytes, total bytes) of checkpoints that are coded again, because they were coded

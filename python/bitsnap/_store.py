@@ -50,7 +50,8 @@ from bitsnap._tensors.arrays import (
 )
 from bitsnap._tensors.device_copies import PinnedBatches
 from bitsnap._tensors.reading import Filled, check_apart, staged_batches
-from bitsnap.errors import InvalidArgumentError, NotFoundError
+from bitsnap.agents import explain_holder
+from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.snapshot import describe_damage
 
 _LONGEST_LABEL = 255  # bytes
@@ -101,7 +102,7 @@ class StoreManagement:
 
         Args:
             step: of the checkpoint.
-            label: 1 to 255 bytes in UTF-8, without control characters, and not digits alone.
+            label: 1 to 255 bytes in UTF-8, without control characters, and not digits or spaces alone.
 
         Raises:
             NotFoundError: there is no checkpoint of that step; the message names the nearest steps.
@@ -305,12 +306,16 @@ class StoreManagement:
             NotFoundError: there is no store.
             BusyError: another handle writes to it.
         """
-        return NativeStore.repair(
-            native_path(absolute_path(path, "path")),
-            dry_run=bool(dry_run),
-            threads=number_of(threads, "threads", LARGEST_COUNT),
-            progress=progress,
-        )
+        try:
+            return NativeStore.repair(
+                native_path(absolute_path(path, "path")),
+                dry_run=bool(dry_run),
+                threads=number_of(threads, "threads", LARGEST_COUNT),
+                progress=progress,
+            )
+        except BusyError as error:
+            explain_holder(error, "Store", path)
+            raise
 
 
 # The name of a tensor, the offset of a box, and the tensor that it is read into.

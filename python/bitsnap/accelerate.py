@@ -63,6 +63,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
     _saves: folder_saves.FolderSaves | None = None
     _saved_folders: tuple[Path, ...] = ()  # by this process, the newest last
     _kept: int | None = None  # folders, by total_limit
+    _has_loaded = False
 
     def save_state(self, output_dir: str | None = None, safe_serialization: bool = True, **options: Any) -> Any:
         """As Accelerator.save_state().
@@ -113,6 +114,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
                 super().load_state(input_dir, load_kwargs, **options)
         finally:
             self._custom_objects = objects
+        self._has_loaded = True
 
     def end_training(self) -> None:
         """As Accelerator.end_training(). Waits until the last checkpoint is committed."""
@@ -169,12 +171,14 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             state[_numbered("model", number)] = each
         for number, each in enumerate(optimizers):
             state[_numbered("optimizer", number)] = named(each, names)
-        if self._saves is None:
-            self._saves = folder_saves.FolderSaves(self.checkpoint_options, self._rotate)
         run = Path(output_dir).absolute().parent / RUN
         if self.project_configuration.automatic_checkpoint_naming:
             # Accelerate counts and deletes what is in the folder `checkpoints`.
             run = Path(self.project_dir).absolute() / RUN
+        if self._saves is None:
+            self._saves = folder_saves.FolderSaves(self.checkpoint_options, self._rotate)
+            if not self._has_loaded:
+                folder_saves.warn_of_earlier(run, "load_state() before the first save_state()", "another directory")
         self._saves.save(output_dir, self.save_iteration, state, run, kept=self._kept)
         folder = Path(output_dir).absolute()
         self._saved_folders = (*(each for each in self._saved_folders if each != folder), folder)
@@ -259,7 +263,7 @@ def undo(accelerator: Accelerator) -> None:
     """Makes an accelerator save as it did before use(). Waits until its last checkpoint is committed."""
     if isinstance(accelerator, BitsnapAccelerator):
         accelerator._end_saves()
-    give_class_back(accelerator, "checkpoint_options", "_saves", "_saved_folders", "_kept")
+    give_class_back(accelerator, "checkpoint_options", "_saves", "_saved_folders", "_kept", "_has_loaded")
 
 
 def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False) -> None:

@@ -366,6 +366,7 @@ class Checkpointer:
         """
         may_pickle(allow_pickle)  # checks it
         self._check_usable()
+        self._saves.steps.note_asked()
         self._saves.wait_for_copies()
         if keys is not None and not isinstance(keys, str) and not callable(keys):
             keys = list(keys)  # which several attempts may go through

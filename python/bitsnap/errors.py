@@ -111,7 +111,8 @@ class DamageWarning(UserWarning):
 
 
 class RestoreWarning(UserWarning):
-    """A state is restored from another source than the first choice, or is not the one that the training had."""
+    """A state is restored from another source than the first choice, or is not the one that the training had; or a
+    training that did not restore saves to a run that has checkpoints."""
 
 
 class RetentionWarning(UserWarning):

@@ -51,7 +51,15 @@ from bitsnap._tensors.arrays import AnyTensor, framework_name, is_tensor, named_
 from bitsnap._tensors.reading import Loader, device_of, read_part
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.folder import open_source
-from bitsnap.snapshot import Snapshot, damaged_tensors, find_tensor, names_of, native_snapshot, warn_of_damage
+from bitsnap.snapshot import (
+    Snapshot,
+    damaged_tensors,
+    find_tensor,
+    names_of,
+    native_snapshot,
+    snapshot_target,
+    warn_of_damage,
+)
 
 
 def save(
@@ -199,7 +207,7 @@ def compress(
     numbers = AdamOfState(chosen, adam)
     known = numbers.for_all()
     with numbers.explained(path):
-        target = native_target(path, overwrite)
+        target = snapshot_target(path, overwrite, stacklevel=2)
         native = _native_base(base, bases, path, overwrite)
         options = SaveOptions(settings=chosen, adam=known, base=native, overwrite=overwrite, threads=threads)
         return native_compress(native_path(source), target, options, progress)
@@ -259,7 +267,7 @@ def save_folder(
         PlainBytesWarning: files look like those of a known format, but bitsnap could not find their tensors.
     """
     chosen = settings_of(settings)
-    target = native_target(path, overwrite)
+    target = snapshot_target(path, overwrite, stacklevel=2)
     folder = open_source(source, None, chosen, stacklevel=2)
     numbers = AdamOfState(chosen, adam)
     known = numbers.for_all()
@@ -283,7 +291,7 @@ def write_packed(
     """Writes one file. For save() and save_file(), whose caller is warned of rules that match nothing."""
     warn_of_idle_rules(settings, packed.names(), stacklevel=3)
     with packed.adam.explained(path):
-        target = native_target(path, overwrite)
+        target = snapshot_target(path, overwrite, stacklevel=3)
         native = _native_base(base, bases, path, overwrite)
         options = SaveOptions(settings=settings, base=native, overwrite=overwrite, threads=threads)
         return native_save(target, packed.native, options, progress or progress_line(f"saving {os.fspath(path)!r}"))

@@ -19,9 +19,21 @@ from bitsnap._bitsnap import (
     resolve_branch,
     snapshot_id as native_snapshot_id,
 )
-from bitsnap._common import Bases, PathLike, Progress, alike, is_url, native_bases, native_path, warn
+from bitsnap._common import (
+    LARGEST,
+    Bases,
+    PathLike,
+    Progress,
+    alike,
+    brief,
+    is_url,
+    native_bases,
+    native_path,
+    native_target,
+    warn,
+)
 from bitsnap._references import reference_at
-from bitsnap.errors import BitsnapError, DamageWarning, InvalidArgumentError, NotFoundError
+from bitsnap.errors import BitsnapError, DamageWarning, ExistsError, InvalidArgumentError, NotFoundError
 
 # Messages list this many damaged places, and count the others.
 _LISTED_DAMAGE = 20
@@ -51,6 +63,7 @@ class Snapshot:
             self._native = NativeSnapshot.open(native, native_bases(bases))
         except BitsnapError:
             _check_no_reference(path)
+            _check_named(path)
             _check_format(path)
             raise
 
@@ -138,6 +151,8 @@ def _named(path: PathLike) -> tuple[NativeStore, int | None] | None:
     at = text.rfind("@")
     if at <= 0 or is_url(path) or os.path.lexists(native_path(path)):
         return None
+    if at + 1 == len(text):
+        raise InvalidArgumentError(f"{text}: expected a step or a label after the @, as in {text}1000 or {text}latest")
     colon = text.rfind(":", 0, at)
     if colon > 0:
         resolve_branch(native_path(text[: text.find("@", colon)]))  # says which branches there are
@@ -149,15 +164,26 @@ def _named(path: PathLike) -> tuple[NativeStore, int | None] | None:
     options = StoreOptions()
     options.access = "read"
     store, name = NativeStore.open(native_path(text[:at]), options), text[at + 1 :]
-    step: int | None = int(name) if name.isascii() and name.isdigit() else dict(store.labels()).get(name)
-    if step is None and name.startswith("-") and name[1:].isdigit():
-        steps, back = store.steps(), int(name[1:])
+    if _is_number(name) and not _is_step(name):
+        raise NotFoundError(f"{brief(text)}: there is no such step; a step has at most {len(str(LARGEST))} digits")
+    step: int | None = int(name) if _is_number(name) else dict(store.labels()).get(name)
+    if step is None and name.startswith("-") and _is_number(name[1:]):
+        steps, back = store.steps(), int(name[1:]) if _is_step(name[1:]) else LARGEST
         if not 1 <= back <= len(steps):
-            raise NotFoundError(f"{text}: the run has {len(steps)} checkpoints")
+            raise NotFoundError(f"{brief(text)}: the run has {len(steps)} checkpoints")
         step = steps[-back]
     if step is None:
         step = store.latest() if name == "latest" else store.find(name)
     return store, step
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _is_step(digits: str) -> bool:
+    """Of digits; Python does not convert thousands of them."""
+    return len(digits.lstrip("0")) <= len(str(LARGEST)) and int(digits.lstrip("0") or "0") <= LARGEST
 
 
 def snapshot_id(path: PathLike) -> str:
@@ -171,8 +197,8 @@ def _check_no_store(native: bytes) -> None:
     if is_store(native):
         path = os.fsdecode(native)
         raise InvalidArgumentError(
-            f"{path}: is the directory of a store, not a snapshot; use load() or snapshot() of bitsnap.Store({path!r}, "
-            "read_only=True)"
+            f"{path}: is the directory of a store, not a snapshot; {path + '@latest'!r} names its newest checkpoint, "
+            f"and load() or snapshot() of bitsnap.Store({path!r}, read_only=True) read any"
         )
 
 
@@ -184,6 +210,56 @@ def _check_no_reference(path: PathLike) -> None:
             f"{os.fspath(path)}: refers to step {step} of the run {run}, and is no snapshot; use load({step}) or "
             f"snapshot({step}) of bitsnap.Store({run!r}, read_only=True)"
         )
+
+
+_OTHER_SUFFIXES = {
+    ".pt": "torch.load()",
+    ".pth": "torch.load()",
+    ".ckpt": "torch.load()",
+    ".bin": "torch.load()",
+    ".safetensors": "safetensors",
+    ".npz": "numpy.load()",
+    ".npy": "numpy.load()",
+}
+
+
+def snapshot_target(path: PathLike, overwrite: bool, stacklevel: int) -> bytes:
+    """A path to write a snapshot to. Warns of a name that other programs take for a file of theirs."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path must be the path of the file to write, got {brief(path)}; are the arguments swapped?")
+    if Path(path).is_dir():
+        kind = InvalidArgumentError if overwrite else ExistsError
+        raise kind(
+            f"{os.fspath(path)}: is a directory, expected the path of a file to write; save(step, state) of "
+            "bitsnap.Store(path) saves to a run"
+        )
+    native = native_target(path, overwrite)
+    suffix = Path(path).suffix
+    if suffix in _OTHER_SUFFIXES:
+        warn(
+            f"{os.fspath(path)}: becomes a snapshot, which bitsnap reads and {_OTHER_SUFFIXES[suffix]} does not. Name "
+            f"it *.bsnap; to write a {suffix} file, use `bitsnap convert`",
+            stacklevel=stacklevel + 1,
+        )
+    return native
+
+
+def _check_named(path: PathLike) -> None:
+    """Explains a path at which nothing is and that may be meant as RUN:BRANCH or RUN@STEP, and a directory."""
+    text = os.fsdecode(path)
+    if Path(text).is_dir():
+        raise InvalidArgumentError(
+            f"{text}: is a directory, not a snapshot, and no run; `bitsnap inspect` shows the tensors of a checkpoint "
+            "folder, and `bitsnap add RUN --step N IN` stores it in a run"
+        )
+    if os.path.lexists(text):
+        return
+    resolve_branch(native_path(text))  # says which branches there are
+    at = max(text.rfind("@"), text.rfind(":"))
+    if at > 0 and "/" not in text[at:]:
+        options = StoreOptions()
+        options.access = "read"
+        NativeStore.open(native_path(text[:at]), options)  # says what is there instead of a run
 
 
 # How files of other formats begin: the first bytes, what they are, and how they are read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from bitsnap._common import (
     PathLike,
     Progress,
     alike,
+    brief,
     has_torch,
     invalid,
     keystr,
@@ -45,10 +46,30 @@ if TYPE_CHECKING:
 # The part of a state to load: dotted names, paths as tuples of keys, or a function of a dotted name.
 Keys: TypeAlias = str | Iterable[str | tuple[Any, ...]] | Callable[[str], bool]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def only_path(function: Callable[P, T]) -> Callable[P, T]:
+    """Explains a second argument without a name, which may be meant as a step."""
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> T:
+        if len(args) > 1:
+            raise TypeError(
+                f"{function.__name__}() takes one argument without a name, the path, got also {brief(args[1])}; a "
+                f"checkpoint of a run has a path like 'run@1000', and all other arguments need their names, as in into="
+            )
+        return function(*args, **options)
+
+    return checked
+
+
 # Longer lists of keys are cut in messages.
-_LISTED_KEYS = 20
+_LISTED_KEYS = 4
 
 
+@only_path
 @without_collection()
 def load(
     path: PathLike | Snapshot,
@@ -301,14 +322,19 @@ def _match(
     jobs: list[Job] = []
     all_filled: list[Filled] = []
     taken: dict[Hashable, tuple[int, KeyPath]] = {}
+    misfits: list[BitsnapError] = []
     for path, reference in found.items():
         if path not in targets:
             continue
         where = keystr(path, "into")
         info = infos[reference.index]
-        part = local_part(targets[path], path)
-        _check_box(part, part is not targets[path], info, where)
-        target = target_of(tensor_of(part), info, where)
+        try:
+            part = local_part(targets[path], path)
+            _check_box(part, part is not targets[path], info, where)
+            target = target_of(tensor_of(part), info, where)
+        except BitsnapError as error:
+            misfits.append(error)
+            continue
         filled[path] = targets[path]
         index = canonical(infos, reference.index)
         if target.identity is not None:
@@ -324,6 +350,8 @@ def _match(
         deliver = functools.partial(copy_into, target, where=where)
         jobs.append(Job(index, infos[index], target.place, framework, deliver, gpu_of(target.value)))
         all_filled.append(Filled(index, target, where))
+    if misfits:
+        raise _all_misfits(misfits)
     check_apart(all_filled)
     for job in jobs:
         loader.add(job)
@@ -353,6 +381,16 @@ def _tensors_of(value: Any, path: KeyPath, left_out: set[KeyPath]) -> Iterable[t
         yield path, value
     for key, item in items_of(value):
         yield from _tensors_of(item, (*path, key), left_out)
+
+
+def _all_misfits(errors: list[BitsnapError]) -> BitsnapError:
+    """The first error, with the next ones and the number of the others."""
+    if len(errors) > 1:
+        lines = [f"{len(errors)} tensors of `into` do not fit:", *map(str, errors[:_LISTED_KEYS])]
+        if len(errors) > _LISTED_KEYS:
+            lines.append(f"and {len(errors) - _LISTED_KEYS} more")
+        errors[0].args = ("\n  ".join(lines),)
+    return errors[0]
 
 
 def _describe(missing: list[KeyPath], unexpected: list[KeyPath]) -> str:

@@ -13,7 +13,7 @@ The folders ``checkpoint-500`` stay where they are, with the files that others r
 tokenizer, trainer_state.json, training_args.bin and model.safetensors. Optimizer, scheduler, scaler and random
 generators are in the run ``bitsnap`` beside the folders, and so is the model with ``use(trainer, weights=False)``.
 
-Trainings with FSDP, DeepSpeed, SageMaker or XLA save as they do without bitsnap.
+Trainings with FSDP, DeepSpeed, SageMaker or XLA save as they do without bitsnap, and a warning says so.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from transformers import AutoConfig, Trainer, trainer_utils
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME, is_sagemaker_mp_enabled, is_torch_xla_available
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
 
-from bitsnap._common import PathLike, brief, is_disabled, local_path
+from bitsnap._common import PathLike, brief, is_disabled, local_path, warn
 from bitsnap._references import write_durably
 from bitsnap._runs import folder_saves
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
-from bitsnap._runs.path_checkpoints import Options as Options
+from bitsnap._runs.path_checkpoints import RUN, Options as Options
 from bitsnap.errors import InvalidArgumentError
 
 # Of an evaluation, what says nothing of the model.
@@ -73,8 +73,13 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
         """As Trainer.train(). Raises UnsupportedError if the output directory is a URL."""
         local_path(self.args.output_dir)
+        self._warn_if_stock()
         if resume_from_checkpoint is True:
             resume_from_checkpoint = self._newest_complete() or True
+        elif not resume_from_checkpoint and self.args.should_save and not self._saves_as_stock():
+            folder_saves.warn_of_earlier(
+                Path(self.args.output_dir) / RUN, "train(resume_from_checkpoint=True)", "another output_dir"
+            )
         try:
             result = super().train(resume_from_checkpoint, *arguments, **options)
         except BaseException:
@@ -93,6 +98,25 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
             or getattr(self, "is_distributed_loading_by_transformers", False)
             or is_sagemaker_mp_enabled()
             or is_torch_xla_available()
+        )
+
+    def _warn_if_stock(self) -> None:
+        if not self._is_stock() or is_disabled() or not self.args.should_save:
+            return
+        name, instead = "SageMaker or XLA", ""
+        if self.is_deepspeed_enabled:
+            name, instead = (
+                "DeepSpeed",
+                "; in a training loop of your own, bitsnap.deepspeed.use(engine) saves to a run",
+            )
+        elif self.is_fsdp_enabled:
+            name = "FSDP"
+            instead = "; in a training loop of your own, bitsnap.torch.TrainingCheckpointer saves FSDP2 to a run"
+        warn(
+            f"bitsnap.transformers saves nothing of this training, which uses {name}: the Trainer writes its own "
+            f"checkpoints to {self.args.output_dir}. `bitsnap watch RUN {self.args.output_dir}` stores these in a run"
+            f"{instead}",
+            stacklevel=3,
         )
 
     def _saves_as_stock(self) -> bool:

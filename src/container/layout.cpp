@@ -35,7 +35,8 @@ std::array<std::byte, kHeaderBytes> serialize_header() noexcept {
 }
 
 Result<void> parse_header(ConstByteSpan bytes) {
-  if (!starts_with(bytes, kHeaderMagic)) return fail(ErrorKind::corrupt, "header: not a snapshot file (wrong magic)");
+  if (!starts_with(bytes, kHeaderMagic))
+    return fail(ErrorKind::corrupt, "header: not a snapshot file; it is another kind of file, or damaged");
   const auto format = load_le<std::uint32_t>(bytes.data() + 8);
   if (format != kFormatVersion) {
     return fail(ErrorKind::unsupported,

@@ -125,6 +125,11 @@ Result<void> check_labels(const std::vector<std::string>& labels) {
 Result<void> check_new_labels(const std::vector<std::string>& labels) {
   BITSNAP_TRY(check_labels(labels));
   for (const std::string& label : labels) {
+    if (label.find_first_not_of(' ') == std::string::npos) {
+      return tl::unexpected(
+          Error(ErrorKind::invalid_argument, fmt::format("a label must not have spaces alone, got '{}'", label))
+              .about("labels"));
+    }
     if (label.find_first_not_of("0123456789") != std::string::npos) continue;
     return tl::unexpected(
         Error(ErrorKind::invalid_argument,

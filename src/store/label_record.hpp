@@ -52,8 +52,8 @@ struct LabelRecord {
 [[nodiscard]] bool is_label(std::string_view label) noexcept;
 // invalid_argument, with the reason, unless all are labels.
 [[nodiscard]] Result<void> check_labels(const std::vector<std::string>& labels);
-// The same for labels that a checkpoint gets. Digits alone are refused: RUN@20 is step 20 in all commands. Stores may
-// have such labels from before.
+// The same for labels that a checkpoint gets. Digits alone are refused, because RUN@20 is step 20 in all commands, and
+// so are spaces alone. Stores may have such labels from before.
 [[nodiscard]] Result<void> check_new_labels(const std::vector<std::string>& labels);
 
 // A store without labels has no such record: then the result is empty.

@@ -11,6 +11,7 @@
 #include "base/try.hpp"
 #include "exec/executor.hpp"
 #include "os/atomic_file.hpp"
+#include "store/missing_store.hpp"
 
 namespace bitsnap::store {
 namespace {
@@ -257,7 +258,7 @@ Error StepDirectories::not_found(std::uint64_t step) const {
   std::string message = fmt::format("{}: step {} not found", layout_.root(), step);
   if (const auto known = steps()) {
     if (known->empty()) {
-      message += "; the store has no checkpoints";
+      message += "; the store has no checkpoints" + similar_stores(file_system_, layout_.root());
     } else {
       const auto after = std::ranges::lower_bound(*known, step);
       const auto first = after - std::min<std::ptrdiff_t>(after - known->begin(), kNearbySteps);

@@ -1,11 +1,14 @@
 // Committing: the commit record makes a checkpoint exist. It names the file of one rank, or the shards that several
 // ranks wrote before.
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
@@ -31,6 +34,28 @@ Result<void> check_shard_record(const store::ShardRecord& record, std::uint64_t 
                   "attempt '{}'",
                   path, record.step, record.shard, record.shards, record.attempt, step, place.shard, place.shards,
                   place.attempt));
+}
+
+// invalid_argument if processes have saved shards of this attempt and expected another number of them: then the
+// checkpoint would never be complete.
+Result<void> check_shard_count(const std::vector<std::string>& files, const ShardPlace& place) {
+  std::map<std::uint32_t, std::set<std::uint32_t>> found;  // by the number of shards
+  for (const std::string& file : files) {
+    const auto name = store::parse_shard_file_name(file);
+    if (name && name->attempt == place.attempt) found[name->shards].insert(name->shard);
+  }
+  found.erase(place.shards);
+  if (found.empty()) return {};
+  const auto& [count, shards] = *found.begin();
+  constexpr std::size_t kMostListed = 8;
+  const std::vector<std::uint32_t> listed(
+      shards.begin(), std::next(shards.begin(), static_cast<std::ptrdiff_t>(std::min(kMostListed, shards.size()))));
+  return fail(
+      ErrorKind::invalid_argument,
+      fmt::format("attempt '{}' is to have {} shards, but there {} {}{} of {}; all processes must give the same "
+                  "number of shards",
+                  place.attempt, place.shards, shards.size() == 1 ? "is shard" : "are shards", fmt::join(listed, ", "),
+                  shards.size() > kMostListed ? ", ..." : "", count));
 }
 
 Result<void> check_metadata(const std::vector<std::pair<std::string, std::string>>& metadata) {
@@ -153,6 +178,9 @@ Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t ste
   auto listed = file_system_.list_directory(layout_.step_directory(step));
   if (!listed && listed.error().kind() != ErrorKind::not_found) return tl::unexpected(std::move(listed).error());
   std::vector<std::string> names = listed ? *std::move(listed) : std::vector<std::string>();
+  BITSNAP_TRY(check_shard_count(names, {0, shards, attempt}).map_error([&](const Error& error) {
+    return Error(error).within(fmt::format("{}: step {}", layout_.root(), step));
+  }));
   std::ranges::sort(names);
   std::vector<std::uint32_t> missing = {first};
   for (std::uint32_t shard = first + 1; shard < shards; ++shard) {

@@ -123,7 +123,6 @@ class Store::Impl {
        std::shared_ptr<store::BaseCache> cache);
 
   // store_open.cpp
-  Result<void> check_new_name() const;
   Result<void> create_run();
   Result<bool> has_checkpoints() const;
   // invalid_argument if the directory is a framework's folder, whose reference has the name of a run record.
@@ -261,6 +260,7 @@ class Store::Impl {
   std::size_t published_ = 0;        // saves of this handle
   // False after a change of a step has failed: then nobody knows whether the step is there, and whether it would be
   // after a crash. The next writing call finds out as opening does.
+  bool is_new_ = false;  // whether this handle has made the store
   bool is_settled_ = true;
   std::optional<Error> broken_;              // the failure after which the handle is unusable
   std::shared_ptr<store::BaseCache> cache_;  // of an agent, or the handle's own

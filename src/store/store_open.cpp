@@ -13,6 +13,7 @@
 #include "os/clock.hpp"
 #include "os/random.hpp"
 #include "store/kept_bases.hpp"
+#include "store/missing_store.hpp"
 #include "store/run_marker.hpp"
 #include "store/store_impl.hpp"
 
@@ -103,8 +104,9 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     BITSNAP_ASSIGN(record, impl->file_system_.stat(impl->layout_.run_record()));
     if (!record.exists) {
       if (has_some) return tl::unexpected(lost_run_record(impl->layout_));
-      return fail(ErrorKind::not_found, fmt::format("{}: no store found{}", impl->layout_.root(),
-                                                    checkpoints.is_directory ? "; it is still being created" : ""));
+      if (!checkpoints.is_directory) return tl::unexpected(store::no_store_error(file_system, impl->layout_.root()));
+      return fail(ErrorKind::not_found,
+                  fmt::format("{}: no store found; it is still being created", impl->layout_.root()));
     }
   }
   if (!record.exists) {
@@ -157,21 +159,8 @@ Result<bool> Store::Impl::has_checkpoints() const {
   return std::ranges::any_of(steps, [](const auto& step) { return step.state != store::StepState::uncommitted; });
 }
 
-// RUN@STEP names a checkpoint, and is a directory only by mistake.
-Result<void> Store::Impl::check_new_name() const {
-  const std::size_t at = layout_.root().rfind('@');
-  if (at == std::string::npos || at + 1 == layout_.root().size()) return {};
-  const store::RunLayout before(layout_.root().substr(0, at));
-  BITSNAP_ASSIGN(const os::FileInfo own, file_system_.stat(layout_.root()));
-  const auto record = file_system_.stat(before.run_record());
-  if (own.exists || !record || !record->exists) return {};
-  return fail(
-      ErrorKind::invalid_argument,
-      fmt::format("{}: this names a checkpoint of the run {}, expected the run alone", layout_.root(), before.root()));
-}
-
 Result<void> Store::Impl::create_run() {
-  BITSNAP_TRY(check_new_name());
+  BITSNAP_TRY(store::check_new_store_name(all_files_, layout_.root()));
   Result<void> created = file_system_.create_directory(layout_.root());
   if (!created) {
     BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.root()));
@@ -189,8 +178,8 @@ Result<void> Store::Impl::create_run() {
   BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.root()));
   if (!is_unfinished_store(names) && std::ranges::find(names, store::kRunRecordName) == names.end()) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: the directory is not a store and not empty; choose an empty or new directory",
-                            layout_.root()));
+                fmt::format("{}: is no store, and none can be made there: {}; choose an empty or new directory",
+                            layout_.root(), store::describe_no_store(all_files_, layout_.root())));
   }
   BITSNAP_ASSIGN(store::WriteGuard guard, begin_writing(os::LockKind::exclusive));
   // Another process may have created the store while this one waited for the lock.
@@ -222,6 +211,7 @@ Result<void> Store::Impl::create_run() {
     if (run.settings.store_speed == 0) run.settings.store_speed.reset();
     BITSNAP_ASSIGN(const bool synced, store::write_run_record(file_system_, layout_.run_record(), run, false));
     directories_.note_sync(synced);
+    is_new_ = true;
   } else {
     BITSNAP_TRY(directories_.sync(layout_.root()));
   }

@@ -7,6 +7,7 @@
 
 #include "base/try.hpp"
 #include "store/catalog.hpp"
+#include "store/missing_store.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -110,10 +111,16 @@ Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std:
       BITSNAP_ASSIGN(step, newest_whole());
       if (!step) {
         BITSNAP_ASSIGN(const std::vector<std::uint64_t> damaged, directories_.steps());
-        return fail(ErrorKind::not_found,
-                    damaged.empty() ? fmt::format("{}: the store has no checkpoints", layout_.root())
-                                    : fmt::format("{}: every checkpoint of the store is damaged; the newest is step {}",
-                                                  layout_.root(), damaged.back()));
+        return fail(
+            ErrorKind::not_found,
+            damaged.empty()
+                ? fmt::format(
+                      "{}: the store has no checkpoints{}{}", layout_.root(),
+                      is_new_ ? ": it was made when this handle opened it, as none was there (create=false makes none)"
+                              : "",
+                      store::similar_stores(all_files_, layout_.root()))
+                : fmt::format("{}: every checkpoint of the store is damaged; the newest is step {}", layout_.root(),
+                              damaged.back()));
       }
     }
     auto opened = reader_->open(*step, shard, partial);

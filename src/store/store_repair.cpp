@@ -11,6 +11,7 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "store/missing_store.hpp"
 #include "store/store_repairer.hpp"
 
 namespace bitsnap {
@@ -180,7 +181,7 @@ Result<RepairReport> Store::Impl::repair(os::FileSystem& file_system, const std:
   if (checkpoints.exists && !is_store) {
     BITSNAP_ASSIGN(is_store, impl.has_checkpoints());
   }
-  if (!is_store) return fail(ErrorKind::not_found, fmt::format("{}: no store found", impl.layout_.root()));
+  if (!is_store) return tl::unexpected(store::no_store_error(file_system, impl.layout_.root()));
   if (!options.dry_run) {
     BITSNAP_ASSIGN(store::WriteGuard guard, impl.begin_writing(os::LockKind::exclusive));
     impl.lock_ = std::move(guard.lock);

@@ -421,9 +421,9 @@ TEST(Store, ReportsMissingShards) {
   for (const std::uint32_t shard : {3U, 0U}) {
     ASSERT_TRUE(store->save_shard(1, {shard, 5, "a"}, TestState(1, shard).state()));
   }
-  // Shards of another attempt, and of another number of shards, do not count.
+  // Shards of another attempt do not count.
   ASSERT_TRUE(store->save_shard(1, {1, 5, "b"}, TestState(1, 1).state()));
-  ASSERT_TRUE(store->save_shard(1, {1, 2, "a"}, TestState(1, 1).state()));
+  ASSERT_TRUE(store->save_shard(1, {1, 2, "c"}, TestState(1, 1).state()));
   const CommitOutcome outcome = store->commit(1, 5, "a").value();
   EXPECT_FALSE(outcome);
   EXPECT_FALSE(outcome.checkpoint);
@@ -437,6 +437,24 @@ TEST(Store, ReportsMissingShards) {
   expect_steps(*store, {});
   ASSERT_TRUE(store->save_shard(1, {2, 5, "a"}, TestState(1, 2).state()));
   EXPECT_TRUE(store->commit(1, 5, "a").value());
+}
+
+TEST(Store, RefusesToCommitWhenProcessesExpectDifferentNumbersOfShards) {
+  os::FakeFileSystem files;
+  StoreOptions options;
+  options.access = StoreAccess::shared;
+  const auto store = open(files, options);
+  for (const std::uint32_t shard : {0U, 1U}) {
+    ASSERT_TRUE(store->save_shard(1, {shard, 2, "a"}, TestState(1, shard).state()));
+  }
+  const auto refused = store->commit(1, 4, "a");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
+  EXPECT_EQ(
+      refused.error().message(),
+      "/run: step 1: attempt 'a' is to have 4 shards, but there are shards 0, 1 of 2; all processes must give the "
+      "same number of shards");
+  EXPECT_TRUE(store->commit(1, 2, "a").value());
 }
 
 TEST(Store, ALateCommitReportsWhatBecameOfTheStep) {

@@ -61,6 +61,7 @@ def test_a_branch_is_named_wherever_a_run_is(made: Path) -> None:
 
 
 def test_a_path_that_exists_is_no_branch(tmp_path: Path, made: Path) -> None:
+    (tmp_path / "run:lr2").mkdir()
     make_run(tmp_path / "run:lr2", [7])
     shutil.copytree(made, tmp_path / "run")
     assert steps(tmp_path / "run:lr2") == [7]
@@ -152,9 +153,30 @@ def test_removing_a_branch_leaves_those_that_were_made_from_it(own: Path) -> Non
     assert extracted(f"{own}:lr3") == state(25)
     lines = text("log", own).splitlines()
     assert lines[-2].split()[:2] == ["├─", "lr3"]
-    run("branch", own, "--remove", "lr2", status=NOT_FOUND)
-    run("branch", own, "--remove", "lr3", "--remove", "old")
+    run("branch", own, "--remove", "lr3", "--remove", "lr2", "--remove", "old", status=NOT_FOUND)
+    run("branch", own, "--remove", "lr3", "--remove", "old", "--remove", "old")
     assert text("branch", own) == f"{own}: no branches\n"
+
+
+def test_files_from_before_a_branch_are_not_called_pruned(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", [1, 2, 3])
+    run("branch", tmp_path / "run@3", "lr2")
+    branch = f"{tmp_path}/run:lr2"
+    assert " 2 earlier, needed" in text("log", branch)
+    for command in (("log", branch), ("du", branch), ("prune", branch, "--keep-last", 1, "--reencode", "never")):
+        found = text(*command)
+        assert "step 1 is from before the branch" in found
+        assert "was pruned" not in found
+        assert "pruned before" not in found
+    pruned = text("prune", branch, "--keep-last", 1, "--reencode", "always")
+    assert "removed 2 from before the branch" in pruned
+    assert "pruned before" not in pruned
+    run("prune", tmp_path / "run", "--keep-last", 1, "--reencode", "never")
+    assert "step 1 was pruned, but step 3 needs it" in text("log", tmp_path / "run")
+
+
+def test_a_blank_name_is_no_branch(own: Path) -> None:
+    assert b"digits or spaces alone; got ' '" in run("branch", own, " ", status=INVALID_ARGUMENT).stderr
 
 
 def test_an_extracted_branch_lies_beside_the_run(own: Path) -> None:

@@ -7,7 +7,9 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from cli.command_line import (
     CORRUPT,
@@ -31,6 +33,45 @@ def snapshot(tmp_path: Path) -> Path:
     tensors = [weights("w", 3000, 1, "BF16"), Tensor("b", "U8", (500,), random_bytes(500, 2))]
     run("compress", write(tmp_path / "in.safetensors", tensors))
     return tmp_path / "in.bsnap"
+
+
+def test_what_is_no_snapshot_is_named_with_the_commands_that_read_it(tmp_path: Path, snapshot: Path) -> None:
+    torch.save({"w": torch.ones(4)}, tmp_path / "x.pt")
+    np.save(tmp_path / "x.npy", np.ones(4))
+    (tmp_path / "folder").mkdir()
+    plain = tmp_path / "in.safetensors"
+    for path, kind in (("x.pt", "a torch file"), ("x.npy", "a numpy file"), ("folder", "a directory")):
+        message = f"{tmp_path / path}: is {kind}, not a snapshot; `bitsnap inspect` shows its tensors"
+        for command in (
+            ("decompress", tmp_path / path),
+            ("verify", tmp_path / path),
+            ("compress", "--base", tmp_path / path, plain, "-o", tmp_path / "b.bsnap"),
+        ):
+            done = run(*command, status=INVALID_ARGUMENT)
+            assert message in (done.stdout + done.stderr).decode()
+            assert b"corrupt" not in done.stdout + done.stderr
+    assert b"is a safetensors file, not a snapshot" in run("decompress", plain, status=INVALID_ARGUMENT).stderr
+    assert b"is a file, and no run; `bitsnap inspect`" in run("extract", plain, status=INVALID_ARGUMENT).stderr
+    assert (
+        b"is a snapshot, and no run; `bitsnap decompress`" in run("extract", snapshot, status=INVALID_ARGUMENT).stderr
+    )
+    (tmp_path / "text").write_bytes(b"no file of any format " * 20)
+    assert b"it is another kind of file, or damaged" in run("decompress", tmp_path / "text", status=CORRUPT).stderr
+
+
+def test_a_snapshot_with_the_name_of_another_format_is_a_warning(tmp_path: Path, snapshot: Path) -> None:
+    plain = tmp_path / "in.safetensors"
+    warning = b"b.pt: becomes a snapshot, which bitsnap reads and torch.load() does not; name it *.bsnap"
+    assert warning in run("compress", plain, "-o", tmp_path / "b.pt").stderr
+    assert b"becomes" not in run("compress", plain, "-o", tmp_path / "b.bsnap").stderr
+
+
+def test_no_command_makes_a_run_of_the_name_of_a_step_or_branch(tmp_path: Path, snapshot: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    for name in ("new:lr2", "new@5", "new@latest"):
+        done = run("add", tmp_path / name, "--step", 1, tmp_path / "in.safetensors", status=INVALID_ARGUMENT)
+        assert b"this names " in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_no_arguments_show_short_help() -> None:
@@ -144,7 +185,7 @@ def test_files_of_another_kind_are_rejected(tmp_path: Path, snapshot: Path) -> N
     run("diff", text, snapshot, status=CORRUPT)
     run("inspect", text, status=CORRUPT)
     run("decompress", text, "-o", tmp_path / "x", status=CORRUPT)
-    run("decompress", source, "-o", tmp_path / "x", status=CORRUPT)
+    run("decompress", source, "-o", tmp_path / "x", status=INVALID_ARGUMENT)
     assert not (tmp_path / "x").exists()
 
 

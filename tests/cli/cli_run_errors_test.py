@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import bitsnap
 from cli.command_line import (
     BUSY,
     CORRUPT,
@@ -282,6 +284,23 @@ def test_one_of_two_writers_is_busy_unless_it_waits(own: Path, tmp_path: Path) -
         assert first.wait(60) == 0
     assert [entry["step"] for entry in run_json("log", own)] == [10, 20, 30, 100, 101]
     assert extracted(str(own)) == quick.read_bytes()
+
+
+def test_a_run_that_an_agent_holds_says_how_to_end_it(own: Path) -> None:
+    with bitsnap.Checkpointer(own, agent=bitsnap.AgentOptions(threads=1, linger=60.0)) as checkpointer:
+        checkpointer.restore()
+        save = checkpointer.save(100, {"w": np.ones(100)})
+        assert save is not None
+        assert save.wait_persisted()
+        process = checkpointer.agent_process
+        try:
+            for command in (("label", own, "--best", "loss"), ("prune", own, "--keep-last", 1), ("repair", own)):
+                error = run(*command, status=BUSY).stderr.decode()
+                assert f"{own}: process {process}, the agent of a training, holds it" in error
+                assert f"`bitsnap agent stop {own}` ends it" in error
+        finally:
+            run("agent", "stop", own)
+    run("prune", own, "--keep-last", 1)
 
 
 def test_waiting_ends_at_an_interrupt(own: Path, tmp_path: Path) -> None:

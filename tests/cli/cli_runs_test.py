@@ -478,6 +478,7 @@ def test_an_existing_file_wins_over_run_at_step(own: Path) -> None:
 
 def test_the_name_of_a_run_may_contain_an_at_sign(tmp_path: Path) -> None:
     path = tmp_path / "lr@3"
+    path.mkdir()  # without it, the name is taken for step 3 of a run
     files = make_run(path, [1, 2])
     assert extracted(str(path)) == files[2]
     assert extracted(f"{path}@1") == files[1]

@@ -20,10 +20,19 @@ from bitsnap._common import (
     number_of,
     positive_of,
     text_of,
+    warn,
 )
 from bitsnap._engine.ranks import Ranks
 from bitsnap.agents import agent_status
-from bitsnap.errors import KINDS, BitsnapError, BusyError, InternalError, InvalidArgumentError, NotFoundError
+from bitsnap.errors import (
+    KINDS,
+    BitsnapError,
+    BusyError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    RestoreWarning,
+)
 
 
 def opened_store(path: Path) -> NativeStore:
@@ -72,6 +81,10 @@ class Schedule:
         return self._every_memory is not None and step % self._every_memory == 0
 
 
+# The newest steps that this process has saved or is about to save, by their stores.
+_saved_here: dict[Path, int] = {}
+
+
 class SavableSteps:
     """Refuses steps that cannot become checkpoints, before a training saves for hours without a checkpoint.
 
@@ -90,6 +103,12 @@ class SavableSteps:
         self._must_be_newest = False  # the step that the caller has chosen
         self._first = 0  # the lowest step that may be saved, as far as is known without a look at the store
         self._look()
+        # Whether others have saved checkpoints, and restore() was not called.
+        self._unasked = self._first > _saved_here.get(path, -1) + 1 and self._first > 0
+
+    def note_asked(self) -> None:
+        """The training has called restore(), or its framework loads checkpoints in another way."""
+        self._unasked = False
 
     def note_restored(self, step: int, *, by_caller: bool) -> None:
         """`by_caller`: restore() was called with this step. Otherwise it has chosen the newest that can be restored."""
@@ -112,10 +131,14 @@ class SavableSteps:
 
         After the caller has chosen a step to restore, also if the run has any later step: a training that goes on from
         there and is killed would continue from that one.
+
+        Warns once, of the first step, if the run has earlier steps and restore() was not called.
         """
         if self._has_to_look:
             self._look()
         if step >= self._first and not self._must_be_newest:
+            self._warn_if_unasked()
+            _saved_here[self._path] = max(step, _saved_here.get(self._path, -1))
             return
         newest = self._newest()
         last = self._restored if self._must_be_newest and self._restored is not None else step - 1
@@ -132,6 +155,18 @@ class SavableSteps:
             f"one. To continue from an earlier step, run `bitsnap agent stop {agent}` and `bitsnap rollback {run} --to "
             "STEP`, or save to a branch with branch=NAME and branch_from=STEP. For another training, pass the path of "
             "another directory",
+        )
+
+    def _warn_if_unasked(self) -> None:
+        if not self._unasked:
+            return
+        self._unasked = False
+        warn(
+            f"{self._path} has checkpoints up to step {self._first - 1}, and this training saves to it without having "
+            "called restore(). To continue that training, call restore() before the first save; for another training, "
+            "pass the path of another directory. Otherwise one run holds the steps of both",
+            RestoreWarning,
+            stacklevel=4,
         )
 
     def _look(self) -> None:

@@ -95,7 +95,7 @@ class Options:
 
     def checkpointer(self, run: Path, **more: Any) -> Checkpointer:
         """Opens a run to save to it through an agent."""
-        return Checkpointer(
+        made = Checkpointer(
             run,
             settings=self.settings,
             agent=self.agent,
@@ -104,6 +104,8 @@ class Options:
             threads=self.threads,
             **more,
         )
+        made._saves.steps.note_asked()  # the framework loads checkpoints by their paths
+        return made
 
 
 _DEFAULTS = Options()

@@ -208,6 +208,7 @@ class TrainingCheckpointer:
         self._optional = _arguments_of(optional)
         self._verify = bool(verify)
         restoring, ranks = self._engine._restoring, self._ranks
+        self._engine._saves.steps.note_asked()
         restoring.begin()
         wanted = self._together(lambda: None if step is None else number_of(step, "step"))
         asked = set(ranks.gather(wanted))

@@ -44,6 +44,13 @@ def test_a_killed_training_resumes_whole(
     assert state["objects"][1] == {"step": 8}
 
 
+def test_a_training_that_begins_anew_beside_an_earlier_one_is_told(call: Calls, tmp_path: Path) -> None:
+    first, (told,), resumed = call("save_thrice", folder=str(tmp_path))
+    assert (first, resumed) == ([], [])
+    assert told.startswith(f"{tmp_path}/bitsnap has checkpoints of an earlier training, up to step ")
+    assert "load_state() before the first save_state() resumes that training; another directory keeps" in told
+
+
 @pytest.mark.slow
 def test_accelerate_resumes_from_an_export_bit_for_bit(
     call: Calls, stock: tuple[Path, dict[str, Any]], tmp_path: Path

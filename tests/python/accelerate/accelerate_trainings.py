@@ -18,7 +18,7 @@ from bitsnap.accelerate import export
 from python.forked_calls import on_ranks
 from python.runs.training_folders import compare_files, stop
 
-__all__ = ["compare", "export", "stop", "train", "train_on_ranks"]
+__all__ = ["compare", "export", "save_thrice", "stop", "train", "train_on_ranks"]
 
 torch.set_num_threads(1)
 
@@ -119,6 +119,23 @@ class Counter:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step = state["step"]
+
+
+def save_thrice(folder: str) -> list[list[str]]:
+    """What three trainings that save to the same folder are told; the last one resumes."""
+    told = []
+    for resumes in (False, False, True):
+        accelerator = bitsnap.accelerate.use(Accelerator(cpu=True))
+        accelerator.prepare(torch.nn.Linear(2, 2))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", bitsnap.RestoreWarning)
+            if resumes:
+                accelerator.load_state(f"{folder}/step-1")
+            for number in (1, 2):
+                accelerator.save_state(f"{folder}/step-{number}")
+        bitsnap.accelerate.undo(accelerator)
+        told.append([str(each.message) for each in caught if issubclass(each.category, bitsnap.RestoreWarning)])
+    return told
 
 
 def train_on_ranks(folder: str, meeting: str, **arguments: Any) -> list[int]:

@@ -106,7 +106,7 @@ def test_urls_are_recognised_with_any_scheme_and_as_pathlib_writes_them(path: st
             function(path)
 
 
-@pytest.mark.parametrize("path", ["./s3:/run", "a:/run", "run:1/step-1", "s3/run", "x/http://y", "s3:run", "/s3://a"])
+@pytest.mark.parametrize("path", ["./s3:/run", "a:/run", "run:1/step-1", "s3/run", "x/http://y", "s3:1", "/s3://a"])
 def test_names_with_colons_and_slashes_are_local_paths(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

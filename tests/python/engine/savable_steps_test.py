@@ -17,6 +17,8 @@ WAYS_OUT = (
     r".*another dir"
 )
 
+FORGOTTEN = r"has checkpoints up to step 7, .*without having called restore\(\).*call restore\(\) before.*another dir"
+
 
 def stored(jobs: Jobs, steps: tuple[int, ...] = (6, 7)) -> None:
     with bitsnap.Store(jobs.path) as store:
@@ -69,8 +71,38 @@ def test_a_torch_training_that_ignores_the_restored_step_ends_at_the_first_save(
 def test_steps_that_are_not_due_and_those_of_a_fresh_run_are_no_error(jobs: Jobs) -> None:
     stored(jobs)
     with jobs(every=10) as checkpointer:
-        assert checkpointer.save(3, state_of(3)) is None
+        with pytest.warns(bitsnap.RestoreWarning, match=FORGOTTEN):
+            assert checkpointer.save(3, state_of(3)) is None
         assert saved(checkpointer, 10, state_of(10)).wait_persisted()
+
+
+def test_a_forgotten_restore_is_a_warning_if_the_first_step_can_be_saved(
+    jobs: Jobs, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored(jobs)
+    with jobs() as checkpointer:
+        with pytest.warns(bitsnap.RestoreWarning, match=FORGOTTEN):
+            assert saved(checkpointer, 100, state_of(100)).wait_persisted()
+        assert saved(checkpointer, 101, state_of(101)).wait_persisted()  # which warns no more
+    assert [record.levelname for record in caplog.records if "has checkpoints up to step 7" in record.message] == [
+        "WARNING"
+    ]
+
+
+@pytest.mark.parametrize("step", [None, 7])
+def test_a_training_that_asked_to_restore_is_not_warned(jobs: Jobs, step: int | None) -> None:
+    stored(jobs)
+    with jobs() as checkpointer:
+        assert checkpointer.restore(step) is not None
+        assert saved(checkpointer, 100, state_of(100)).wait_persisted()
+
+
+def test_a_forgotten_restore_of_a_torch_training_is_a_warning(jobs: Jobs) -> None:
+    stored(jobs)
+    with training(jobs) as checkpointer, pytest.warns(bitsnap.RestoreWarning, match=FORGOTTEN):
+        checkpointer.save(8)
+    with training(jobs) as checkpointer:
+        checkpointer.save(9)  # this process itself has saved the newest step
 
 
 def test_a_training_that_cannot_save_its_next_step_ends_before_it_is_due(jobs: Jobs) -> None:

@@ -47,6 +47,74 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.bsnap"
 
 
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("run@", bitsnap.InvalidArgumentError, "expected a step or a label after the @, as in .*run@1000"),
+        ("run@" + "1" * 26, bitsnap.NotFoundError, "there is no such step; a step has at most 20 digits"),
+        ("run@" + "1" * 5000, bitsnap.NotFoundError, "there is no such step"),
+        ("run@-" + "1" * 5000, bitsnap.NotFoundError, "the run has 1 checkpoints"),
+        ("run@²", bitsnap.NotFoundError, "no checkpoint has the label '²'"),
+        ("run@-²", bitsnap.NotFoundError, "no checkpoint has the label '-²'"),
+        ("run:lr9", bitsnap.NotFoundError, "run: has no branch 'lr9'"),
+        ("rnu@3", bitsnap.NotFoundError, "no store found: the path does not exist; did you mean '.*/run'?"),
+        ("rnu:lr9", bitsnap.NotFoundError, "no store found: the path does not exist; did you mean '.*/run'?"),
+        ("run", bitsnap.InvalidArgumentError, "'.*run@latest' names its newest checkpoint"),
+        (
+            "folder",
+            bitsnap.InvalidArgumentError,
+            "folder: is a directory, not a snapshot, and no run; `bitsnap inspect`",
+        ),
+    ],
+)
+def test_names_of_checkpoints_that_are_not_there(
+    tmp_path: Path, name: str, error: type[Exception], message: str
+) -> None:
+    with bitsnap.Store(tmp_path / "run") as store:
+        store.save(3, {"w": torch.ones(2)})
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(error, match=message):
+        bitsnap.load(f"{tmp_path}/{name}")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_step_beside_the_path_is_no_argument(path: Path) -> None:
+    with pytest.raises(TypeError, match=r"the path, got also 40; a checkpoint of a run has a path like 'run@1000'"):
+        bitsnap.load(path, 40)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.pth", "a.ckpt", "a.safetensors", "a.npz"])
+def test_a_snapshot_with_the_name_of_another_format_is_a_warning(tmp_path: Path, name: str) -> None:
+    message = rf"{name}: becomes a snapshot.*Name it \*\.bsnap"
+    with pytest.warns(UserWarning, match=message) as caught:
+        bitsnap.save(tmp_path / name, {"w": torch.ones(2)})
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match=message) as caught:
+        bitsnap.save_file({"w": torch.ones(2)}, tmp_path / name, overwrite=True)
+    assert caught[0].filename == __file__
+
+
+def test_what_is_no_path_to_write_to_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"path must be the path .*got dict with 'w'; are the arguments swapped\?"):
+        bitsnap.save({"w": torch.ones(2)}, tmp_path / "a.bsnap")  # type: ignore[arg-type]
+    with pytest.raises(bitsnap.InvalidArgumentError, match="is a directory, expected the path of a file to write"):
+        bitsnap.save(tmp_path, {"w": torch.ones(2)}, overwrite=True)
+
+
+def test_a_state_that_does_not_fit_is_told_in_a_few_lines(tmp_path: Path) -> None:
+    bitsnap.save(tmp_path / "a.bsnap", {f"w{i}": torch.ones(2) for i in range(100)})
+    with pytest.raises(bitsnap.InvalidArgumentError) as caught:
+        bitsnap.load(tmp_path / "a.bsnap", into={f"w{i}": torch.ones(3) for i in range(100)})
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "100 tensors of `into` do not fit:"
+    assert lines[1] == "  into['w0'] is F32 [3], but the snapshot holds F32 [2]"
+    assert lines[5:] == ["  and 96 more"]
+    with pytest.raises(bitsnap.InvalidArgumentError) as caught:
+        bitsnap.load(tmp_path / "a.bsnap", into={f"v{i}": torch.ones(2) for i in range(100)})
+    assert str(caught.value).splitlines()[1].endswith("state['v3'] and 96 more")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_class_that_is_documented_and_pickles(kind: str) -> None:
     expected, builtin = KINDS[kind]
@@ -340,6 +408,7 @@ def test_a_source_is_not_replaced_by_what_is_made_of_it(tmp_path: Path) -> None:
     assert bitsnap.load_file(stored).keys() == {"w"}
 
 
+@pytest.mark.filterwarnings("ignore:.*becomes a snapshot:UserWarning")
 def test_a_base_of_any_extension_is_found_by_its_name(tmp_path: Path) -> None:
     tensor = torch.randn(30_000)
     bitsnap.save(tmp_path / "a.ckpt", {"w": tensor})

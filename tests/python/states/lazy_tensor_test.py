@@ -50,6 +50,7 @@ def test_a_store_and_a_checkpointer_take_them(jobs: Jobs, tmp_path: Path) -> Non
             store.save(3, {"w": bitsnap.LazyTensor((70_000,), torch.float32, value.double), "step": 3})
         assert store.steps() == [1, 2]
     with bitsnap.Checkpointer(jobs.path, job=bitsnap.JobOptions(name=jobs.job), timeout=30) as checkpointer:
+        assert checkpointer.restore() is not None
         checkpointer.save(3, {"w": lazy(value)})
         checkpointer.wait()
         restored = checkpointer.restore()

@@ -139,7 +139,18 @@ def test_what_is_no_model_is_named(call: Calls, tmp_path: Path) -> None:
     assert "has no config.json" in refused("--like", tmp_path, status=NOT_FOUND)
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.json").write_bytes((like / "config.json").read_bytes())
-    assert "with --only and --strip" in refused("--like", tmp_path / "bare", status=NOT_FOUND)
+    error = refused("--like", tmp_path / "bare", status=NOT_FOUND)
+    assert "no tensors of a model under 'model', 'state_dict' or 'module'; --like names a folder of the same" in error
+    assert error.rstrip().endswith(
+        "--only chooses tensors, and --strip removes what their names begin with [not_found]"
+    )
+    other = tmp_path / "of-another-model"
+    other.mkdir()
+    (other / "config.json").write_bytes((like / "config.json").read_bytes())
+    safetensors.torch.save_file({"a.w": torch.ones(2), "b.w": torch.ones(2)}, other / "model.safetensors")
+    error = refused("--like", other, status=NOT_FOUND)
+    assert "the state has none of the 2 tensors of the model, such as 'a.w'; it has tensors such as 'net." in error
+    assert f"--like names a folder of the same model, got {other}; --only chooses tensors" in error
     run("convert", path, target, "--to", "hf", "--like", tmp_path / "bare", "--only", "net.*", "--strip", "net.")
     assert call("load", folder=str(target), expected=str(tmp_path / "final.pt")) == []
     with bitsnap.Store(path) as store:
@@ -150,15 +161,30 @@ def test_what_is_no_model_is_named(call: Calls, tmp_path: Path) -> None:
         store.save(4, state)
     target = tmp_path / "other"
     path = f"{path}@2"  # type: ignore[assignment]
-    assert "the model has no tensor 'adapter'" in refused("--like", like)
+    assert "the state has the tensor 'adapter', which the model has not; --like" in refused("--like", like)
     path = f"{tmp_path}/run@3"  # type: ignore[assignment]
-    assert "the model several times" in refused("--like", like)
+    assert "the model several times, with the prefixes 'ema.' and 'net.'; --like" in refused("--like", like)
     done = run("convert", f"{tmp_path}/run@4", target, "--to", "hf", "--like", like)
     assert b"has no tensor 'transformer.ln_f.bias'" in done.stderr
     assert (
         b"goes with --to hf"
         in run("convert", path, tmp_path / "a.pt", "--dtype", "bf16", status=INVALID_ARGUMENT).stderr
     )
+
+
+def test_a_state_with_a_tensor_at_the_top_is_the_model_itself_unless_a_section_is(tmp_path: Path) -> None:
+    (tmp_path / "like").mkdir()
+    (tmp_path / "like" / "config.json").write_text("{}")
+    weights = {"w": torch.randn(2000), "b": torch.ones(3)}
+    with bitsnap.Store(tmp_path / "run") as store:
+        store.save(1, {**weights, "step": 3})
+        store.save(2, {"scale": torch.ones(2), "model": weights, "step": 3})
+    for step in (1, 2):
+        target = tmp_path / f"model-{step}"
+        run("convert", f"{tmp_path}/run@{step}", target, "--to", "hf", "--like", tmp_path / "like")
+        found = safetensors.torch.load_file(target / "model.safetensors")
+        assert found.keys() == weights.keys()
+        assert all(torch.equal(found[name], weights[name]) for name in weights)
 
 
 def test_tensors_are_chosen_and_renamed(tmp_path: Path) -> None:

@@ -33,6 +33,26 @@ def steps(folder: Path) -> list[int]:
         return store.steps()
 
 
+def test_a_training_that_begins_anew_beside_an_earlier_one_is_told(call: Calls, tmp_path: Path) -> None:
+    assert call("train", folder=str(tmp_path), options={}, last=2)["warnings"] == []
+    (warning,) = call("train", folder=str(tmp_path), options={}, last=2)["warnings"]
+    assert warning.startswith(f"{tmp_path}/bitsnap has checkpoints of an earlier training, up to step 2, and this")
+    assert "train(resume_from_checkpoint=True) resumes that training; another output_dir keeps" in warning
+
+
+def test_a_training_that_saves_in_another_way_is_told(call: Calls, tmp_path: Path) -> None:
+    assert call("warnings_with", folder=str(tmp_path)) == []
+    for attribute, name, instead in (
+        ("is_fsdp_enabled", "FSDP", "bitsnap.torch.TrainingCheckpointer saves FSDP2"),
+        ("is_deepspeed_enabled", "DeepSpeed", "bitsnap.deepspeed.use(engine)"),
+        ("is_fsdp_xla_enabled", "SageMaker or XLA", "stores these in a run"),
+    ):
+        (warning,) = call("warnings_with", folder=str(tmp_path), **{attribute: True})
+        assert warning.startswith(f"bitsnap.transformers saves nothing of this training, which uses {name}: ")
+        assert f"`bitsnap watch RUN {tmp_path}` stores these in a run" in warning
+        assert instead in warning
+
+
 @pytest.mark.slow
 def test_a_trainer_without_bitsnap_does_not_start_the_optimizer_anew(call: Calls, tmp_path: Path) -> None:
     call("train", folder=str(tmp_path), options={}, last=2)

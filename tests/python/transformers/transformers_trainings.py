@@ -8,6 +8,7 @@ import time
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
@@ -18,7 +19,7 @@ from bitsnap.transformers import export
 from python.forked_calls import on_ranks
 from python.runs.training_folders import compare_files, stop
 
-__all__ = ["compare", "export", "stop", "train", "train_on_ranks"]
+__all__ = ["compare", "export", "stop", "train", "train_on_ranks", "warnings_with"]
 
 torch.set_num_threads(1)
 
@@ -118,6 +119,17 @@ def trainer_of(
             options["agent"] = bitsnap.AgentOptions()
         assert bitsnap.transformers.use(trainer, **options) is trainer
     return trainer
+
+
+def warnings_with(folder: str, **attributes: bool) -> list[str]:
+    """What a training is told that Transformers saves in another way, as these attributes of the trainer say."""
+    trainer = trainer_of(folder, {})
+    for name, value in attributes.items():
+        setattr(trainer, name, value)
+    with warnings.catch_warnings(record=True) as caught, patch.object(Trainer, "train"):
+        warnings.simplefilter("always")
+        trainer.train()
+    return [str(each.message) for each in caught]
 
 
 def train(
