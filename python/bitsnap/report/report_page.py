@@ -21,11 +21,12 @@ from typing import Any, Protocol
 from bitsnap import errors
 from bitsnap._common import PathLike, local_path
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError, printable
-from bitsnap.report import report_changes, report_figures, report_plotly, report_tensors, report_values
+from bitsnap.report import report_branches, report_changes, report_figures, report_plotly, report_tensors, report_values
 from bitsnap.report.report_data import (
     RunData,
     count_text,
     error_text,
+    finite,
     gather,
     ratio_text,
     role_text,
@@ -47,6 +48,7 @@ _SECTIONS: list[tuple[str, str, list[Callable[[RunData], Figure | None]]]] = [
             report_figures.ratio_figure,
             report_values.timing_figure,
             report_values.metrics_figure,
+            report_branches.branches_figure,
         ],
     ),
     (
@@ -141,11 +143,9 @@ def render(data: RunData, title: str | None = None, live: Live | None = None, wi
         "share_text": share_text,
         "size_text": size_text,
     }
-    document = {
-        "version": live.version if live else "",
-        "figures": figures,
-        "reasons": report_tensors.reasons(data),
-    }
+    document = finite(
+        {"version": live.version if live else "", "figures": figures, "reasons": report_tensors.reasons(data)}
+    )
     name = data.label + (f" and {data.against.label}" if data.against else "")
     return environment.from_string(_text("report.html.j2")).render(
         title=printable(title if title is not None else name),
@@ -153,6 +153,8 @@ def render(data: RunData, title: str | None = None, live: Live | None = None, wi
         live=live,
         summary=_summary(data),
         sections=parts,
+        branches=report_branches.rows(data),
+        origin=next((each["origin"] for each in data.branches if each["name"] == data.branch), None),
         differences=report_values.differences(data),
         style=Markup(_text("report.css")),
         plotly=Markup(plotly),

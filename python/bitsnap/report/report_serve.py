@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from bitsnap.errors import BitsnapError, NotFoundError
+from bitsnap.report.report_data import finite
 from bitsnap.report.report_live import LiveRun
 from bitsnap.report.report_page import render
 
@@ -97,7 +98,7 @@ def application(live: LiveRun, title: str | None = None) -> Starlette:
         except (BitsnapError, OSError, ValueError) as error:
             answer = {"error": str(error)}
             status = 404 if isinstance(error, NotFoundError) else 503
-        text = json.dumps(answer, allow_nan=False)
+        text = json.dumps(finite(answer), allow_nan=False)
         return Response(text, status, headers=_HEADERS, media_type="application/json")
 
     routes = [Route("/", page), Route("/update", update), Route("/tensors", tensors)]
