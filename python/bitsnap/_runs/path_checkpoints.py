@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._common import (
     LARGEST_COUNT,
+    Metrics,
     PathLike,
     may_pickle,
     milliseconds_of,
@@ -152,6 +153,7 @@ def save(
     options: Options = _DEFAULTS,
     *,
     metadata: Mapping[str, str] | None = None,
+    metrics: Metrics | None = None,
     files: Files | None = None,
 ) -> StepOfRun:
     """Saves a state to a path, and removes what it replaces and what has been deleted since.
@@ -159,7 +161,7 @@ def save(
     Args:
         reference: the path of the checkpoint if it is a file, or that of FOLDER_REFERENCE in its folder.
         step: the framework's; see begin().
-        state, metadata, files: as in Store.save().
+        state, metadata, metrics, files: as in Store.save().
 
     Raises:
         ExistsError: the path is a directory.
@@ -174,6 +176,7 @@ def save(
             new.saved.step,
             state,
             metadata={**(metadata or {}), **new.metadata},
+            metrics=metrics,
             allow_pickle=options.allow_pickle,
             files=files,
             labels=new.label or (),
