@@ -75,6 +75,7 @@ class CheckpointIO:
         self._options = Options(**options)
         _register_types()
         self._agents = None if self._options.agent is None else PathSaves(self._options)
+        self._strategy: Any = None  # known after use()
 
     def __reduce__(self) -> Any:
         # For trainers that start their ranks with multiprocessing.
@@ -98,10 +99,11 @@ class CheckpointIO:
         reference = absolute(path)
         step = checkpoint.get("global_step", 0)
         step = step if isinstance(step, int) and step >= 0 else 0
+        metrics = _scores_of(checkpoint, path) | _metrics_of(self._strategy, is_on_all_ranks=False)
         if self._agents is not None:
-            self._agents.save(reference, step, checkpoint)
+            self._agents.save(reference, step, checkpoint, metrics=metrics)
         else:
-            save(reference, step, checkpoint, self._options)
+            save(reference, step, checkpoint, self._options, metrics=metrics)
 
     def load_checkpoint(
         self, path: PathLike, map_location: Any = None, weights_only: bool | None = None
@@ -179,6 +181,7 @@ def use(host: T, **options: Any) -> T:
         )
     else:
         ours = CheckpointIO(**options)
+        ours._strategy = strategy
         strategy._bitsnap_stock = ours, strategy.checkpoint_io
         strategy.checkpoint_io = ours
     return host
@@ -315,6 +318,42 @@ def _register_types() -> None:
         register_value(f"{fabric.__name__}.AttributeDict", kind, dict, kind)
 
 
+def _numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
+    """Tensors of one element, and numbers."""
+    found = {}
+    for name, value in values.items():
+        is_one = isinstance(value, int | float) or (torch.is_tensor(value) and value.numel() == 1)
+        if is_one and name and not (torch.is_tensor(value) and value.is_complex()):
+            found[str(name)] = float(value)
+    return found
+
+
+def _metrics_of(strategy: Any, *, is_on_all_ranks: bool) -> dict[str, float]:
+    """What the modules and callbacks of the trainer have logged last: trainer.callback_metrics.
+
+    With several ranks, that may reduce a metric over all of them. Where rank 0 alone saves, it takes what the trainer
+    has computed before: ModelCheckpoint has asked for it on all ranks.
+    """
+    trainer = getattr(getattr(strategy, "lightning_module", None), "_trainer", None)
+    if trainer is None:
+        return {}
+    if is_on_all_ranks or trainer.world_size == 1:
+        return _numbers_in(trainer.callback_metrics)
+    return _numbers_in(getattr(getattr(trainer, "_logger_connector", None), "_callback_metrics", {}))
+
+
+def _scores_of(checkpoint: Mapping[str, Any], path: PathLike) -> dict[str, float]:
+    """The values for which ModelCheckpoints save to the path, of the metrics that they monitor."""
+    callbacks = checkpoint.get("callbacks")
+    states = callbacks.values() if isinstance(callbacks, Mapping) else ()
+    scores = {
+        str(each.get("monitor")): each["best_k_models"][os.fspath(path)]
+        for each in states
+        if isinstance(each, Mapping) and os.fspath(path) in (each.get("best_k_models") or {})
+    }
+    return _numbers_in(scores)
+
+
 # What is neither the model nor an optimizer, as one value.
 _OTHERS = "others"
 
@@ -342,6 +381,7 @@ class _ShardedCheckpoints:
         if storage_options is not None:
             raise UnsupportedError(f"storage_options: bitsnap saves to local files only, got {brief(storage_options)}")
         path = self._local(self._strategy.broadcast(filepath))
+        metrics = self._strategy.broadcast(_metrics_of(self._strategy, is_on_all_ranks=True))
         others = dict(checkpoint)
         state = {"state_dict": others.pop("state_dict")}
         optimizers = enumerate(others.pop("optimizer_states", []))
@@ -349,7 +389,7 @@ class _ShardedCheckpoints:
         if self._strategy.is_global_zero:
             state[_OTHERS] = (others,)  # a tuple is one value of DCP
         new = self._saves.begin(path, int(others.get("global_step", 0)))
-        self._writer.metadata = new.metadata
+        self._writer.metadata, self._writer.metrics = new.metadata, metrics
         save_with_dcp(state, checkpoint_id=_id(new.run, new.saved.step), storage_writer=self._writer)
         self._writer.close()
         self._saves.refer(new)

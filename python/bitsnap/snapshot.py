@@ -111,14 +111,9 @@ def native_snapshot(path: PathLike | Snapshot, bases: Bases = ()) -> NativeSnaps
     """The extension's object for a path or an open snapshot."""
     if isinstance(path, Snapshot):
         return path._native
-    return _checkpoint_named(path) or Snapshot(path, bases=bases)._native
-
-
-def _checkpoint_named(path: PathLike) -> NativeSnapshot | None:
-    """The checkpoint that a path names, if it has one shard. None: the path names none."""
     named = _named(path)
     if named is None:
-        return None
+        return Snapshot(path, bases=bases)._native
     store, step = named
     if step is not None and (shards := store.checkpoint(step).shards) > 1:
         raise InvalidArgumentError(
@@ -128,17 +123,25 @@ def _checkpoint_named(path: PathLike) -> NativeSnapshot | None:
     return store.snapshot(step, 0, False)
 
 
-def whole_checkpoint(path: PathLike) -> WholeState | None:
-    """The checkpoint that a path names, if it has several shards."""
+def native_state(path: PathLike | Snapshot, bases: Bases = ()) -> NativeSnapshot | WholeState:
+    """Likewise, but of a checkpoint of several shards all of them."""
+    if isinstance(path, Snapshot):
+        return path._native
     named = _named(path)
-    if named is None or named[1] is None or named[0].checkpoint(named[1]).shards == 1:
-        return None
-    whole = named[0].whole_state(named[1])
+    if named is None:
+        return Snapshot(path, bases=bases)._native
+    store, step = named
+    if step is None or store.checkpoint(step).shards == 1:
+        return store.snapshot(step, 0, False)
+    which = f"load({step}, shard=...) of bitsnap.Store({os.fsdecode(store.path)!r}, read_only=True)"
+    return whole_state(store, step, f"{os.fsdecode(path)}: its shards", f"load one of them with {which}")
+
+
+def whole_state(store: NativeStore, step: int, what: str, instead: str) -> WholeState:
+    """All shards of a checkpoint. If they are no state together, the error begins and ends with the texts."""
+    whole = store.whole_state(step)
     if not whole.has_tree and whole.left_out:
-        raise InvalidArgumentError(
-            f"{os.fsdecode(path)}: its shards cannot be put together ({whole.left_out[0]}): load one of them with "
-            f"load({named[1]}, shard=...) of bitsnap.Store({os.fsdecode(named[0].path)!r}, read_only=True)"
-        )
+        raise InvalidArgumentError(f"{what} cannot be put together ({whole.left_out[0]}): {instead}")
     return whole
 
 

@@ -50,7 +50,7 @@ from bitsnap._store import Files, StoreManagement, StoreTensors, files_of
 from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.folder import StoreFolders
-from bitsnap.snapshot import Snapshot
+from bitsnap.snapshot import Snapshot, whole_state
 from bitsnap.state import Keys, load, load_whole
 
 # Attempts to open the newest checkpoint, while it keeps changing.
@@ -476,10 +476,7 @@ class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
             which = f"load one of them, from shard=0 to shard={shards - 1}"
             if partial:
                 raise InvalidArgumentError(f"{where}, which partial=True does not put together: {which}")
-            whole = self._native.whole_state(at)
-            if not whole.has_tree and whole.left_out:
-                raise InvalidArgumentError(f"{where} that cannot be put together ({whole.left_out[0]}): {which}")
-            return whole
+            return whole_state(self._native, at, f"{where} that", which)
 
         return self._open(step, open_all)
 

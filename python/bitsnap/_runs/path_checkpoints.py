@@ -12,13 +12,14 @@ import json
 import os
 import secrets
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bitsnap._bitsnap import Settings, is_store
 from bitsnap._common import (
     LARGEST_COUNT,
+    Metrics,
     PathLike,
     may_pickle,
     milliseconds_of,
@@ -50,7 +51,14 @@ from bitsnap._runs.framework_files import files_beside, finish_removals, lost_re
 from bitsnap._store import Files, is_label
 from bitsnap.agents import AgentOptions, MemoryOptions, agent_status, check_agent
 from bitsnap.checkpointer import Checkpointer
-from bitsnap.errors import BitsnapError, ExistsError, InvalidArgumentError, NotFoundError, RestoreWarning
+from bitsnap.errors import (
+    BitsnapError,
+    ExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    RestoreWarning,
+    UnsupportedError,
+)
 from bitsnap.snapshot import Snapshot
 from bitsnap.store import Store
 
@@ -70,9 +78,10 @@ class Options:
         memory: how much memory the agent may use. See bitsnap.MemoryOptions.
         timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
         threads: of each rank, for compressing; 0 for all that the process may use.
+        branch, branch_from: an error. The run lies beside the checkpoints, so a second line is another folder.
 
     Raises:
-        InvalidArgumentError, TypeError: an option has a wrong value.
+        InvalidArgumentError, TypeError, UnsupportedError: an option has a wrong value, or is a branch.
     """
 
     settings: Settings | str | None = None
@@ -81,8 +90,15 @@ class Options:
     memory: MemoryOptions | None = None
     timeout: float = 600.0
     threads: int = 0
+    branch: InitVar[str | None] = None
+    branch_from: InitVar[int | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, branch: str | None, branch_from: int | None) -> None:
+        if branch is not None or branch_from is not None:
+            raise UnsupportedError(
+                "branch: the run of these checkpoints is the folder 'bitsnap' beside them, so a second line is another "
+                "folder: resume from the checkpoint with which it begins, and let the framework save elsewhere"
+            )
         may_pickle(self.allow_pickle)  # checks it
         check_agent(self.agent, self.memory)
         settings_of(self.settings)
@@ -154,14 +170,14 @@ def save(
     options: Options = _DEFAULTS,
     *,
     metadata: Mapping[str, str] | None = None,
+    metrics: Metrics | None = None,
     files: Files | None = None,
 ) -> StepOfRun:
     """Saves a state to a path, and removes what it replaces and what has been deleted since.
 
     Args:
         reference: the path of the checkpoint if it is a file, or that of FOLDER_REFERENCE in its folder.
-        step: the framework's; see begin().
-        state, metadata, files: as in Store.save().
+        step: the framework's; see begin(). The others are those of Store.save().
 
     Raises:
         ExistsError: the path is a directory.
@@ -176,6 +192,7 @@ def save(
             new.saved.step,
             state,
             metadata={**(metadata or {}), **new.metadata},
+            metrics=metrics,
             allow_pickle=options.allow_pickle,
             files=files,
             labels=new.label or (),

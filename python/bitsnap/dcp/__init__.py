@@ -49,6 +49,7 @@ from bitsnap._engine.ranks import word_of_start
 from bitsnap._references import writing
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
+from bitsnap._states.tensors import with_metrics
 from bitsnap.agents import AgentOptions, MemoryOptions
 from bitsnap.dcp._agent import (
     AgentRuns,
@@ -162,6 +163,8 @@ class StorageWriter(LocalWriter):
         self.checkpoint_id: PathLike | None = path
         # Kept with the checkpoint, beside what DCP says of it.
         self.metadata: dict[str, str] = {}
+        # Numbers of the training, as in Store.save(): those of the next saves.
+        self.metrics: dict[str, float] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # For the process of an asynchronous save, which opens the store itself. Nothing says here when it has read the
@@ -174,8 +177,11 @@ class StorageWriter(LocalWriter):
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Copies the state for an asynchronous save."""
         if self._agents is not None:
-            return self._agents.staging(self._path, dict(self.metadata)).stage(state_dict)
+            return self._agents.staging(self._path, self._texts()).stage(state_dict)
         return self._copies.stage(state_dict)
+
+    def _texts(self) -> dict[str, str]:
+        return dict(with_metrics(self.metadata, self.metrics) or {})
 
     def close(self) -> None:
         """Frees the memory of the last copy of the state, and closes the store, or leaves the agent, which goes on with
@@ -206,7 +212,7 @@ class StorageWriter(LocalWriter):
             self._begin(self._path, self._save_id if self._step is None else str(uuid.uuid4()))
         self._is_new = False
         if self._agents is not None:
-            self._agents.setting_up(self.checkpoint_id, dict(self.metadata)).set_up_storage_writer(
+            self._agents.setting_up(self.checkpoint_id, self._texts()).set_up_storage_writer(
                 is_coordinator, *args, **kwargs
             )
             return
@@ -257,6 +263,7 @@ class StorageWriter(LocalWriter):
             shards=place.shards,
             attempt=self._attempt(),
             roles=shard.roles,
+            metrics=self.metrics or None,
             allow_pickle=self._options.allow_pickle,
             replace=bool(self._replaced),
         )

@@ -4,8 +4,7 @@
 // (ask); the static page asks nothing.
 "use strict";
 globalThis.bitsnapReport = (() => {
-  const read = (root) => JSON.parse(root.getElementById("data").textContent);
-  let page = read(document);
+  let page = null;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const narrow = window.matchMedia("(max-width: 560px)");
   const font = getComputedStyle(document.body).fontFamily;
@@ -174,7 +173,7 @@ globalThis.bitsnapReport = (() => {
 
   // Shows a newer page of the same run. What the reader is looking at stays, unless the page has other figures.
   function show(next) {
-    page = read(next);
+    page = JSON.parse(next.getElementById("data").textContent);
     const isSame = parts(document).join() === parts(next).join();
     document.querySelector("header").replaceWith(document.adoptNode(next.querySelector("header")));
     document.querySelector("footer").replaceWith(document.adoptNode(next.querySelector("footer")));
@@ -353,16 +352,20 @@ globalThis.bitsnapReport = (() => {
     byId("more").hidden = wanted.length <= shown;
   }
 
-  // ---- plotly, which stands compressed in the page
+  // ---- the data and plotly, which stand compressed in the page
+
+  async function unpacked(id) {
+    const packed = Uint8Array.from(atob(byId(id).textContent), (each) => each.charCodeAt(0));
+    return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  }
 
   async function load() {
-    const packed = Uint8Array.from(atob(byId("plotly").textContent), (each) => each.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    document.head.append(element("script", { textContent: await new Response(stream).text() }));
+    page = JSON.parse(await unpacked("data"));
+    fillSteps();
+    document.head.append(element("script", { textContent: await unpacked("plotly") }));
   }
 
   const api = { show, version: () => page.version, ask: null, ready: load() };
-  fillSteps();
   api.ready.then(drawAll, (error) => {
     const text = "The plots need a browser of 2023 or newer: " + error.message;
     document.querySelector("main").prepend(element("p", { className: "notice", textContent: text }));

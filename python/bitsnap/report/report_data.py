@@ -27,6 +27,8 @@ _T = TypeVar("_T")
 MOST_INSPECTED = 48
 # Files whose index is searched for lossy tensors.
 MOST_SEARCHED = 512
+# Branches whose checkpoints are listed.
+MOST_BRANCHES = 16
 
 
 class CommandFailed(BitsnapError):  # noqa: N818
@@ -60,12 +62,21 @@ class RunData:
     lossy: tuple[int, dict[str, Any]] | None = None  # the newest step with a lossy shard, and its inspect
     files: int = 0  # one per shard and checkpoint
     searched: int = 0  # files that were searched for lossy tensors
+    # Of the run that it belongs to: as branch lists them, with `log`, which is None of the oldest if there are many.
+    branches: list[dict[str, Any]] = field(default_factory=list)
     against: RunData | None = None  # a second run, of which sizes and values are shown beside
 
     @property
     def label(self) -> str:
         """The name of its directory."""
         return Path(self.run).absolute().name
+
+    @property
+    def branch(self) -> str:
+        """The branch that this run is of another one; empty for a run."""
+        folder = directory_of(Path(self.run).absolute())
+        names = [each["name"] for each in self.branches if folder.parent.name == BRANCHES]
+        return folder.name if folder.name in names else ""
 
     @property
     def is_lossless(self) -> bool:
@@ -82,23 +93,37 @@ class RunData:
         """The values that the training gave with its checkpoints, such as the loss: by name, then by step."""
         found: dict[str, dict[int, float]] = {}
         for entry in sorted(self.log, key=lambda entry: int(entry["step"])):
-            for name, value in metrics_of(entry, self.snapshots.get(entry["step"], {})).items():
+            for name, value in metrics_of(entry).items():
                 found.setdefault(name, {})[entry["step"]] = value
         return found
 
 
-_METRIC_PREFIX = "metrics."
+def metrics_of(entry: dict[str, Any]) -> dict[str, float]:
+    """The metrics of a checkpoint, as log names them. NaN and infinities, which JSON cannot hold, are NaN."""
+    return {name: math.nan if value is None else value for name, value in entry.get("metrics", {}).items()}
 
 
-def metrics_of(entry: dict[str, Any], snapshot: dict[str, Any]) -> dict[str, float]:
-    """The metrics of a checkpoint, as log or, for runs of earlier versions, the metadata of its snapshot names them."""
-    found = {_METRIC_PREFIX + name: value for name, value in entry.get("metrics", {}).items()}
-    numbers = {}
-    for key, text in {**snapshot.get("metadata", {}), **found}.items():
-        with suppress(TypeError, ValueError):  # null is a number that JSON cannot hold
-            if key.startswith(_METRIC_PREFIX) and math.isfinite(value := float(text)):
-                numbers[key.removeprefix(_METRIC_PREFIX)] = value
-    return numbers
+def finite(value: Any) -> Any:
+    """The same data with null for each number that JSON cannot hold, as log --json has it."""
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def number_text(value: float) -> str:
+    return f"{value:.5g}" if math.isfinite(value) else "not finite"
+
+
+BRANCHES = "branches"  # the folder of a run that holds its branches
+
+
+def directory_of(run: Path) -> Path:
+    """The directory of a run, or of the branch that "run:NAME" names."""
+    whole, colon, name = str(run).rpartition(":")
+    branch = Path(whole) / BRANCHES / name
+    return branch if colon and whole and not run.exists() and branch.is_dir() else run
 
 
 # Runs the command with arguments and returns its JSON; raises CommandFailed.
@@ -130,7 +155,8 @@ def timings_of(run: Path, path: Path | None) -> list[Timing]:
     """The timings in the named file, or in the run's own file if it has one."""
     if path is not None:
         return read_timings(path)
-    return read_timings(run / OWN_TIMINGS) if (run / OWN_TIMINGS).is_file() else []
+    own = directory_of(run) / OWN_TIMINGS
+    return read_timings(own) if own.is_file() else []
 
 
 def read_timings(path: Path) -> list[Timing]:
@@ -183,8 +209,23 @@ def gather(
     states = [state for state in analysis["states"] if state["step"] is not None]
     wanted = sorted({*spread(readable, MOST_INSPECTED), *(state["step"] for state in states)})
     snapshots = {step: ask(command, "inspect", "--json", *which, "--", f"{path}@{step}") for step in wanted}
-    found = RunData(path, sizes, log, states, snapshots, analysis["version"], times)
+    branches = _read_branches(command, path, ask) if steps > 0 else []
+    found = RunData(path, sizes, log, states, snapshots, analysis["version"], times, branches=branches)
     return _search_for_loss(found, command, shard, readable, ask)
+
+
+def _read_branches(command: str, path: str, ask: Ask) -> list[dict[str, Any]]:
+    listed = ask(command, "branch", "--json", "--", path)["branches"]
+    chosen = sorted(listed, key=lambda each: each["newest"] or 0)[-MOST_BRANCHES:]
+    names = {each["name"] for each in chosen}
+    found = []
+    for each in listed:
+        log = None
+        if each["name"] in names:
+            with suppress(CommandFailed):  # as of a branch that was removed meanwhile
+                log = ask(command, "log", "--json", "--", each["path"])
+        found.append({**each, "log": log})
+    return found
 
 
 def find_command() -> str:

@@ -7,6 +7,7 @@ A figure is plain data for plotly and report.js. A colour is the name of one of 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -88,6 +89,17 @@ class StepAxis:
 def axis_of(data: RunData) -> StepAxis:
     """The axis of the checkpoints of the run, and of the second one if there is one."""
     return StepAxis(*([entry["step"] for entry in each.checkpoints] for each in (data, data.against) if each))
+
+
+def gaps(lines: Sequence[dict[int, float]], axis: StepAxis) -> list[Trace]:
+    """Marks, with a text, of the steps whose values are NaN or infinite, which no line can show."""
+    steps = sorted({step for values in lines for step, value in values.items() if not math.isfinite(value)})
+    if not steps:
+        return []
+    lowest = min((value for values in lines for value in values.values() if math.isfinite(value)), default=0.0)
+    style = {"mode": "markers+text", "marker": {"symbol": "x", "size": 8, "color": "@used"}, "showlegend": False}
+    more = {"text": ["not finite"] * len(steps), "textposition": "top center", "textfont": {"size": 10}, **style}
+    return [trace("scatter", "not finite", axis.labels(steps), [lowest] * len(steps), "not finite", **more)]
 
 
 def second_style() -> dict[str, Any]:
@@ -210,7 +222,10 @@ def ratio_figure(data: RunData) -> Figure:
             }
             more: dict[str, Any] = {"customdata": said, "line": style, "marker": marker, "cliponaxis": False}
             traces.append(curve(name, axis_x.labels(each["step"] for each in these), values, **more))
-        ticks = [1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64]
+        ticks: list[float] = [1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64]
+        shown = [value for each in traces for value in each["y"] if value]
+        if choice == 0 and shown and max(shown) < 2 * min(shown):  # hardly a tick would be in this range
+            ticks = [tick for tick in ticks if tick > 2] + [tick / 10 for tick in range(2, 21)]
         axis: dict[str, Any] = {"ticksuffix": " %", "rangemode": "tozero"}
         if choice == 0:
             axis = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick}×" for tick in ticks]}

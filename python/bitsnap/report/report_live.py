@@ -24,7 +24,16 @@ from typing import Any, Generic, TypeVar
 
 from bitsnap import _bitsnap
 from bitsnap.errors import NotFoundError
-from bitsnap.report.report_data import OWN_TIMINGS, CommandFailed, RunData, find_command, gather, spread
+from bitsnap.report.report_data import (
+    BRANCHES,
+    OWN_TIMINGS,
+    CommandFailed,
+    RunData,
+    directory_of,
+    find_command,
+    gather,
+    spread,
+)
 from bitsnap.report.report_tensors import details_of, names_in
 
 # Seconds between looks at a run, and how many times longer than a look or a study a thread rests after it.
@@ -126,7 +135,7 @@ class _Reader:
                 self._inspected.put((version, arguments), kept)
             return json.loads(zlib.decompress(kept))
         answer = self._program(command, *arguments)
-        if arguments[0] == "log":
+        if arguments[0] == "log" and arguments[-1] == str(self._run):  # of the run itself, not of a branch
             self._versions = {
                 entry["step"]: (entry["step"], entry["time_unix_ms"], entry["stored_bytes"], entry["base"])
                 for entry in answer
@@ -177,8 +186,18 @@ class Shown:
 def _fingerprint(run: Path, timings: Path | None) -> list[object]:
     """Another value after each change of the run, without reading its records. Empty if the run is no directory."""
     found: list[object] = []
-    with suppress(OSError), os.scandir(run / "checkpoints") as entries:
-        found += sorted((entry.name, entry.stat(follow_symlinks=False).st_mtime_ns) for entry in entries)
+    run = directory_of(run)
+    # The branches of a branch lie beside it.
+    branches = run.parent if run.parent.name == BRANCHES else run / BRANCHES
+    folders = [run]
+    with suppress(OSError), os.scandir(branches) as others:
+        folders += sorted(Path(other.path) for other in others if other.is_dir(follow_symlinks=False))
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder / "checkpoints") as entries:
+            found.append(folder.name)
+            found += sorted((entry.name, entry.stat(follow_symlinks=False).st_mtime_ns) for entry in entries)
+        if folder == run and not found:
+            return []
     for path in (run / "labels.json", timings or run / OWN_TIMINGS):
         with suppress(OSError):
             status = path.stat()

@@ -6,16 +6,13 @@ served: to its server only). A name from a file therefore stays text, even if an
 
 from __future__ import annotations
 
-import base64
 import errno
-import gzip
-import hashlib
 import importlib.util
+import json
 import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import cache
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
@@ -24,11 +21,12 @@ from typing import Any, Protocol
 from bitsnap import errors
 from bitsnap._common import PathLike, local_path
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError, printable
-from bitsnap.report import report_changes, report_figures, report_tensors, report_values
+from bitsnap.report import report_branches, report_changes, report_figures, report_plotly, report_tensors, report_values
 from bitsnap.report.report_data import (
     RunData,
     count_text,
     error_text,
+    finite,
     gather,
     ratio_text,
     role_text,
@@ -37,6 +35,8 @@ from bitsnap.report.report_data import (
 )
 from bitsnap.report.report_figures import Figure
 
+# How the data of a page is written.
+_JSON: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
 _FILES = resources.files("bitsnap.report")
 # Heading, anchor, figures.
 _SECTIONS: list[tuple[str, str, list[Callable[[RunData], Figure | None]]]] = [
@@ -48,6 +48,7 @@ _SECTIONS: list[tuple[str, str, list[Callable[[RunData], Figure | None]]]] = [
             report_figures.ratio_figure,
             report_values.timing_figure,
             report_values.metrics_figure,
+            report_branches.branches_figure,
         ],
     ),
     (
@@ -110,10 +111,6 @@ def script_in_html(text: str) -> str:
     return text.replace("\r\n", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def _hash(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
 class Live(Protocol):
     """What a page that is served shows beside the data of the run."""
 
@@ -125,7 +122,8 @@ class Live(Protocol):
 
 
 def render(data: RunData, title: str | None = None, live: Live | None = None, with_scripts: bool = True) -> str:
-    """The whole page. `with_scripts` False leaves out the scripts, for a page that has them already."""
+    """The whole page. `with_scripts` False leaves out the scripts, for a page that has them already, and gives the data
+    as it is; a whole page has it compressed, because it may be some megabytes of names and numbers."""
     check_packages()
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -133,9 +131,9 @@ def render(data: RunData, title: str | None = None, live: Live | None = None, wi
     parts = sections(data) if data.checkpoints else []
     figures = {figure.name: asdict(figure) for _, _, some in parts for figure in some}
     scripts = [script_in_html(_text(name)) for name in ("report.js", *(["report_live.js"] if live else []))]
-    plotly, plotly_hash = _plotly() if with_scripts else ("", "")
+    plotly, plotly_hash = report_plotly.plotly() if with_scripts else ("", "")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
+    environment.policies["json.dumps_kwargs"] = _JSON
     environment.filters |= {
         "count_text": count_text,
         "error_text": error_text,
@@ -145,6 +143,9 @@ def render(data: RunData, title: str | None = None, live: Live | None = None, wi
         "share_text": share_text,
         "size_text": size_text,
     }
+    document = finite(
+        {"version": live.version if live else "", "figures": figures, "reasons": report_tensors.reasons(data)}
+    )
     name = data.label + (f" and {data.against.label}" if data.against else "")
     return environment.from_string(_text("report.html.j2")).render(
         title=printable(title if title is not None else name),
@@ -152,30 +153,16 @@ def render(data: RunData, title: str | None = None, live: Live | None = None, wi
         live=live,
         summary=_summary(data),
         sections=parts,
+        branches=report_branches.rows(data),
+        origin=next((each["origin"] for each in data.branches if each["name"] == data.branch), None),
         differences=report_values.differences(data),
         style=Markup(_text("report.css")),
         plotly=Markup(plotly),
         scripts=[Markup(script) for script in scripts] if with_scripts else [],
-        hashes=" ".join(f"'{each}'" for each in [plotly_hash, *map(_hash, scripts)] if each),
-        document={
-            "version": live.version if live else "",
-            "figures": figures,
-            "reasons": report_tensors.reasons(data),
-        },
+        hashes=" ".join(f"'{each}'" for each in [plotly_hash, *map(report_plotly.hash_of, scripts)] if each),
+        document=document,
+        packed=Markup(report_plotly.packed(json.dumps(document, **_JSON))) if with_scripts else "",
     )
-
-
-@cache
-def _plotly() -> tuple[str, str]:
-    """plotly.js as a page holds it, and the hash of the script: what plotly.offline.get_plotlyjs() gives, without
-    importing the whole package.
-
-    The script has 4.8 MB, of which a report needs a third, but no package was found on PyPI that has one of plotly's
-    partial bundles (1.4 MB for `cartesian`). With gzip and base64, the whole script takes 2.0 MB, and browsers since
-    2023 can unpack it. With xz, it would take 1.5 MB, but no browser can unpack that.
-    """
-    script = (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
-    return base64.b64encode(gzip.compress(script.encode(), 9, mtime=0)).decode(), _hash(script)
 
 
 def _text(name: str) -> str:

@@ -8,17 +8,20 @@ request asks for must be on the page.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from bitsnap.errors import BitsnapError, NotFoundError
+from bitsnap.report.report_data import finite
 from bitsnap.report.report_live import LiveRun
 from bitsnap.report.report_page import render
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 _NAMES = [_HOST, "localhost"]
 _SECONDS_TO_END = 5
+# More are closed if they are idle, and are refused from twice this number on if they are not.
+_MOST_CONNECTIONS = 32
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -97,12 +102,44 @@ def application(live: LiveRun, title: str | None = None) -> Starlette:
         except (BitsnapError, OSError, ValueError) as error:
             answer = {"error": str(error)}
             status = 404 if isinstance(error, NotFoundError) else 503
-        text = json.dumps(answer, allow_nan=False)
+        text = json.dumps(finite(answer), allow_nan=False)
         return Response(text, status, headers=_HEADERS, media_type="application/json")
 
     routes = [Route("/", page), Route("/update", update), Route("/tensors", tensors)]
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=_NAMES, www_redirect=False)
     return Starlette(routes=routes, middleware=[hosts])
+
+
+def _protocol() -> type[asyncio.Protocol]:
+    """HTTP of uvicorn, for which connections without a request take no place of others.
+
+    Browsers open connections ahead and keep them. uvicorn closes those that had a request, after some seconds, but
+    never one that had none, and answers nobody any more once its limit is reached.
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Protocol(H11Protocol):
+        used = 0.0
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.used = time.monotonic()
+            others: list[Any] = [each for each in self.connections if each is not self]
+            idle = [each for each in others if _is_idle(each)]
+            idle.sort(key=lambda each: each.used)
+            for each in idle[: max(0, len(self.connections) - _MOST_CONNECTIONS)]:
+                each.transport.close()
+
+        def data_received(self, data: bytes) -> None:
+            self.used = time.monotonic()
+            super().data_received(data)
+
+    return Protocol
+
+
+def _is_idle(connection: Any) -> bool:
+    """Nothing is being answered: no whole request has come, or the answer is complete."""
+    return connection.cycle is None or connection.cycle.response_complete
 
 
 def _is_foreign(site: str | None) -> bool:
@@ -133,14 +170,14 @@ def serve(run: Path, *, port: int = 0, title: str | None = None, **options: Any)
         live = LiveRun(run, **options)
         settings = uvicorn.Config(
             application(live, title),
-            http="h11",
+            http=_protocol(),
             ws="none",
             lifespan="off",
             log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=1,
-            limit_concurrency=64,
+            limit_concurrency=2 * _MOST_CONNECTIONS,
         )
         server = uvicorn.Server(settings)
         # Of signals, and 0 of a server that ended by itself. An event could not be set by a handler that interrupts

@@ -4,6 +4,7 @@ two runs. See report_figures.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +12,14 @@ from bitsnap.report.report_data import (
     ROLE_ORDER,
     RunData,
     count_text,
+    number_text,
     plot_text,
     ratio_text,
     role_text,
     size_text,
     size_unit,
 )
-from bitsnap.report.report_figures import Figure, StepAxis, Trace, control, curve, second_style, trace
+from bitsnap.report.report_figures import Figure, StepAxis, Trace, control, curve, gaps, second_style, trace
 
 
 def timing_figure(data: RunData) -> Figure | None:
@@ -84,6 +86,7 @@ def metrics_figure(data: RunData) -> Figure | None:
             style = {"line": {"color": "@weight", "width": 2}} if run is data else second_style()
             label = plot_text(run.label if data.against else name)
             traces.append(curve(label, axis_x.labels(values), list(values.values()), "%{y:.5~g}", **style))
+        traces += gaps([values for _, values in found], axis_x)
         figure.add(traces, axis_x.layout({"tickformat": ".4~g"}), choice)
     return figure
 
@@ -93,7 +96,7 @@ def metrics_figure(data: RunData) -> Figure | None:
 
 def _difference(first: float | None, second: float | None) -> str:
     """How much larger the second value is, from three times on as a factor."""
-    if not first or second is None:
+    if not first or second is None or not math.isfinite(first - second):
         return "–"
     if first == second:
         return "the same"
@@ -138,7 +141,7 @@ def _at_common_step(data: RunData, against: RunData) -> list[_Line]:
     ]
     for name in sorted(data.metrics.keys() & against.metrics.keys()):
         values = [run.metrics[name].get(common) for run in (data, against)]
-        lines.append(_line(f"{name} {where}", values[0], values[1], "{:.5g}".format))
+        lines.append(_line(f"{name} {where}", values[0], values[1], number_text))
     return lines
 
 

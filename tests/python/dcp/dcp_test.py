@@ -310,3 +310,25 @@ def test_wrong_uses_are_explained(tmp_path: Path) -> None:
         loaded(state_of(5), tmp_path / "run/6")
     with pytest.raises(dcp.api.CheckpointException, match="Missing key"):
         loaded({"other": torch.zeros(2)}, tmp_path / "run/5")
+
+
+def test_a_branch_is_saved_to_and_loaded_by_its_path(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for step in (100, 200):
+        save(state_of(step), run / f"step-{step}")
+    with bitsnap.Store(run, read_only=True) as store:
+        store.branch("lr2", 100)
+    save(state_of(150), f"{run}:lr2/step-150")
+    assert_same(loaded(state_of(100), f"{run}:lr2/step-100"), state_of(100))
+    assert_same(loaded(state_of(150), f"{run}:lr2/step-150"), state_of(150))
+    for path, steps in ((run, [100, 200]), (f"{run}:lr2", [100, 150])):
+        with bitsnap.Store(path, read_only=True) as store:
+            assert store.steps() == steps
+            assert step_sizes(store)[0] > 2 * step_sizes(store)[1]
+    with pytest.raises(dcp.api.CheckpointException, match="has no branch 'lr3'"):
+        save(state_of(150), f"{run}:lr3/step-150")
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
+
+
+def step_sizes(store: bitsnap.Store) -> list[int]:
+    return [checkpoint.stored_bytes for checkpoint in store.checkpoints()]

@@ -12,6 +12,7 @@ from python.processes import run_script
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")
 
+STEPS = 8  # an epoch
 LAST_STEPS = [15, 18, 24]
 LAST_FILES = ["epoch=1-step=15.ckpt", "epoch=2-step=18.ckpt", "last.ckpt"]
 
@@ -126,6 +127,7 @@ def test_fabric_threads_of_lightning_and_pickles_take_the_plugin(facts: dict[str
         ("url", "UnsupportedError: s3://bucket/a.ckpt: bitsnap saves to local files only"),
         ("url load", "UnsupportedError: memory://a.ckpt: bitsnap saves to local files only"),
         ("options", "UnsupportedError: storage_options: bitsnap saves to local files only, got {'a': 1}"),
+        ("branch", "UnsupportedError: branch: the run of these checkpoints is the folder 'bitsnap' beside them"),
         ("missing", "NotFoundError: "),
         ("weights only", "InvalidArgumentError: state['hyper_parameters']['criterion'] is a pickled value"),
         ("stock", "InvalidArgumentError: "),
@@ -147,6 +149,23 @@ def test_pickled_values_and_files_of_lightning_are_loaded(facts: dict[str, Any])
 
 def test_tensors_go_where_map_location_says(facts: dict[str, Any]) -> None:
     assert {facts[f"device {kind}"] for kind in ("str", "dict", "function")} == {"meta"}
+
+
+@pytest.mark.parametrize("way", ["None", "agent"])
+def test_what_a_trainer_has_logged_is_kept_as_metrics(facts: dict[str, Any], way: str) -> None:
+    metrics, loss = facts[f"metrics with {way}"]
+    assert metrics == {"loss": pytest.approx(loss), "waves": (STEPS - 1) * 7 % 10}
+
+
+def test_of_ranks_the_one_that_saves_has_metrics(facts: dict[str, Any]) -> None:
+    assert facts["ranks metrics"] == [["loss", "waves"]] * 2
+    found = facts["metrics of shards"]
+    assert list(found) == [str(step) for step in LAST_STEPS]
+    assert found["15"] == {"loss": pytest.approx(facts["losses of shards"]["14"]), "waves": 14 * 7 % 10}
+
+
+def test_the_plugin_alone_keeps_what_checkpoints_are_chosen_by(facts: dict[str, Any]) -> None:
+    assert facts["whole metrics"] == {"15": {"waves": 14 * 7 % 10}, "18": {"waves": 17 * 7 % 10}, "24": {}}
 
 
 def test_what_a_trainer_does_with_a_run_is_undone(facts: dict[str, Any]) -> None:

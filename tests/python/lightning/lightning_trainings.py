@@ -122,6 +122,11 @@ def in_store(folder: Path) -> dict[str, Any]:
         return {"steps": store.steps(), "labels": store.labels()}
 
 
+def metrics_in(folder: Path) -> dict[int, dict[str, float]]:
+    with bitsnap.Store(folder / "bitsnap", read_only=True) as store:
+        return {checkpoint.step: checkpoint.metrics for checkpoint in store.checkpoints()}
+
+
 def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.ckpt"))
 
@@ -133,6 +138,7 @@ def uninterrupted(path: Path) -> Iterator[tuple[str, Any]]:
     yield "losses", trained.losses
     yield "whole files", files(path / "whole")
     yield "whole store", in_store(path / "whole")
+    yield "whole metrics", metrics_in(path / "whole")
     best = trainer.checkpoint_callback.best_model_path
     yield "best", Path(best).name
     yield "best step", bitsnap.lightning.load(best)["global_step"]
@@ -262,13 +268,16 @@ def two_ranks(path: Path) -> Iterator[tuple[str, Any]]:
         trainer = trainer_at(
             path / "ranks",
             ModelCheckpoint(dirpath=folder, save_last=True, filename="{epoch}"),
-            plugins=bitsnap.lightning.CheckpointIO(agent=AGENT),
+            plugins=bitsnap.lightning.CheckpointIO(agent=AGENT) if epochs == 2 else None,
             epochs=epochs,
             strategy="ddp_fork",
             devices=2,
         )
+        if epochs == 3:
+            bitsnap.lightning.use(trainer, agent=AGENT)
         trainer.fit(trained, ckpt_path="last" if epochs == 3 else None)
     yield "ranks", in_store(folder)
+    yield "ranks metrics", [sorted(metrics) for metrics in metrics_in(folder).values()]
     yield "beside", sorted(each.name for each in (path / "ranks").iterdir())
     last = bitsnap.lightning.load(folder / "last.ckpt")
     assert_same(dict(last["state_dict"]), dict(trained.state_dict()))
@@ -309,6 +318,7 @@ def sharded_training(path: Path, ranks: int, rank: int) -> Iterator[tuple[str, A
             yield "losses of stock shards", came
             yield "files of shards", files(folder / "shards")
             yield "store of shards", in_store(folder / "shards")
+            yield "metrics of shards", metrics_in(folder / "shards")
             with bitsnap.Store(folder / "shards" / "bitsnap", create=False) as store:
                 yield "shards", [checkpoint.shards for checkpoint in store.checkpoints()]
     else:
@@ -367,7 +377,8 @@ def verbs(path: Path) -> Iterator[tuple[str, Any]]:
     """A trainer that saves to a run, and as before when that is undone."""
     for agent in (None, AGENT):
         trainer = bitsnap.lightning.use(trainer_at(path, epochs=1), agent=agent)
-        trainer.fit(model())
+        trained = model()
+        trainer.fit(trained)
         ours = path / "verbs" / f"{'agent' if agent else 'none'}.ckpt"
         trainer.save_checkpoint(ours)
         bitsnap.lightning.undo(trainer)
@@ -375,6 +386,10 @@ def verbs(path: Path) -> Iterator[tuple[str, Any]]:
         trainer.save_checkpoint(path / "verbs" / "stock.ckpt")
         stock = torch.load(path / "verbs" / "stock.ckpt", weights_only=False)
         assert_same(bitsnap.lightning.load(ours)["state_dict"], stock["state_dict"])
+        yield (
+            f"metrics with {agent and 'agent'}",
+            [list(metrics_in(ours.parent).values())[-1], trained.losses[STEPS - 1]],
+        )
         yield "undone", type(trainer.strategy.checkpoint_io).__name__
 
 
@@ -393,6 +408,7 @@ def errors(path: Path) -> Iterator[tuple[str, Any]]:
     yield "url", error_of(lambda: io.save_checkpoint({}, "s3://bucket/a.ckpt"))
     yield "url load", error_of(lambda: io.load_checkpoint("memory://a.ckpt"))
     yield "options", error_of(lambda: io.save_checkpoint({}, path / "a.ckpt", storage_options={"a": 1}))
+    yield "branch", error_of(lambda: bitsnap.lightning.use(trainer_at(path), branch="lr2"))
     yield "missing", error_of(lambda: io.load_checkpoint(path / "errors" / "a.ckpt"))
     yield "strategy", error_of(lambda: bitsnap.lightning.use(FSDPStrategy()))
     pickling = bitsnap.lightning.CheckpointIO(allow_pickle=True)

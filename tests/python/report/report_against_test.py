@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,17 @@ import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap.report.report_data import metrics_of
+from bitsnap.report.report_data import finite, metrics_of
 from cli.command_line import NOT_FOUND, run, run_json
 from python.report.report_pages import make_run, page_of, traces
 
 
-def save(path: Path, values: dict[int, dict[str, str]]) -> Path:
-    """A run with these strings beside a tensor that grows from step to step."""
+def save(path: Path, values: dict[int, dict[str, float]]) -> Path:
+    """A run with these metrics beside a tensor that grows from step to step."""
     with bitsnap.Store(path) as store:
-        for step, metadata in values.items():
+        for step, metrics in values.items():
             weights = np.random.default_rng(step).standard_normal(4096 * step).astype(np.float32)
-            store.save(step, {"model": {"w": weights}}, metadata=metadata)
+            store.save(step, {"model": {"w": weights}}, metrics=metrics)
     return path
 
 
@@ -30,28 +31,46 @@ def stored(path: Path) -> list[int]:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("against")
-    first = save(folder / "first", {step: {"metrics.loss": f"{4 / step}"} for step in (1, 2, 3)})
-    second = save(folder / "<b>second", {step: {"metrics.loss": f"{8 / step}"} for step in (2, 3, 4)})
+    first = save(folder / "first", {step: {"loss": 4 / step} for step in (1, 2, 3)})
+    second = save(folder / "<b>second", {step: {"loss": 8 / step} for step in (2, 3, 4)})
     return first, second
 
 
 # ---- values
 
 
-def test_numbers_of_the_metadata_are_metrics() -> None:
-    found = {"metrics.loss": "2.5", "metrics.lr": "1e-3", "loss": "1", "metrics.name": "x", "metrics.nan": "nan"}
-    assert metrics_of({}, {"metadata": found}) == {"loss": 2.5, "lr": 0.001}
-    assert metrics_of({"metrics": {"loss": 3, "nan": None}}, {"metadata": found}) == {"loss": 3, "lr": 0.001}
-    assert metrics_of({}, {}) == {}
+def test_metrics_are_those_of_the_log() -> None:
+    found = metrics_of({"metrics": {"loss": 2.5, "bad": None}, "step": 3})
+    assert found["loss"] == 2.5
+    assert math.isnan(found["bad"])
+    assert metrics_of({}) == {}
 
 
 def test_values_are_drawn_with_the_loss_first(tmp_path: Path) -> None:
-    values = {1: {"metrics.grad": "1", "metrics.loss": "4"}, 2: {"metrics.loss": "3.5"}, 3: {"note": "none"}}
+    values: dict[int, dict[str, float]] = {1: {"grad": 1, "loss": 4}, 2: {"loss": 3.5}, 3: {}}
     figure = page_of(save(tmp_path / "run", values), steps=1).document["figures"]["metrics"]
     assert figure["controls"][0]["options"] == ["loss", "grad"]
     (loss,), (grad,) = traces(figure, 0), traces(figure, 1)
     assert (loss["x"], loss["y"]) == (["1", "2"], [4, 3.5])
     assert (grad["x"], grad["y"]) == (["1"], [1])
+
+
+def test_values_that_json_cannot_hold_are_text(tmp_path: Path) -> None:
+    values = {1: {"loss": 4.0, "lr": math.inf}, 2: {"loss": math.nan, "lr": 1e308}, 3: {"loss": 3.0, "lr": -math.inf}}
+    paths = [save(tmp_path / name, values) for name in ("one", "two")]
+    for path in paths:
+        # A speed that is too large for a float.
+        (path / "timings.jsonl").write_text('{"step": 1, "save_seconds": 1e-320}\n{"step": 2, "save_seconds": 1}\n')
+    page = page_of(paths[0], steps=1)
+    line, marks = traces(page.document["figures"]["metrics"], 0)
+    assert (line["x"], line["y"]) == (["1", "2", "3"], [4, None, 3])
+    assert (marks["x"], marks["y"], marks["text"]) == (["2"], [3], ["not finite"])
+    line, marks = traces(page.document["figures"]["metrics"], 1)
+    assert (line["y"], marks["x"]) == ([None, 1e308, None], ["1", "3"])
+    table = cells_of(*paths)
+    assert table["lr at step 3"] == ["not finite", "not finite", "–"]
+    assert table["loss at step 3"] == ["3", "3", "the same"]
+    assert finite({"a": [math.inf, 1, (math.nan, "x")], "b": -math.inf}) == {"a": [None, 1, [None, "x"]], "b": None}
 
 
 def test_a_run_without_values_has_no_plot_of_them(some_run: Path) -> None:

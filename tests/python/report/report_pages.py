@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from html.parser import HTMLParser
 from pathlib import Path
@@ -41,7 +43,10 @@ class Page(HTMLParser):
 
     @property
     def document(self) -> Any:
-        return json.loads(self.texts["script"][0])
+        """The data of the page, which is compressed in a whole one."""
+        (kind,) = [attributes["type"] for tag, attributes in self.tags if attributes.get("id") == "data"]
+        text = self.texts["script"][0]
+        return json.loads(text if kind == "application/json" else gzip.decompress(base64.b64decode(text)))
 
     @property
     def policy(self) -> str:

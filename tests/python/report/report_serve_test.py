@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import socket
@@ -263,6 +264,21 @@ def test_ctrl_c_ends_it_without_a_word_though_connections_are_open(some_run: Pat
         assert server.end() == (0, "")
         assert time.monotonic() - began < 4
     assert Server(some_run).end(signal.SIGTERM) == (128 + signal.SIGTERM, "")
+
+
+def test_idle_connections_take_no_place_of_others(some_run: Path) -> None:
+    """Some never send anything, some begin a request, and some are kept after an answer."""
+    request = b"GET /update?version= HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with Server(some_run) as server, contextlib.ExitStack() as opened:
+        for number in range(150):
+            idle = opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE))
+            idle.sendall([b"", request[:20], request][number % 3])
+            if number % 30 == 29:
+                assert server.get().status == 200
+        # The newest ones are left alone.
+        idle.sendall(request)
+        answers = idle.recv(1 << 16)
+        assert answers.startswith(b"HTTP/1.1 200")
 
 
 def test_ctrl_c_ends_what_it_started(tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ from torch.distributed.fsdp import fully_shard
 
 import bitsnap
 import bitsnap.torch
-from bitsnap.report.report_page import write_report
+from bitsnap._bitsnap import Store as NativeStore
 from cli.command_line import DIFFER, INVALID_ARGUMENT, NOT_FOUND, run, run_json
 from python.files.conversions import load_plain
 from python.rank_processes import ranks
+from python.report.report_pages import page_of
 
 ROWS, COLUMNS = 512, 64
 STEPS = (1, 2, 3)
@@ -194,10 +195,9 @@ def test_diff_compares_global_tensors(saved: tuple[Path, int], of_one: Path) -> 
 
 def test_report_studies_global_tensors(saved: tuple[Path, int], tmp_path: Path) -> None:
     path, _ = saved
-    write_report(path, tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "model.w" in page
-    assert "512×64" in page
+    texts = page_of(path).document["reasons"]["texts"]
+    assert "model.w" in texts
+    assert any(text.endswith("512×64") for text in texts)
 
 
 def test_states_that_are_no_dicts_are_loaded_by_the_shard(tmp_path: Path) -> None:
@@ -270,6 +270,31 @@ def of_two(path: Path, *states: Any) -> Path:
 
 def loads(path: Path) -> list[Any]:
     return [lambda: bitsnap.Store(path, read_only=True).load(1), lambda: bitsnap.load(f"{path}@1")]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_checkpoint_that_is_named_opens_its_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    path = tmp_path / "run"
+    if shards == 1:
+        with bitsnap.Store(path) as store:
+            store.save(1, {"w": torch.ones(5000)})
+    else:
+        of_two(path, {"w": torch.ones(5000)}, {"v": torch.ones(5000)})
+    opened = []
+
+    class Counted:
+        @staticmethod
+        def open(*arguments: Any) -> Any:
+            opened.append(arguments)
+            return NativeStore.open(*arguments)
+
+    monkeypatch.setattr("bitsnap.snapshot.NativeStore", Counted)
+    for name in ("1", "latest", "-1"):
+        opened.clear()
+        assert bitsnap.load(f"{path}@{name}")
+        assert len(opened) == 1
 
 
 def test_ranks_that_disagree_about_a_box_are_an_error_everywhere(tmp_path: Path) -> None:
