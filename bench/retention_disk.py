@@ -129,7 +129,7 @@ def text_ratios(every: int, config: TrainConfig) -> dict[tuple[str, str, int | N
                 raw_bytes = store.save(trainer.step, states[key[0]]).raw_bytes
                 count = key[2] or TEXT_SAVES[every]
                 if number >= count:
-                    shares[key].append(bytes_in(store.path) / raw_bytes / count)
+                    shares[key].append(bytes_in(Path(store.path)) / raw_bytes / count)
     return {key: len(found) / sum(found) for key, found in shares.items()}
 
 

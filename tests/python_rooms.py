@@ -16,6 +16,7 @@ from pathlib import Path
 ROOMS = [
     "errors",
     "_common",
+    "_objects",
     "_display",
     "_references",
     "agents",

@@ -49,6 +49,7 @@ from bitsnap._bitsnap import (
 )
 from bitsnap._common import bounded as bounded
 from bitsnap._engine.steps import wait_committed as wait_committed
+from bitsnap._objects import Client as _ObjectClient, RefusedError as _RefusedError
 from bitsnap._states.adam import Adam as Adam
 from bitsnap._states.program_values import register_value as register_value
 from bitsnap._states.tensors import Box as Box, LazyTensor as LazyTensor
@@ -103,6 +104,9 @@ from bitsnap.state import load as load
 from bitsnap.store import Store as Store
 
 __version__: str = _bitsnap.version()
+
+# Asked for the client of a bucket when a path leads into it.
+_bitsnap.connect_object_stores(_ObjectClient, _RefusedError)
 
 # Threads do not survive a fork: the child of a process that used several threads uses one.
 if hasattr(os, "register_at_fork"):

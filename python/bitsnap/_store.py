@@ -25,18 +25,17 @@ from bitsnap._common import (
     LARGEST_COUNT,
     PathLike,
     Progress,
-    absolute_path,
     alike,
     brief,
     check_callable,
     label_of,
     labels_of,
-    native_path,
     number_of,
     positive_of,
     text_of,
 )
 from bitsnap._display import html_of_store
+from bitsnap._objects import native_home
 from bitsnap._tensors.arrays import (
     AnyTensor,
     Source,
@@ -308,7 +307,7 @@ class StoreManagement:
         """
         try:
             return NativeStore.repair(
-                native_path(absolute_path(path, "path")),
+                native_home(path, "path"),
                 dry_run=bool(dry_run),
                 threads=number_of(threads, "threads", LARGEST_COUNT),
                 progress=progress,

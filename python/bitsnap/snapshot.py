@@ -32,6 +32,7 @@ from bitsnap._common import (
     native_target,
     warn,
 )
+from bitsnap._objects import native_run, object_url
 from bitsnap._references import reference_at
 from bitsnap.errors import BitsnapError, DamageWarning, ExistsError, InvalidArgumentError, NotFoundError
 
@@ -150,23 +151,24 @@ def _named(path: PathLike) -> tuple[NativeStore, int | None] | None:
 
     None as the step: the run is empty.
     """
-    text = os.fsdecode(path)
+    url = object_url(path)
+    text = url or os.fsdecode(path)
     at = text.rfind("@")
-    if at <= 0 or is_url(path) or os.path.lexists(native_path(path)):
+    if at <= 0 or (url is None and (is_url(path) or os.path.lexists(native_path(path)))):
         return None
     if at + 1 == len(text):
         raise InvalidArgumentError(f"{text}: expected a step or a label after the @, as in {text}1000 or {text}latest")
     colon = text.rfind(":", 0, at)
     if colon > 0:
-        resolve_branch(native_path(text[: text.find("@", colon)]))  # says which branches there are
+        resolve_branch(native_run(text[: text.find("@", colon)]))  # says which branches there are
     # Both the path of a run and a label may contain an "@".
-    while at > 0 and not is_store(native_path(text[:at])):
+    while at > 0 and not is_store(native_run(text[:at])):
         at = text.rfind("@", 0, at)
     if at <= 0:
         return None
     options = StoreOptions()
     options.access = "read"
-    store, name = NativeStore.open(native_path(text[:at]), options), text[at + 1 :]
+    store, name = NativeStore.open(native_run(text[:at]), options), text[at + 1 :]
     if _is_number(name) and not _is_step(name):
         raise NotFoundError(f"{brief(text)}: there is no such step; a step has at most {len(str(LARGEST))} digits")
     step: int | None = int(name) if _is_number(name) else dict(store.labels()).get(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, SupportsIndex, TypeVar
@@ -31,11 +30,9 @@ from bitsnap._common import (
     PathLike,
     Progress,
     Role,
-    absolute_path,
     labels_of,
     may_pickle,
     milliseconds_of,
-    native_path,
     number_of,
     positive_of,
     settings_of,
@@ -43,6 +40,7 @@ from bitsnap._common import (
     warn_of_idle_rules,
 )
 from bitsnap._display import progress_line
+from bitsnap._objects import home_of, native_home
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.tensors import native_metadata, with_metrics
@@ -144,15 +142,15 @@ class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
         options.keep_base_bytes = LARGEST if keep_base is True else number_of(keep_base, "keep_base")
         options.timeout_ms = wait_ms
         try:
-            self._native = NativeStore.open(native_path(absolute_path(path, "path")), options)
+            self._native = NativeStore.open(native_home(path, "path"), options)
         except BusyError as error:
             explain_holder(error, "Store", path)
             raise
 
     @property
-    def path(self) -> Path:
-        """The directory, absolute."""
-        return Path(os.fsdecode(self._native.path))
+    def path(self) -> Path | str:
+        """The directory, absolute; or, in an object store, the address as text."""
+        return home_of(self._native.path)
 
     @property
     def run_id(self) -> str:

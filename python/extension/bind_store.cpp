@@ -21,6 +21,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <bitsnap/folder.hpp>
+#include <bitsnap/object_store.hpp>
 #include <bitsnap/store.hpp>
 
 #include "bindings.hpp"
@@ -37,6 +38,24 @@ namespace {
 
 // Waiting for the lock checks for signals this often.
 constexpr std::uint64_t kLockSliceMs = 100;
+
+// Closing a store in a bucket waits for a thread that needs the GIL.
+struct WithoutGil {
+  std::unique_ptr<Store> store;
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+  explicit WithoutGil(std::unique_ptr<Store> opened) noexcept : store(std::move(opened)) {}
+  ~WithoutGil() {
+    if (PyGILState_Check() == 0) return;
+    const GilRelease release;
+    store.reset();
+  }
+};
+
+std::shared_ptr<Store> destroyed_without_gil(std::unique_ptr<Store> store) {
+  const auto held = std::make_shared<WithoutGil>(std::move(store));
+  return {held, held->store.get()};
+}
 
 struct PyStore {
   std::shared_ptr<Store> store;  // nullptr: closed
@@ -88,7 +107,8 @@ PyStore open_store(nb::bytes path, StoreOptions options) {
   };
   const std::string directory = resolved(path);
   std::error_code failure;
-  std::string real_path = std::filesystem::weakly_canonical(directory, failure).string();
+  std::string real_path =
+      is_object_path(directory) ? directory : std::filesystem::weakly_canonical(directory, failure).string();
   if (failure) real_path = directory;
   // A shared store takes the lock in each call, which waits; any other takes it here.
   const bool waits_here = options.access != StoreAccess::shared;
@@ -96,7 +116,7 @@ PyStore open_store(nb::bytes path, StoreOptions options) {
               waits_here ? options.timeout_ms : 0, kLockSliceMs,
               [&](std::uint64_t slice_ms, bool) {
                 if (waits_here) options.timeout_ms = slice_ms;
-                return Store::open(directory, options);
+                return Store::open(directory, options).map(destroyed_without_gil);
               },
               options.access == StoreAccess::read ? std::string() : real_path),
           directory, real_path};

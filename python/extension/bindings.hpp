@@ -69,6 +69,7 @@ struct PyFolderState {
 void bind_engine(nanobind::module_& module);
 void bind_folder(nanobind::module_& module);
 void bind_loss(nanobind::module_& module);
+void bind_objects(nanobind::module_& module);
 void bind_options(nanobind::module_& module);
 void bind_reading(nanobind::module_& module);
 void bind_settings(nanobind::module_& module);

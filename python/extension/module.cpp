@@ -64,6 +64,7 @@ NB_MODULE(_bitsnap, module) {
   python::bind_loss(module);
   python::bind_reading(module);
   python::bind_whole_state(module);
+  python::bind_objects(module);
   python::bind_options(module);
   python::bind_writing(module);
   python::bind_folder(module);

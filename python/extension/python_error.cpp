@@ -1,9 +1,23 @@
 // The exception classes are Python's own (bitsnap/errors.py), because most have two bases.
 #include "python_error.hpp"
 
+#include <array>
+#include <string>
+
+#include <nanobind/stl/string.h>
+
 namespace nb = nanobind;
 
 namespace bitsnap::python {
+
+namespace {
+
+constexpr std::array kAllKinds = {
+    ErrorKind::invalid_argument, ErrorKind::not_found, ErrorKind::unsupported,        ErrorKind::truncated,
+    ErrorKind::corrupt,          ErrorKind::io,        ErrorKind::resource_exhausted, ErrorKind::busy,
+    ErrorKind::cancelled,        ErrorKind::internal};
+
+}  // namespace
 
 nb::str text_of_message(std::string_view message) {
   nb::object text =
@@ -20,6 +34,16 @@ nb::object to_exception(const Error& error) {
   exception.attr("code") = nb::str(code.data(), code.size());
   if (!error.field().empty()) exception.attr("field") = text_of_message(error.field());
   return exception;
+}
+
+Error to_error(const nb::python_error& raised) {
+  const nb::dict kinds = nb::module_::import_("bitsnap.errors").attr("KINDS");
+  ErrorKind kind = ErrorKind::io;
+  for (const ErrorKind each : kAllKinds) {
+    const std::string_view name = error_kind_name(each);
+    if (raised.type().is(kinds[nb::str(name.data(), name.size())])) kind = each;
+  }
+  return Error(kind, nb::cast<std::string>(nb::str(raised.value())));
 }
 
 void raise(const Error& error) {

@@ -16,6 +16,9 @@ namespace bitsnap::python {
 // The exception, with its code and field.
 [[nodiscard]] nanobind::object to_exception(const Error& error);
 
+// What a callback of the library raised: the kind of its class in bitsnap.errors, and io for any other.
+[[nodiscard]] Error to_error(const nanobind::python_error& raised);
+
 // Raises the exception of the error.
 [[noreturn]] void raise(const Error& error);
 

@@ -160,7 +160,7 @@ std::uint64_t SeenLease::doubt_ms(const LeaseTimes& times) const {
 Result<std::shared_ptr<Lease>> SeenLease::take(const std::shared_ptr<ObjectStore>& store, const std::string& key,
                                                const std::string& path, const LeaseTimes& times) {
   const std::uint64_t sent_ns = os::sleepless_ns();
-  if (record_ && sent_ns - asked_ns_ < times.ask_ms * kMillisecond) return busy(path);
+  if (record_ && !has_ended(*record_) && sent_ns - asked_ns_ < times.ask_ms * kMillisecond) return busy(path);
   asked_ns_ = sent_ns;
   auto tail = store->read_tail(key, kMostBytes);
   if (!tail && tail.error().kind() != ErrorKind::not_found) return tl::unexpected(std::move(tail).error());

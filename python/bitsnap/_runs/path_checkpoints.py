@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +57,6 @@ from bitsnap.errors import (
     InvalidArgumentError,
     NotFoundError,
     RestoreWarning,
-    UnsupportedError,
 )
 from bitsnap.snapshot import Snapshot
 from bitsnap.store import Store
@@ -78,10 +77,9 @@ class Options:
         memory: how much memory the agent may use. See bitsnap.MemoryOptions.
         timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
         threads: of each rank, for compressing; 0 for all that the process may use.
-        branch, branch_from: an error. The run lies beside the checkpoints, so a second line is another folder.
 
     Raises:
-        InvalidArgumentError, TypeError, UnsupportedError: an option has a wrong value, or is a branch.
+        InvalidArgumentError, TypeError, UnsupportedError: an option has a wrong value.
     """
 
     settings: Settings | str | None = None
@@ -90,15 +88,8 @@ class Options:
     memory: MemoryOptions | None = None
     timeout: float = 600.0
     threads: int = 0
-    branch: InitVar[str | None] = None
-    branch_from: InitVar[int | None] = None
 
-    def __post_init__(self, branch: str | None, branch_from: int | None) -> None:
-        if branch is not None or branch_from is not None:
-            raise UnsupportedError(
-                "branch: the run of these checkpoints is the folder 'bitsnap' beside them, so a second line is another "
-                "folder: resume from the checkpoint with which it begins, and let the framework save elsewhere"
-            )
+    def __post_init__(self) -> None:
         may_pickle(self.allow_pickle)  # checks it
         check_agent(self.agent, self.memory)
         settings_of(self.settings)
@@ -231,12 +222,12 @@ def begin(
         ExistsError: the path is a directory.
     """
     path = absolute(reference)
-    _check_is_not_the_run(path, store.path)
+    _check_is_not_the_run(path, Path(store.path))
     if path.is_dir():
         raise ExistsError(f"{path} is a directory; expected a file, or a path that does not exist")
     if forgets:
         forget(store, pending)
-    parent = store.path.parent
+    parent = Path(store.path).parent
     name = os.path.relpath(path, parent)
     label = os.path.relpath(path.parent if path.name in FOLDER_REFERENCES else path, parent)
     label = f"./{label}" if label.isdecimal() else label  # which would be a step
@@ -252,7 +243,7 @@ def begin(
         label = ""
     is_known = found is not None and found.run_id == store.run_id
     earlier = tuple(each for each in found.saves if each.step in taken) if found and is_known else ()
-    return NewSave(path, store.path, saved, label, {KEY: json.dumps(content)}, earlier)
+    return NewSave(path, Path(store.path), saved, label, {KEY: json.dumps(content)}, earlier)
 
 
 def _check_is_not_the_run(path: Path, run: Path) -> None:
@@ -295,7 +286,7 @@ def check_is_not_lost(reference: PathLike) -> None:
         if not is_store(native_path(run)):
             continue
         with Store(run, read_only=True) as store:
-            names = {os.path.relpath(each, store.path.parent) for each in names_of(path)}
+            names = {os.path.relpath(each, Path(store.path).parent) for each in names_of(path)}
             for step in reversed(store.steps()):
                 origin = _origin_of(store, step)
                 if origin is not None and origin.reference in names:
@@ -327,7 +318,7 @@ def forget(store: Store, pending: Collection[Saved] = (), *, keep_newest: bool =
     Kept are those with labels that are no such path, those that were not saved to a path, and the newest one, against
     which the next one is coded. With `keep_newest=False`, the newest one stays only if all others go.
     """
-    finish_removals(store.path, lambda save: save.step in store and _is_of(store, save), is_last=True)
+    finish_removals(Path(store.path), lambda save: save.step in store and _is_of(store, save), is_last=True)
     gone = forgotten(store, pending)
     if gone and gone[-1] == store.latest() and (keep_newest or len(gone) == len(store)):
         gone.pop()
@@ -346,24 +337,24 @@ def label(store: Store) -> None:
 
 def forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
     """The steps that were saved to paths and to which no path leads any more, ascending."""
-    steps = store.steps()
-    found = find_references(store.path.parent)
+    run, steps = Path(store.path), store.steps()
+    found = find_references(run.parent)
     referred = _steps_of(store, found.references.values()) | {save.step for save in pending}
     # What a snapshot says is read only of steps that may go: there may be thousands.
     origins = {step: origin for step in steps if step not in referred and (origin := _origin_of(store, step))}
-    unknown = next((path for path in found.unknown if _may_lead_to(path, store.path.parent, origins.values())), None)
+    unknown = next((path for path in found.unknown if _may_lead_to(path, run.parent, origins.values())), None)
     if unknown is not None:
-        warn_of_unknown(store.path, unknown)
+        warn_of_unknown(run, unknown)
         return []
     labels = store.labels()
     gone = []
     for step, origin in origins.items():
         # Which may lie deeper than the files beside the run.
-        own = [look_at(path) for path in names_of(store.path.parent / origin.reference)]
+        own = [look_at(path) for path in names_of(run.parent / origin.reference)]
         if any(each.unknown or step in _steps_of(store, each.references.values()) for each in own):
             continue
-        if lost := lost_reference_of(store.path.parent / origin.reference):
-            warn_of_unknown(store.path, lost, step)
+        if lost := lost_reference_of(run.parent / origin.reference):
+            warn_of_unknown(run, lost, step)
             continue
         if all(label == origin.label for label, labelled in labels.items() if labelled == step):
             gone.append(step)

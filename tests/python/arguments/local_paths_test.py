@@ -12,7 +12,8 @@ import bitsnap
 from bitsnap._common import checkpoint_id_of, is_url, local_path
 from python.processes import run_script
 
-URL = "s3://bucket/run/step-1"
+# No object store whose buckets can be homes of runs: tests/python/objects has those.
+URL = "hf://bucket/run/step-1"
 CORE = ("bitsnap", "bitsnap.callbacks", "bitsnap.dcp", "bitsnap.torch")
 FRAMEWORKS = ("accelerate", "deepspeed", "lightning", "transformers")
 CALLS = "import sys; from python.arguments.path_arguments import main; main(*sys.argv[1:])"
@@ -88,13 +89,13 @@ print(os.listdir())
 @pytest.mark.parametrize(
     "path",
     [
-        "gs://bucket/run",
+        "abfs://bucket/run",
         "hf://datasets/a/b",
         "file:///tmp/run",
         "HTTPS://host/run",
         "az-2.x+y://a",
-        PurePosixPath("s3://bucket/run"),
-        PurePosixPath("gs://bucket/run") / "step-1",
+        PurePosixPath("hf://bucket/run"),
+        PurePosixPath("abfs://bucket/run") / "step-1",
         PurePosixPath("file:///tmp/run"),
     ],
     ids=str,

@@ -127,7 +127,6 @@ def test_fabric_threads_of_lightning_and_pickles_take_the_plugin(facts: dict[str
         ("url", "UnsupportedError: s3://bucket/a.ckpt: bitsnap saves to local files only"),
         ("url load", "UnsupportedError: memory://a.ckpt: bitsnap saves to local files only"),
         ("options", "UnsupportedError: storage_options: bitsnap saves to local files only, got {'a': 1}"),
-        ("branch", "UnsupportedError: branch: the run of these checkpoints is the folder 'bitsnap' beside them"),
         ("missing", "NotFoundError: "),
         ("weights only", "InvalidArgumentError: state['hyper_parameters']['criterion'] is a pickled value"),
         ("stock", "InvalidArgumentError: "),

@@ -408,7 +408,6 @@ def errors(path: Path) -> Iterator[tuple[str, Any]]:
     yield "url", error_of(lambda: io.save_checkpoint({}, "s3://bucket/a.ckpt"))
     yield "url load", error_of(lambda: io.load_checkpoint("memory://a.ckpt"))
     yield "options", error_of(lambda: io.save_checkpoint({}, path / "a.ckpt", storage_options={"a": 1}))
-    yield "branch", error_of(lambda: bitsnap.lightning.use(trainer_at(path), branch="lr2"))
     yield "missing", error_of(lambda: io.load_checkpoint(path / "errors" / "a.ckpt"))
     yield "strategy", error_of(lambda: bitsnap.lightning.use(FSDPStrategy()))
     pickling = bitsnap.lightning.CheckpointIO(allow_pickle=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.folder_saves import is_ours
 from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.framework_objects import numbered
-from bitsnap._runs.path_checkpoints import Options, begin, forget, remove, save, snapshot_of, step_of
+from bitsnap._runs.path_checkpoints import begin, forget, remove, save, snapshot_of, step_of
 
 
 def state_of(value: int) -> dict[str, Any]:
@@ -127,13 +126,6 @@ def test_the_last_removed_step_stays_until_the_next_save(tmp_path: Path) -> None
     assert steps(tmp_path) == [2]
     assert saved(tmp_path / "3.ckpt", 1) == 3
     assert steps(tmp_path) == [3]
-
-
-@pytest.mark.parametrize("given", [{"branch": "lr2"}, {"branch_from": 500}, {"branch": "lr2", "branch_from": 500}])
-def test_a_branch_is_refused_with_what_to_do_instead(given: dict[str, Any]) -> None:
-    with pytest.raises(bitsnap.UnsupportedError, match="a second line is another folder: resume from"):
-        Options(**given)
-    assert replace(Options(threads=1), threads=2) == Options(threads=2)
 
 
 def test_a_second_line_in_another_folder_leaves_the_first_one_alone(tmp_path: Path) -> None:

@@ -1,0 +1,239 @@
+"""Object stores, through obstore, which has the clients of S3, Google Cloud Storage and Azure.
+
+The library in C++ asks for the client of a bucket, and calls it on any of its threads, several at a time. Credentials,
+endpoints and regions come from where obstore looks: environment variables, files of the clouds' tools, and the service
+of the machine's metadata. They are neither stored nor named in errors.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bitsnap._common import PathLike, absolute_path, native_path
+from bitsnap.errors import IoError, NotFoundError, UnsupportedError
+
+_INSTALL = 'pip install "bitsnap[remote]"'
+# Parts of an upload: S3 takes 10,000 of them. As many as this are in memory while they are sent.
+_PART_BYTES = 32 << 20
+_PARTS_AT_ONCE = 4
+_RETRY = {"max_retries": 8, "retry_timeout": datetime.timedelta(minutes=3)}
+# A request without an answer for so long has failed. Less than the time for which a lease is trusted.
+_TIMEOUT = {"connect_timeout": "10s", "timeout": "20s"}
+# object version = ETag, newline, generation: services use one of them, or both.
+_Version = str
+_Found = tuple[int, _Version, int]  # bytes, version, modified (nanoseconds since the Unix epoch)
+
+
+# Whose buckets can be the home of a run. pathlib makes one slash of two.
+_OBJECT_URL = re.compile(r"(s3|gs|az):/{1,2}(?=[^/])")
+
+
+def object_url(path: PathLike) -> str | None:
+    """The address of a run in an object store; None: the path is another one."""
+    text = os.fsdecode(path)
+    found = _OBJECT_URL.match(text)
+    return f"{found[1]}://{text[found.end() :].rstrip('/')}" if found else None
+
+
+def native_run(path: PathLike) -> bytes:
+    """The path or the address of a run."""
+    url = object_url(path)
+    return native_path(path) if url is None else os.fsencode(url)
+
+
+def native_home(path: PathLike, name: str) -> bytes:
+    """The same, absolute."""
+    return native_run(path if object_url(path) else absolute_path(path, name))
+
+
+def home_of(native: bytes) -> Path | str:
+    text = os.fsdecode(native)
+    return text if object_url(text) else Path(text)
+
+
+def _version_of(answer: Any) -> _Version:
+    return f"{answer['e_tag'] or ''}\n{answer.get('version') or ''}"
+
+
+def _found(meta: Any) -> _Found:
+    return meta["size"], _version_of(meta), round(meta["last_modified"].timestamp() * 1e9)
+
+
+def _short(error: Exception) -> str:
+    """The first sentence of an error of obstore, which goes on with the answer and the structs of the client."""
+    text = re.split(r"\n|: <\?xml|\s+Debug source", str(error).strip(), maxsplit=1)[0]
+    return text.rstrip(": ") or type(error).__name__
+
+
+class RefusedError(Exception):
+    """The condition of a request is not met."""
+
+
+class Client:
+    """One bucket. Its methods are those of bitsnap::ObjectStore; conditional requests may raise RefusedError."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            import obstore
+            import obstore.store
+        except ImportError as error:
+            raise UnsupportedError(f"{name}: needs the package obstore: {_INSTALL}") from error
+        self._name = name
+        self._obstore: Any = obstore
+        options: dict[str, Any] = dict(_TIMEOUT)
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        config: dict[str, Any] = {}
+        if name.startswith("s3:") and endpoint:
+            config["endpoint"] = endpoint
+            if endpoint.startswith("http:"):
+                options["allow_http"] = True
+        try:
+            self._bucket = self._obstore.store.from_url(
+                name, client_options=options, retry_config=_RETRY, credential_provider=_credentials(name), **config
+            )
+        except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
+            raise UnsupportedError(f"{name}: {_short(error)}") from error
+
+    def _failed(self, request: str, key: str, error: Exception) -> Exception:
+        place = f"{self._name}/{key}"
+        if isinstance(error, FileNotFoundError):
+            return NotFoundError(f"{request} {place}: there is no such object, or no such bucket")
+        return IoError(f"{request} {place}: {_short(error)}")
+
+    def find(self, key: str) -> _Found | None:
+        try:
+            return _found(self._obstore.head(self._bucket, key))
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._failed("find", key, error) from error
+
+    def read_tail(self, key: str, most: int) -> tuple[_Found, bytes]:
+        try:
+            try:
+                answer = self._obstore.get(self._bucket, key, options={"range": {"suffix": most}})
+            except (FileNotFoundError, self._obstore.exceptions.PermissionDeniedError):
+                raise
+            except Exception:
+                # An empty object has no last bytes, and Azure reads from a beginning only.
+                meta = self._obstore.head(self._bucket, key)
+                if meta["size"] == 0:
+                    return _found(meta), b""
+                first = max(0, meta["size"] - most)
+                answer = self._obstore.get(
+                    self._bucket, key, options={"range": (first, meta["size"]), "if_match": meta["e_tag"]}
+                )
+            return _found(answer.meta), bytes(answer.bytes())
+        except Exception as error:
+            raise self._failed("read", key, error) from error
+
+    def read(self, key: str, version: _Version, offset: int, out: memoryview) -> None:
+        options: dict[str, Any] = {"range": (offset, offset + len(out))}
+        if e_tag := version.partition("\n")[0]:
+            options["if_match"] = e_tag
+        try:
+            got = self._obstore.get(self._bucket, key, options=options).bytes()
+        except self._obstore.exceptions.PreconditionError as error:
+            raise NotFoundError(f"read {self._name}/{key}: the object was replaced") from error
+        except Exception as error:
+            raise self._failed("read", key, error) from error
+        if len(got) != len(out):
+            raise IoError(f"read {self._name}/{key}: expected {len(out)} bytes at {offset}, got {len(got)}")
+        out[:] = memoryview(got)
+
+    def _put(self, key: str, data: bytes, mode: Any) -> _Version:
+        try:
+            return _version_of(self._obstore.put(self._bucket, key, data, mode=mode, use_multipart=False))
+        except (self._obstore.exceptions.AlreadyExistsError, self._obstore.exceptions.PreconditionError) as error:
+            raise RefusedError from error
+        except FileNotFoundError as error:
+            if isinstance(mode, dict):  # there is no object that could have the version
+                raise RefusedError from error
+            raise self._failed("write", key, error) from error
+        except Exception as error:
+            raise self._failed("write", key, error) from error
+
+    def put(self, key: str, data: bytes) -> None:
+        self._put(key, data, "overwrite")
+
+    def put_if_absent(self, key: str, data: bytes) -> _Version:
+        return self._put(key, data, "create")
+
+    def put_if_version(self, key: str, data: bytes, version: _Version) -> _Version:
+        e_tag, _, generation = version.partition("\n")
+        return self._put(key, data, {k: v for k, v in (("e_tag", e_tag), ("version", generation)) if v})
+
+    def upload(self, key: str) -> Upload:
+        return Upload(self, key)
+
+    def copy(self, source: str, target: str) -> None:
+        try:
+            self._obstore.copy(self._bucket, source, target)
+        except Exception as error:
+            raise self._failed("copy", source, error) from error
+
+    def remove(self, key: str) -> None:
+        try:
+            self._obstore.delete(self._bucket, key)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            raise self._failed("remove", key, error) from error
+
+    def list(self, prefix: str, is_deep: bool) -> tuple[list[tuple[str, _Found]], list[str]]:
+        try:
+            if is_deep:
+                metas = list(self._all_below(prefix))
+                prefixes: list[str] = []
+            else:
+                listed = self._obstore.list_with_delimiter(self._bucket, prefix or None)
+                metas, prefixes = list(listed["objects"]), list(listed["common_prefixes"])
+        except Exception as error:
+            raise self._failed("list", prefix, error) from error
+        return sorted((meta["path"], _found(meta)) for meta in metas), sorted(prefixes)
+
+    def _all_below(self, prefix: str) -> Iterator[Any]:
+        for chunk in self._obstore.list(self._bucket, prefix or None, chunk_size=1000):
+            yield from chunk
+
+
+class Upload:
+    """An object in parts, which exists when the last one is there. Given up, its parts stay with the service until a
+    rule of the bucket removes them."""
+
+    def __init__(self, client: Client, key: str) -> None:
+        self._client = client
+        self._key = key
+        self._writer = client._obstore.open_writer(
+            client._bucket, key, buffer_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+        )
+
+    def append(self, data: bytes) -> None:
+        try:
+            self._writer.write(data)
+        except Exception as error:
+            raise self._client._failed("write", self._key, error) from error
+
+    def finish(self) -> None:
+        try:
+            self._writer.close()
+        except Exception as error:
+            raise self._client._failed("write", self._key, error) from error
+
+
+def _credentials(name: str) -> Any:
+    """What boto3 finds, if it is installed: profiles, single sign-on, and programs, which obstore does not know."""
+    if not name.startswith("s3:") or os.environ.get("AWS_ACCESS_KEY_ID"):
+        return None
+    try:
+        import boto3  # type: ignore[import-not-found, unused-ignore]
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        return None
+    session = boto3.Session()
+    return Boto3CredentialProvider(session) if session.get_credentials() is not None else None

@@ -1,0 +1,133 @@
+"""Which requests calls make, and what a checkpoint is if any of them fails."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bitsnap
+from bitsnap import _objects
+from python.objects.object_servers import Fault, Proxy, use_server
+
+
+@pytest.fixture
+def proxy(server: str) -> Iterator[Proxy]:
+    proxy = Proxy(server)
+    try:
+        yield proxy
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+        use_server(server)
+
+
+@contextlib.contextmanager
+def client_of(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The client of the bucket, which lives as long as the process, goes through the proxy for a while."""
+    bitsnap.Store("s3://bucket/another", shared=True)  # so that there is a client
+    use_server(proxy.address)
+    through = _objects.Client("s3://bucket")
+    with monkeypatch.context() as patch:
+        for name in ("find", "read_tail", "read", "put", "put_if_absent", "put_if_version", "copy", "remove", "list"):
+            patch.setattr(_objects.Client, name, _with_bucket_of(through, getattr(_objects.Client, name)))
+        patch.setattr(_objects.Client, "upload", lambda self, key: _objects.Upload(through, key))
+        yield
+
+
+def _with_bucket_of(through: _objects.Client, method: Any) -> Any:
+    return lambda self, *arguments: method(through, *arguments)
+
+
+def lists(requests: list[tuple[str, str]]) -> int:
+    return sum("list-type" in path for _, path in requests)
+
+
+def state(step: int) -> dict[str, Any]:
+    values = np.random.default_rng(3).standard_normal(100_000).astype(np.float32)
+    return {"w": values + np.float32(1e-4) * step, "step": step}
+
+
+def test_a_save_lists_nothing_and_makes_few_requests(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    with client_of(proxy, monkeypatch), bitsnap.Store(run) as store:
+        assert len(proxy.requests) <= 17, proxy.requests
+        store.save(1, state(1))
+        store.save(2, state(2))
+        proxy.requests.clear()
+        store.save(3, state(3))
+        print("save", proxy.requests)
+        assert lists(proxy.requests) == 0, proxy.requests
+        assert sum(method == "PUT" for method, _ in proxy.requests) == 2, proxy.requests  # the file and the record
+        assert len(proxy.requests) <= 9, proxy.requests
+
+
+def test_reading_a_tensor_fetches_its_chunks(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(1)
+    with bitsnap.Store(run) as store:
+        tensors = {f"t{i}": random.integers(0, 256, 4 << 20, dtype=np.uint8) for i in range(8)}
+        store.save(1, tensors)
+    with client_of(proxy, monkeypatch), bitsnap.Store(run, read_only=True) as store:
+        proxy.requests.clear()
+        proxy.sent = 0
+        found = bitsnap.load(f"{run}@1", keys=["t3"])
+        assert np.array_equal(found["t3"], tensors["t3"])
+        assert proxy.sent < 1.2 * (4 << 20)
+
+
+FAULTS: list[str | int] = [500, "lost answer", 503, "cut before", 429, "500 after", "cut body"]
+
+
+def fault_at(fault: str | int, at: int) -> tuple[Fault, threading.Event]:
+    """The fault at one request, and what is set when it has happened."""
+    count, hit = itertools.count(), threading.Event()
+
+    def once(method: str, path: str) -> str | int | None:
+        if next(count) != at:
+            return None
+        hit.set()
+        return fault
+
+    return once, hit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 3])
+def test_any_request_may_fail_once(first: int, run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client sends it again, or the call fails; what was committed stays, and all that is listed is whole."""
+    for at in itertools.count():
+        where = f"{run}-{at}"
+        committed: set[int] = set()
+        message = where
+        with client_of(proxy, monkeypatch):
+            proxy.fault, hit = fault_at(FAULTS[(at + first) % len(FAULTS)], at)
+            try:
+                with bitsnap.Store(where, keep_last=1) as store:
+                    for step in (1, 2):
+                        store.save(step, state(step))
+                        committed.add(step)
+            except bitsnap.BitsnapError as error:
+                message = str(error)
+            proxy.fault = lambda method, path: None
+        assert where in message
+        check(where, committed)
+        if not hit.is_set():
+            return
+
+
+def check(run: str, committed: set[int]) -> None:
+    with contextlib.suppress(bitsnap.NotFoundError):
+        with bitsnap.Store(run, read_only=True) as store:
+            steps = store.steps()
+            # A save that could not prune afterwards has committed all the same.
+            assert not committed or max(steps) >= max(committed)
+            for step in steps:
+                found = store.load(step)
+                assert np.array_equal(found["w"], state(step)["w"])
+            assert not store.verify().damages
+        return
+    assert not committed
