@@ -19,6 +19,8 @@ namespace {
 
 // One request gives the size of a file and its end, where snapshots have their index; records are smaller.
 constexpr std::uint64_t kTailBytes = std::uint64_t{64} << 10;
+constexpr std::uint64_t kHeadBytes = 4096;  // has the header of a snapshot
+constexpr std::size_t kMostOpened = 64;
 // A file up to this size is one request that fails if the object exists; a larger one is sent in pieces.
 constexpr std::size_t kSingleBytes = std::size_t{8} << 20;
 
@@ -43,34 +45,6 @@ os::FileInfo directory_info() {
   return info;
 }
 
-class ObjectFile final : public os::RandomAccessFile {
- public:
-  ObjectFile(std::shared_ptr<ObjectStore> store, std::string key, std::string path, ObjectTail tail)
-      : store_(std::move(store)), key_(std::move(key)), path_(std::move(path)), tail_(std::move(tail)) {}
-
-  Result<void> read_at(std::uint64_t offset, ByteSpan out) const override {
-    if (offset > size_bytes() || out.size() > size_bytes() - offset) {
-      return fail(ErrorKind::truncated,
-                  fmt::format("read {}: {} bytes at {} of {}", path_, out.size(), offset, size_bytes()));
-    }
-    if (out.empty()) return {};
-    const std::uint64_t tail_begin = size_bytes() - tail_.bytes.size();
-    if (offset >= tail_begin) {
-      std::memcpy(out.data(), tail_.bytes.data() + (offset - tail_begin), out.size());
-      return {};
-    }
-    return store_->read(key_, tail_.info.version, offset, out);
-  }
-  std::uint64_t size_bytes() const noexcept override { return tail_.info.size_bytes; }
-  const std::string& path() const noexcept override { return path_; }
-
- private:
-  const std::shared_ptr<ObjectStore> store_;
-  const std::string key_;
-  const std::string path_;
-  const ObjectTail tail_;
-};
-
 // Excludes nobody.
 class SharedLock final : public os::FileLock {
  public:
@@ -90,6 +64,58 @@ class HeldLease final : public os::FileLock {
 };
 
 }  // namespace
+
+// An object of one version. Keeps its end, and its beginning once that was read.
+class ObjectFileSystem::OpenedObject {
+ public:
+  OpenedObject(std::shared_ptr<ObjectStore> store, std::string key, std::string path, ObjectTail tail)
+      : store_(std::move(store)), key_(std::move(key)), path_(std::move(path)), tail_(std::move(tail)) {}
+
+  Result<void> read_at(std::uint64_t offset, ByteSpan out) const {
+    if (offset > size_bytes() || out.size() > size_bytes() - offset) {
+      return fail(ErrorKind::truncated,
+                  fmt::format("read {}: {} bytes at {} of {}", path_, out.size(), offset, size_bytes()));
+    }
+    if (out.empty()) return {};
+    const std::uint64_t tail_begin = size_bytes() - tail_.bytes.size();
+    if (offset >= tail_begin) {
+      std::memcpy(out.data(), tail_.bytes.data() + (offset - tail_begin), out.size());
+      return {};
+    }
+    if (offset + out.size() > std::min<std::uint64_t>(kHeadBytes, tail_begin)) {
+      return store_->read(key_, tail_.info.version, offset, out);
+    }
+    const std::lock_guard guard(mutex_);
+    if (head_.empty()) {
+      std::vector<std::byte> head(static_cast<std::size_t>(std::min<std::uint64_t>(kHeadBytes, tail_begin)));
+      BITSNAP_TRY(store_->read(key_, tail_.info.version, 0, head));
+      head_ = std::move(head);
+    }
+    std::memcpy(out.data(), head_.data() + offset, out.size());
+    return {};
+  }
+  std::uint64_t size_bytes() const noexcept { return tail_.info.size_bytes; }
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  const std::shared_ptr<ObjectStore> store_;
+  const std::string key_;
+  const std::string path_;
+  const ObjectTail tail_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::byte> head_;
+};
+
+class ObjectFileSystem::OpenedFile final : public os::RandomAccessFile {
+ public:
+  explicit OpenedFile(std::shared_ptr<const OpenedObject> object) : object_(std::move(object)) {}
+  Result<void> read_at(std::uint64_t offset, ByteSpan out) const override { return object_->read_at(offset, out); }
+  std::uint64_t size_bytes() const noexcept override { return object_->size_bytes(); }
+  const std::string& path() const noexcept override { return object_->path(); }
+
+ private:
+  const std::shared_ptr<const OpenedObject> object_;
+};
 
 // Errors are sticky, as WritableFile says.
 class ObjectFileSystem::NewFile final : public os::WritableFile {
@@ -180,9 +206,11 @@ Result<std::string> ObjectFileSystem::key_of(const std::string& path) const {
 Result<std::string> ObjectFileSystem::key_to_change(const std::string& path) {
   {
     const std::lock_guard guard(mutex_);
+    opened_.erase(path);
     for (auto entry = leases_.begin(); entry != leases_.end();) {
       const std::shared_ptr<Lease> lease = entry->second.lock();
       if (lease == nullptr) {
+        opened_.clear();
         entry = leases_.erase(entry);
         continue;
       }
@@ -199,9 +227,29 @@ Result<std::string> ObjectFileSystem::key_to_change(const std::string& path) {
 
 Result<std::unique_ptr<os::RandomAccessFile>> ObjectFileSystem::open(const std::string& path,
                                                                      os::AccessPattern /*pattern*/) {
+  {
+    const std::lock_guard guard(mutex_);
+    const auto found = opened_.find(path);
+    if (found != opened_.end() && is_leased(path)) return std::make_unique<OpenedFile>(found->second);
+  }
   BITSNAP_ASSIGN(std::string key, key_of(path));
   BITSNAP_ASSIGN(ObjectTail tail, store_->read_tail(key, kTailBytes));
-  return std::make_unique<ObjectFile>(store_, std::move(key), path, std::move(tail));
+  auto object = std::make_shared<const OpenedObject>(store_, std::move(key), path, std::move(tail));
+  const std::lock_guard guard(mutex_);
+  // Snapshots are not changed, and have names that are not used again. Of other files, another thread may have put a new
+  // version there meanwhile.
+  if (path.ends_with(".bsnap") && is_leased(path)) {
+    if (opened_.size() >= kMostOpened) opened_.clear();
+    opened_[path] = object;
+  }
+  return std::make_unique<OpenedFile>(std::move(object));
+}
+
+bool ObjectFileSystem::is_leased(const std::string& path) const {
+  return std::ranges::any_of(leases_, [&](const auto& entry) {
+    const std::shared_ptr<Lease> lease = entry.second.lock();
+    return lease != nullptr && lease->is_held() && path.starts_with(os::parent_directory(entry.first) + "/");
+  });
 }
 
 Result<std::unique_ptr<os::WritableFile>> ObjectFileSystem::create(const std::string& path, os::FileMode /*mode*/) {
@@ -338,6 +386,7 @@ Result<std::unique_ptr<os::FileLock>> ObjectFileSystem::lock(const std::string& 
   }
   BITSNAP_ASSIGN(std::shared_ptr<Lease> lease, seen_[path].take(store_, key, path, times_));
   const std::lock_guard guard(mutex_);
+  opened_.clear();  // they may have changed since
   leases_[path] = lease;
   return std::make_unique<HeldLease>(std::move(lease));
 }

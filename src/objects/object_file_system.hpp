@@ -52,10 +52,13 @@ class ObjectFileSystem final : public os::FileSystem, public std::enable_shared_
 
  private:
   class NewFile;
+  class OpenedObject;
+  class OpenedFile;
 
   [[nodiscard]] Result<std::string> key_of(const std::string& path) const;
   // The key of what is changed: busy if a lease for it was held and lost.
   [[nodiscard]] Result<std::string> key_to_change(const std::string& path);
+  [[nodiscard]] bool is_leased(const std::string& path) const;  // the caller holds mutex_
   [[nodiscard]] std::optional<std::vector<std::byte>> take_staged(const std::string& path);
   [[nodiscard]] Result<bool> exists(const std::string& path);
   [[nodiscard]] Result<void> move(const std::string& from, const std::string& to);
@@ -63,11 +66,14 @@ class ObjectFileSystem final : public os::FileSystem, public std::enable_shared_
   const std::string bucket_;
   const std::shared_ptr<ObjectStore> store_;
   const LeaseTimes times_;
-  std::mutex mutex_;                                      // guards staged_ and leases_
+  std::mutex mutex_;                                      // guards staged_, leases_ and opened_
   std::map<std::string, std::vector<std::byte>> staged_;  // files with temporary names, by path
   std::map<std::string, std::weak_ptr<Lease>> leases_;    // those of this process, by the path of the lock
-  std::mutex taking_;                                     // guards seen_; taken before mutex_
-  std::map<std::string, SeenLease> seen_;                 // by the path of the lock
+  // Snapshot files that were opened while this process holds a lease for them, by path: nobody else removes these. A save
+  // opens the same few again and again.
+  std::map<std::string, std::shared_ptr<const OpenedObject>> opened_;
+  std::mutex taking_;                      // guards seen_; taken before mutex_
+  std::map<std::string, SeenLease> seen_;  // by the path of the lock
 };
 
 // The file system of the bucket that a path is in; lives as long as the process. unsupported if no client is there for

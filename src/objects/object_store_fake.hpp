@@ -30,7 +30,7 @@ class FakeObjectStore final : public ObjectStore {
   // The same objects, seen by another process.
   explicit FakeObjectStore(const FakeObjectStore& other);
 
-  // Asked before each request with its kind, such as "put", and its key.
+  // Asked before each request, which waits meanwhile, with its kind, such as "put", and its key.
   std::function<RequestFault(std::string_view request, const std::string& key)> fault;
   bool has_conditions = true;  // false: put_if_absent() and put_if_version() overwrite
 

@@ -27,9 +27,9 @@ std::uint64_t FakeObjectStore::requests() const {
 
 template <typename Work>
 auto FakeObjectStore::request(std::string_view kind, const std::string& key, Work&& work) -> decltype(work()) {
+  const RequestFault found = is_dead_ ? RequestFault::dead : fault ? fault(kind, key) : RequestFault::none;
   const std::lock_guard guard(objects_->mutex);
   ++objects_->requests;
-  const RequestFault found = is_dead_ ? RequestFault::dead : fault ? fault(kind, key) : RequestFault::none;
   is_dead_ = is_dead_ || found == RequestFault::dead || found == RequestFault::dead_after;
   const auto error = [&] {
     return fail(is_dead_ ? ErrorKind::internal : ErrorKind::io, std::string(kind) + " " + key + ": no answer");

@@ -249,6 +249,29 @@ TEST(StoreObject, TwoWritersDoNotBothWrite) {
   EXPECT_TRUE((*other)->verify()->damages.empty());
 }
 
+// Between the look for the record and the request that creates it.
+TEST(StoreObject, TheRequestForTheRecordDecides) {
+  const FakeObjectStore bucket;
+  const Process first(bucket);
+  const auto writer = first.open(StoreAccess::write);
+  ASSERT_TRUE(writer);
+  ASSERT_TRUE((*writer)->save(1, TestState(1).state(), kOneThread));
+  const Process later(bucket, true);
+  std::unique_ptr<Store> other;
+  first.objects->fault = [&](std::string_view request, const std::string& key) {
+    if (request == "put_if_absent" && key.ends_with("0000000002/commit.json") && other == nullptr) {
+      other = later.open(StoreAccess::write).value();
+      EXPECT_TRUE(other->save(2, TestState(2).state(), kOneThread));
+    }
+    return RequestFault::none;
+  };
+  const auto saved = (*writer)->save(2, TestState(2, 7).state(), kOneThread);
+  ASSERT_NE(other, nullptr);
+  EXPECT_FALSE(saved);
+  EXPECT_EQ(check(*other, steps_up_to(2)), "");
+  EXPECT_TRUE(other->verify()->damages.empty());
+}
+
 TEST(StoreObject, AServiceWithoutConditionsIsRefused) {
   FakeObjectStore bucket;
   bucket.has_conditions = false;
