@@ -188,11 +188,11 @@ Error explain(const ConvertOptions& options, const Error& error) {
 
 // The tensors of the model, with the names that it gives them. Those of Transformers' Trainer may lie beside the
 // reference to the checkpoint.
-Result<State> find_model(const ConvertOptions& options, State training, const CommonOptions& common) {
+Result<State> find_model(const ConvertOptions& options, State training) {
   ModelOptions model;
   model.all_tensors = !options.selection.empty();
   if (options.like) {
-    BITSNAP_ASSIGN(model.names, model_tensor_names(*options.like));
+    BITSNAP_TRY(read_model_tensors(*options.like, model));
   }
   if (options.dtype)
     model.dtype = std::ranges::find(kDtypes, *options.dtype, &std::pair<std::string_view, DType>::first)->second;
@@ -205,13 +205,7 @@ Result<State> find_model(const ConvertOptions& options, State training, const Co
     made = model_state(std::move(whole), model);
   }
   if (!made) return tl::unexpected(explain(options, made.error()));
-  if (!common.quiet) {
-    for (const std::string& name : made->missing) {
-      print_warning(fmt::format("{}: has no tensor '{}', which {} has", options.input, printable(name), *options.like),
-                    "not_found");
-    }
-  }
-  return std::move(made->state);
+  return made;
 }
 
 Result<std::uint64_t> save_to_run(const State& state, const ConvertOptions& options, const RunOptions& run) {
@@ -289,7 +283,7 @@ Result<ModelFiles> prepare(const ConvertOptions& options, Target target, Trainin
     return ModelFiles();
   }
   BITSNAP_ASSIGN(ModelFiles files, find_model_files(options));
-  BITSNAP_ASSIGN(training.state, find_model(options, std::move(training.state), common));
+  BITSNAP_ASSIGN(training.state, find_model(options, std::move(training.state)));
   std::vector<TensorInfo> infos;
   for (const TensorSource& tensor : training.state.tensors) infos.push_back(tensor.info);
   BITSNAP_TRY(set_config_dtype(files, infos));

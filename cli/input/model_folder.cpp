@@ -58,23 +58,40 @@ Result<std::string> read_whole(const fs::path& path) {
 
 }  // namespace
 
-Result<std::vector<std::string>> model_tensor_names(const std::string& folder) {
-  std::vector<std::string> names;
+namespace {
+
+Result<void> read_shapes(const fs::path& file, ModelOptions& model) {
+  BITSNAP_ASSIGN(const State state, open_safetensors(file.string()));
+  for (const TensorSource& tensor : state.tensors) model.shapes[tensor.info.name] = tensor.info.shape;
+  return {};
+}
+
+}  // namespace
+
+Result<void> read_model_tensors(const std::string& folder, ModelOptions& model) {
   std::error_code error;
   const fs::path whole = fs::path(folder) / "model.safetensors";
   const fs::path index = fs::path(folder) / "model.safetensors.index.json";
   if (fs::exists(whole, error)) {
-    BITSNAP_ASSIGN(const State state, open_safetensors(whole.string()));
-    for (const TensorSource& tensor : state.tensors) names.push_back(tensor.info.name);
+    BITSNAP_TRY(read_shapes(whole, model));
+    for (const auto& [name, shape] : model.shapes) model.names.push_back(name);
   } else if (fs::exists(index, error)) {
     BITSNAP_ASSIGN(const std::string text, read_whole(index));
     const Json document = Json::parse(text, nullptr, false);
     if (!document.is_object() || !document.contains("weight_map") || !document["weight_map"].is_object()) {
       return fail(ErrorKind::corrupt, fmt::format("{}: is no index of the files of a model", index.string()));
     }
-    for (const auto& entry : document["weight_map"].items()) names.push_back(entry.key());
+    std::set<std::string> files;
+    for (const auto& entry : document["weight_map"].items()) {
+      model.names.push_back(entry.key());
+      if (entry.value().is_string()) files.insert(entry.value().get<std::string>());
+    }
+    for (const std::string& file : files) {
+      const fs::path path = fs::path(folder) / file;
+      if (fs::exists(path, error)) BITSNAP_TRY(read_shapes(path, model));
+    }
   }
-  return names;
+  return {};
 }
 
 Result<ModelFiles> model_files(const std::string& folder) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <bitsnap/convert.hpp>
 #include <bitsnap/error.hpp>
 #include <bitsnap/tensor.hpp>
 
@@ -15,8 +16,9 @@ namespace bitsnap::cli {
 
 using ModelFiles = std::vector<std::pair<std::string, std::string>>;  // names and bytes
 
-// The names of the tensors in model.safetensors, or in its index; none if the folder has neither.
-[[nodiscard]] Result<std::vector<std::string>> model_tensor_names(const std::string& folder);
+// Adds the names and shapes of the tensors in model.safetensors, or of those in its index; nothing if the folder has
+// neither.
+[[nodiscard]] Result<void> read_model_tensors(const std::string& folder, ModelOptions& model);
 
 // config.json, generation_config.json, and the files of the tokenizer; none if the folder has no config.json.
 [[nodiscard]] Result<ModelFiles> model_files(const std::string& folder);

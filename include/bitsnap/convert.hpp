@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,21 +52,18 @@ struct TrainingState {
                                                    const DecodeLimits& limits = {});
 
 struct ModelOptions {
-  std::vector<std::string> names;   // of the tensors of the model; empty: they are not known
+  std::vector<std::string> names;  // of the tensors of the model; empty: they are not known
+  std::map<std::string, std::vector<std::uint64_t>> shapes = {};  // of tensors of the model, as far as they are known
   bool all_tensors = false;         // without `names`: the state is that of the model, and nothing else
   std::optional<DType> dtype = {};  // f32, f16 or bf16, for all tensors of floats; nullopt: as they are stored
-};
-
-struct ModelState {
-  State state;                       // without a tree
-  std::vector<std::string> missing;  // of the names that were given
 };
 
 // The tensors of the model alone, out of the state of a training, with the names that the model gives them: without the
 // prefix of the place where the state has them, and without those of modules that wrap others. Of tied tensors, only
 // the first is taken, or those that `names` has. not_found if the state has no model, invalid_argument if it has
-// several, or tensors among those of the model that are not in `names`.
-[[nodiscard]] Result<ModelState> model_state(State training, const ModelOptions& options);
+// several, or tensors among those of the model that are not in `names`, lacks any of these, or has another shape of
+// one. The result has no tree.
+[[nodiscard]] Result<State> model_state(State training, const ModelOptions& options);
 
 enum class StateFormat : std::uint8_t {
   safetensors,  // the tree, if there is one, is JSON in the metadata, as export_safetensors() writes it

@@ -180,8 +180,8 @@ void drop_tied(const State& state, std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-Result<ModelState> model_state(State training, const ModelOptions& options) {
-  return no_throw("taking a model out of a state", [&]() -> Result<ModelState> {
+Result<State> model_state(State training, const ModelOptions& options) {
+  return no_throw("taking a model out of a state", [&]() -> Result<State> {
     std::vector<Candidate> candidates;
     for (std::size_t i = 0; i < training.tensors.size(); ++i) {
       candidates.push_back({i, without_wrappers(training.tensors[i].info.name)});
@@ -196,20 +196,31 @@ Result<ModelState> model_state(State training, const ModelOptions& options) {
       BITSNAP_TRY(find_section(training, candidates));
       drop_tied(training, candidates);
     }
-    ModelState model;
+    State model;
     Names taken;
     for (Candidate& each : candidates) {
       TensorSource source = std::move(training.tensors[each.tensor]);
       if (!taken.insert(each.name).second) {
         return fail(ErrorKind::invalid_argument, fmt::format("two tensors are {}", quote_name(each.name)));
       }
+      if (const auto shape = options.shapes.find(each.name);
+          shape != options.shapes.end() && shape->second != source.info.shape) {
+        return fail(ErrorKind::invalid_argument,
+                    fmt::format("the tensor {} of the state is [{}], in the model it is [{}]", quote_name(each.name),
+                                fmt::join(source.info.shape, ", "), fmt::join(shape->second, ", ")));
+      }
       source.info.name = std::move(each.name);
       source.info.alias_of.reset();
-      model.state.tensors.push_back(options.dtype ? interop::cast(std::move(source), *options.dtype)
-                                                  : std::move(source));
+      model.tensors.push_back(options.dtype ? interop::cast(std::move(source), *options.dtype) : std::move(source));
     }
-    std::ranges::set_difference(names, taken, std::back_inserter(model.missing));
-    model.state.metadata = {{"format", "pt"}};  // which Transformers expects
+    std::vector<std::string> missing;
+    std::ranges::set_difference(names, taken, std::back_inserter(missing));
+    if (!missing.empty()) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("the state lacks {} of the {} tensors of the model, such as {}", missing.size(),
+                              names.size(), quote_name(missing.front())));
+    }
+    model.metadata = {{"format", "pt"}};  // which Transformers expects
     return model;
   });
 }

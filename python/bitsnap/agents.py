@@ -184,6 +184,8 @@ def explain_holder(error: BusyError, kind: str, path: PathLike | None = None) ->
         return
     if path is None:
         return
+    if kind == "Store":
+        error.args = (f"{error}; timeout=SECONDS waits for it, and read_only=True reads meanwhile",)
     with contextlib.suppress(BitsnapError):
         process = agent_status(path, timeout=1.0)["process"]
         if not re.search(rf"\bprocess {process}\b", str(error)):

@@ -236,8 +236,8 @@ Result<std::unique_ptr<os::RandomAccessFile>> ObjectFileSystem::open(const std::
   BITSNAP_ASSIGN(ObjectTail tail, store_->read_tail(key, kTailBytes));
   auto object = std::make_shared<const OpenedObject>(store_, std::move(key), path, std::move(tail));
   const std::lock_guard guard(mutex_);
-  // Snapshots are not changed, and have names that are not used again. Of other files, another thread may have put a new
-  // version there meanwhile.
+  // Snapshots are not changed, and have names that are not used again. Of other files, another thread may have put a
+  // new version there meanwhile.
   if (path.ends_with(".bsnap") && is_leased(path)) {
     if (opened_.size() >= kMostOpened) opened_.clear();
     opened_[path] = object;

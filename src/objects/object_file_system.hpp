@@ -69,8 +69,8 @@ class ObjectFileSystem final : public os::FileSystem, public std::enable_shared_
   std::mutex mutex_;                                      // guards staged_, leases_ and opened_
   std::map<std::string, std::vector<std::byte>> staged_;  // files with temporary names, by path
   std::map<std::string, std::weak_ptr<Lease>> leases_;    // those of this process, by the path of the lock
-  // Snapshot files that were opened while this process holds a lease for them, by path: nobody else removes these. A save
-  // opens the same few again and again.
+  // Snapshot files that were opened while this process holds a lease for them, by path: nobody else removes these. A
+  // save opens the same few again and again.
   std::map<std::string, std::shared_ptr<const OpenedObject>> opened_;
   std::mutex taking_;                      // guards seen_; taken before mutex_
   std::map<std::string, SeenLease> seen_;  // by the path of the lock

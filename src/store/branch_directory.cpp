@@ -119,12 +119,14 @@ Result<std::vector<std::string>> BranchDirectory::names() const {
 }
 
 Result<void> check_branch_name(const std::string& name) {
-  if (is_branch_name(name) && name.find_first_not_of(' ') != std::string::npos) return {};
-  return fail(
-      ErrorKind::invalid_argument,
-      fmt::format("the name of a branch must have 1 to {} bytes of UTF-8 without control characters, '/', "
-                  "'\\', '@' and ':', must not begin with '.' or '-', and must not have digits or spaces alone; got {}",
-                  kMaxFileNameBytes, quote_name(name)));
+  if (!name.empty() && name.find_first_not_of(' ') == std::string::npos) {
+    return fail(ErrorKind::invalid_argument, fmt::format("the name of the branch is blank: {}", quote_name(name)));
+  }
+  if (is_branch_name(name)) return {};
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("the name of a branch must have 1 to {} bytes of UTF-8 without control characters, '/', "
+                          "'\\', '@' and ':', must not begin with '.' or '-', and must not have digits alone; got {}",
+                          kMaxFileNameBytes, quote_name(name)));
 }
 
 Result<void> BranchDirectory::check_free(const std::string& name) const {

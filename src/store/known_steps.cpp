@@ -99,7 +99,8 @@ Result<void> KnownSteps::check_new(std::uint64_t step) {
                           record->attempt)
             : "";
     return fail(ErrorKind::invalid_argument, fmt::format("{}: step must be greater than {}, the newest step, got {}; "
-                                                         "to save it again, roll back to an earlier step first{}",
+                                                         "replace saves the newest step again, and a rollback removes "
+                                                         "the steps above an earlier one{}",
                                                          layout_.root(), there, step, others));
   }
   return {};

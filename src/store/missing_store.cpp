@@ -98,8 +98,9 @@ std::string stores_beside(os::FileSystem& files, const std::string& root) {
 std::string describe_missing(os::FileSystem& files, const std::string& root) {
   const auto of_step = part_after(root, '@');
   if (of_step && has_run_record(files, of_step->run)) {
-    return fmt::format("this names a checkpoint of the run {0}, expected the run alone: open {0}, and load {1} of it",
-                       of_step->run, quote_name(of_step->text));
+    return fmt::format(
+        "this names a checkpoint of the run {0}, expected the run alone: open {0}, and load {1} of it", of_step->run,
+        of_step->text.find_first_not_of("0123456789") == std::string::npos ? of_step->text : quote_name(of_step->text));
   }
   if (of_step && is_checkpoint_name(of_step->text)) {
     return fmt::format("this names a checkpoint of {}, and no run is there{}", of_step->run,

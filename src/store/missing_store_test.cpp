@@ -77,7 +77,7 @@ TEST_F(MissingStore, IsToldByWhatIsThere) {
 
 TEST_F(MissingStore, IsToldFromAStepAndABranch) {
   EXPECT_EQ(found_at("/a/run1@40"),
-            "this names a checkpoint of the run /a/run1, expected the run alone: open /a/run1, and load '40' of it");
+            "this names a checkpoint of the run /a/run1, expected the run alone: open /a/run1, and load 40 of it");
   EXPECT_EQ(found_at("/a/run2@40"), "this names a checkpoint of /a/run2, and no run is there; did you mean '/a/run1'?");
   EXPECT_EQ(found_at("/a/run2:lr9"),
             "this names the branch 'lr9' of /a/run2, and no run is there; did you mean '/a/run1'?");

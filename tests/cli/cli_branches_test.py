@@ -176,7 +176,7 @@ def test_files_from_before_a_branch_are_not_called_pruned(tmp_path: Path) -> Non
 
 
 def test_a_blank_name_is_no_branch(own: Path) -> None:
-    assert b"digits or spaces alone; got ' '" in run("branch", own, " ", status=INVALID_ARGUMENT).stderr
+    assert b"the name of the branch is blank: ' '" in run("branch", own, " ", status=INVALID_ARGUMENT).stderr
 
 
 def test_an_extracted_branch_lies_beside_the_run(own: Path) -> None:

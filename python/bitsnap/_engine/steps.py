@@ -164,7 +164,8 @@ class SavableSteps:
         warn(
             f"{self._path} has checkpoints up to step {self._first - 1}, and this training saves to it without having "
             "called restore(). To continue that training, call restore() before the first save; for another training, "
-            "pass the path of another directory. Otherwise one run holds the steps of both",
+            "pass the path of another directory. Otherwise one run holds the steps of both, and keep_last removes the "
+            "earlier ones",
             RestoreWarning,
             stacklevel=4,
         )

@@ -8,6 +8,8 @@ bitsnap/_states/typed_values.py knows the types that are neither containers nor 
 from __future__ import annotations
 
 import math
+import re
+import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -91,6 +93,8 @@ def _advice(value: object) -> str:
     for kind, instead in _INSTEAD:
         if isinstance(value, kind):
             return f"pass {instead}"
+    if isinstance(value, types.FunctionType) and re.search(r"<(lambda|locals)>", value.__qualname__):
+        return "leave it out: a function within another one, such as a lambda, cannot be stored or pickled"
     for method in ("state_dict", "get_state"):
         if hasattr(value, method):
             return f"pass its {method}()"

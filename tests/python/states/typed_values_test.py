@@ -159,6 +159,7 @@ def member_of_a_local_class() -> enum.Enum:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
+    "lambda": (lambda: 0, r"leave it out: a function within another one, such as a lambda"),
     "factory": (defaultdict(lambda: 0), r"defaultdict and cannot be stored: its default_factory is not a builtin"),
     "named zone": (
         datetime.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")),

@@ -159,13 +159,19 @@ def test_what_is_no_model_is_named(call: Calls, tmp_path: Path) -> None:
         store.save(3, {**state, "ema": state["net"]})
         del state["net"]["transformer.ln_f.bias"]
         store.save(4, state)
+        state["net"]["transformer.ln_f.bias"] = torch.ones(3)
+        store.save(5, state)
     target = tmp_path / "other"
     path = f"{path}@2"  # type: ignore[assignment]
     assert "the state has the tensor 'adapter', which the model has not; --like" in refused("--like", like)
     path = f"{tmp_path}/run@3"  # type: ignore[assignment]
     assert "the model several times, with the prefixes 'ema.' and 'net.'; --like" in refused("--like", like)
-    done = run("convert", f"{tmp_path}/run@4", target, "--to", "hf", "--like", like)
-    assert b"has no tensor 'transformer.ln_f.bias'" in done.stderr
+    path = f"{tmp_path}/run@4"  # type: ignore[assignment]
+    missing = "the state lacks 1 of the 28 tensors of the model, such as 'transformer.ln_f.bias'; --like"
+    assert missing in refused("--like", like)
+    path = f"{tmp_path}/run@5"  # type: ignore[assignment]
+    assert "'transformer.ln_f.bias' of the state is [3], in the model it is [" in refused("--like", like)
+    assert not target.exists()
     assert (
         b"goes with --to hf"
         in run("convert", path, tmp_path / "a.pt", "--dtype", "bf16", status=INVALID_ARGUMENT).stderr
