@@ -28,7 +28,7 @@ class FakeObjectStore final : public ObjectStore {
  public:
   FakeObjectStore();
   // The same objects, seen by another process.
-  explicit FakeObjectStore(const FakeObjectStore& other);
+  FakeObjectStore(const FakeObjectStore& other);
 
   // Asked before each request, which waits meanwhile, with its kind, such as "put", and its key.
   std::function<RequestFault(std::string_view request, const std::string& key)> fault;

@@ -67,7 +67,6 @@ std::int64_t process_id() noexcept { return ::getpid(); }
 
 std::string process_identity(std::int64_t process) {
   constexpr int kFieldsBeforeStart = 20;  // of /proc/PID/stat, after the name in parentheses
-  const std::string directory = "/proc/" + std::to_string(process);
   const std::string stat = read_text_file("/proc/" + std::to_string(process) + "/stat").value_or("");
   std::string boot = read_text_file("/proc/sys/kernel/random/boot_id").value_or("");
   while (boot.ends_with('\n')) boot.pop_back();
