@@ -52,7 +52,9 @@ class ObjectUpload {
 };
 
 // One bucket. Keys have no slash at their beginning. Thread-safe. Errors name the object; what is not said below is io.
-// What a request of this interface does not change, it may repeat until it succeeds or a time is over.
+// A call may repeat its request after errors. One that changes or removes an object by one request (put, put_if_absent,
+// put_if_version, copy, remove) ends within 40 seconds, and changes nothing afterwards: a writer that lost its lease
+// may not reach the objects of the next one.
 class ObjectStore {
  public:
   ObjectStore() = default;

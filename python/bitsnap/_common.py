@@ -221,8 +221,8 @@ def local_path(path: PathLike) -> str:
     text = os.fsdecode(path)
     if is_url(text):
         raise UnsupportedError(
-            f"{text}: bitsnap saves to local files only, and this is a URL; pass the path of a folder, such as "
-            "one where a bucket is mounted"
+            f"{text}: bitsnap saves to local files only, and this is a URL; pass the path of a folder, such as one "
+            "where a bucket is mounted"
         )
     return text
 

@@ -21,9 +21,12 @@ _INSTALL = 'pip install "bitsnap[remote]"'
 # Parts of an upload: S3 takes 10,000 of them. As many as this are in memory while they are sent.
 _PART_BYTES = 32 << 20
 _PARTS_AT_ONCE = 4
+# Of what reads, and of parts of uploads: to slow services, too.
 _RETRY = {"max_retries": 8, "retry_timeout": datetime.timedelta(minutes=3)}
-# A request without an answer for so long has failed. Less than the time for which a lease is trusted.
-_TIMEOUT = {"connect_timeout": "10s", "timeout": "20s"}
+_TIMEOUT = {"connect_timeout": "10s", "timeout": "120s"}
+# Of a request that changes an object: with all repetitions within the 40 seconds that bitsnap::ObjectStore demands.
+_RETRY_CHANGE = {"max_retries": 8, "retry_timeout": datetime.timedelta(seconds=20)}
+_TIMEOUT_CHANGE = {"connect_timeout": "10s", "timeout": "20s"}
 # object version = ETag, newline, generation: services use one of them, or both.
 _Version = str
 _Found = tuple[int, _Version, int]  # bytes, version, modified (nanoseconds since the Unix epoch)
@@ -85,17 +88,16 @@ class Client:
             raise UnsupportedError(f"{name}: needs the package obstore: {_INSTALL}") from error
         self._name = name
         self._obstore: Any = obstore
-        options: dict[str, Any] = dict(_TIMEOUT)
+        more: dict[str, Any] = {"credential_provider": _credentials(name)}
+        http: dict[str, Any] = {}
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        config: dict[str, Any] = {}
         if name.startswith("s3:") and endpoint:
-            config["endpoint"] = endpoint
-            if endpoint.startswith("http:"):
-                options["allow_http"] = True
+            more["endpoint"] = endpoint
+            http["allow_http"] = endpoint.startswith("http:")
+        from_url = self._obstore.store.from_url
         try:
-            self._bucket = self._obstore.store.from_url(
-                name, client_options=options, retry_config=_RETRY, credential_provider=_credentials(name), **config
-            )
+            self._bucket = from_url(name, client_options=_TIMEOUT | http, retry_config=_RETRY, **more)
+            self._changed = from_url(name, client_options=_TIMEOUT_CHANGE | http, retry_config=_RETRY_CHANGE, **more)
         except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
             raise UnsupportedError(f"{name}: {_short(error)}") from error
 
@@ -148,7 +150,7 @@ class Client:
 
     def _put(self, key: str, data: bytes, mode: Any) -> _Version:
         try:
-            return _version_of(self._obstore.put(self._bucket, key, data, mode=mode, use_multipart=False))
+            return _version_of(self._obstore.put(self._changed, key, data, mode=mode, use_multipart=False))
         except (self._obstore.exceptions.AlreadyExistsError, self._obstore.exceptions.PreconditionError) as error:
             raise RefusedError from error
         except FileNotFoundError as error:
@@ -173,13 +175,13 @@ class Client:
 
     def copy(self, source: str, target: str) -> None:
         try:
-            self._obstore.copy(self._bucket, source, target)
+            self._obstore.copy(self._changed, source, target)
         except Exception as error:
             raise self._failed("copy", source, error) from error
 
     def remove(self, key: str) -> None:
         try:
-            self._obstore.delete(self._bucket, key)
+            self._obstore.delete(self._changed, key)
         except FileNotFoundError:
             return
         except Exception as error:

@@ -78,8 +78,8 @@ class Checkpointer:
             `keep_last` and `keep_every`.
         adam: Adam's betas, eps and step for first moments, as in Store.
         every: only steps that are multiples of this are stored.
-        every_minutes: of these, only the first that comes so many minutes after the last stored one. Of several ranks
-            the clock of rank 0 decides, which takes a broadcast at each multiple of `every`.
+        every_minutes: only such steps, and no sooner than so many minutes after the last stored one. The clock of
+            rank 0 decides for all ranks, which takes a broadcast at each multiple of `every`.
         every_memory: steps that are multiples of this are kept in the agent's memory, besides those that are stored.
             None: no others.
         keep_last: after each checkpoint, keep only the N newest in the store, and

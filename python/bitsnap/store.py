@@ -73,8 +73,9 @@ class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
             store.save(step, state)
 
     Args:
-        path: the directory. Its parent must exist. A relative path is made absolute. "run:NAME" is the branch NAME of
-            the run, unless a directory has this name.
+        path: the directory, or an address in an object store, such as "s3://bucket/run". The parent of a directory must
+            exist. A relative path is made absolute. "run:NAME" is the branch NAME of the run, unless a directory has
+            this name.
         settings: how checkpoints are coded, or the name of a policy, such as "bounded". The store remembers all
             settings but `codec`; those that are not given here are taken from the store. The rules of `loss` belong to
             the policy that they were given with.

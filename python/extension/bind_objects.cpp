@@ -36,8 +36,7 @@ ObjectInfo info_of(const Found& found) { return {std::get<0>(found), std::get<1>
 
 nb::bytes bytes_of(std::span<const std::byte> bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
-// Calls `work` with the GIL. What Python raises becomes an error; nullopt-like results of refused conditions are left
-// to `refused`.
+// Calls `work` with the GIL. What Python raises becomes an error.
 template <typename Work>
 auto with_python(Work&& work) -> decltype(work()) {
   const GilAcquire gil;

@@ -168,7 +168,7 @@ Result<std::shared_ptr<Lease>> SeenLease::take(const std::shared_ptr<ObjectStore
   const std::string text = json::serialize_json(own);
   std::optional<std::string> version;
   if (!tail) {
-    BITSNAP_ASSIGN(version, create_object(*store, key, as_byte_span(text)));
+    BITSNAP_ASSIGN(version, create_object(*store, key, as_byte_span(text), [] { return Result<void>(); }));
   } else {
     // What is no record is taken like the lease of a holder that does not change it.
     auto found = json::parse_json<LeaseRecord>(as_text(tail->bytes));

@@ -24,7 +24,8 @@ namespace bitsnap::objects {
 struct LeaseTimes {
   std::uint64_t beat_ms = 10'000;  // between two changes by the holder
   std::uint64_t trust_ms = 30'000;
-  std::uint64_t take_ms = 45'000;
+  // A request that was sent while the lease was trusted has ended by then: ObjectStore says how long one may last.
+  std::uint64_t take_ms = 75'000;
   std::uint64_t ask_ms = 250;  // between two questions to the service about a lease that another holds
 };
 

@@ -163,12 +163,11 @@ class ObjectFileSystem::NewFile final : public os::WritableFile {
         files_->staged_[path_] = std::move(buffer_);
         return {};
       }
-      BITSNAP_ASSIGN(const std::string key, files_->key_to_change(path_));
-      if (upload_ != nullptr) return upload_->finish();
-      BITSNAP_ASSIGN(const auto created, create_object(*files_->store_, key, buffer_));
-      buffer_ = {};
-      if (!created) return already_exists(path_);
-      return {};
+      if (upload_ != nullptr) {
+        BITSNAP_TRY(files_->key_to_change(path_));
+        return upload_->finish();
+      }
+      return files_->create_once(path_, std::exchange(buffer_, {}));
     });
   }
 
@@ -266,8 +265,11 @@ std::optional<std::vector<std::byte>> ObjectFileSystem::take_staged(const std::s
   return bytes;
 }
 
-Result<bool> ObjectFileSystem::exists(const std::string& path) {
-  return stat(path).map([](const os::FileInfo& info) { return info.exists; });
+Result<void> ObjectFileSystem::create_once(const std::string& path, ConstByteSpan bytes) {
+  BITSNAP_ASSIGN(const std::string key, key_of(path));
+  const auto may_begin = [&] { return key_to_change(path).map([](const std::string&) {}); };
+  BITSNAP_ASSIGN(const auto created, create_object(*store_, key, bytes, may_begin));
+  return created ? Result<void>() : already_exists(path);
 }
 
 // An object, or all below a directory.
@@ -275,14 +277,18 @@ Result<void> ObjectFileSystem::move(const std::string& from, const std::string& 
   BITSNAP_ASSIGN(const std::string source, key_to_change(from));
   BITSNAP_ASSIGN(const std::string target, key_to_change(to));
   Result<void> copied = store_->copy(source, target);
-  if (copied) return store_->remove(source);
+  if (copied) return remove(from);
   if (copied.error().kind() != ErrorKind::not_found) return copied;
   BITSNAP_ASSIGN(const ObjectListing below, store_->list(source, true));
   if (below.objects.empty()) return copied;
   for (const ObjectListing::Object& object : below.objects) {
+    BITSNAP_TRY(key_to_change(to));
     BITSNAP_TRY(store_->copy(object.key, target + object.key.substr(source.size())));
   }
-  for (const ObjectListing::Object& object : below.objects) BITSNAP_TRY(store_->remove(object.key));
+  for (const ObjectListing::Object& object : below.objects) {
+    BITSNAP_TRY(key_to_change(from));
+    BITSNAP_TRY(store_->remove(object.key));
+  }
   return {};
 }
 
@@ -294,22 +300,13 @@ Result<void> ObjectFileSystem::rename(const std::string& from, const std::string
 }
 
 Result<void> ObjectFileSystem::rename_no_replace(const std::string& from, const std::string& to) {
-  const auto staged = take_staged(from);
-  if (!staged) {
-    BITSNAP_ASSIGN(const bool is_there, exists(to));
-    return is_there ? already_exists(to) : move(from, to);
-  }
-  BITSNAP_ASSIGN(const std::string key, key_to_change(to));
-  BITSNAP_ASSIGN(const auto created, create_object(*store_, key, *staged));
-  return created ? Result<void>() : already_exists(to);
+  if (const auto staged = take_staged(from)) return create_once(to, *staged);
+  BITSNAP_ASSIGN(const os::FileInfo info, stat(to));
+  return info.exists ? already_exists(to) : move(from, to);
 }
 
-Result<void> ObjectFileSystem::link(const std::string& from, const std::string& to) {
-  BITSNAP_ASSIGN(const bool is_there, exists(to));
-  if (is_there) return already_exists(to);
-  BITSNAP_ASSIGN(const std::string source, key_of(from));
-  BITSNAP_ASSIGN(const std::string target, key_to_change(to));
-  return store_->copy(source, target);
+Result<void> ObjectFileSystem::link(const std::string& /*from*/, const std::string& to) {
+  return fail(ErrorKind::unsupported, fmt::format("link {}: an object has one name", to));
 }
 
 Result<void> ObjectFileSystem::remove(const std::string& path) {

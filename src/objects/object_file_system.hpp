@@ -4,7 +4,7 @@
 // - A file appears whole, when it is synced or closed. Nothing is written to a temporary file: what gets such a name
 //   stays in memory until it is renamed, and is then one request, so that AtomicFile needs no rename of the service.
 // - rename_no_replace() of such a file is a conditional request.
-// - Other renames, and links, are copies by the service; a rename is not atomic then.
+// - Other renames are copies by the service, and not atomic. There are no links.
 // - An exclusive lock is a lease (lease.hpp). Below its directory nothing is changed after it was lost. Shared locks
 //   exclude nobody.
 #pragma once
@@ -21,6 +21,7 @@
 #include <bitsnap/error.hpp>
 #include <bitsnap/object_store.hpp>
 
+#include "base/bytes.hpp"
 #include "objects/lease.hpp"
 #include "os/file_system.hpp"
 
@@ -56,11 +57,11 @@ class ObjectFileSystem final : public os::FileSystem, public std::enable_shared_
   class OpenedFile;
 
   [[nodiscard]] Result<std::string> key_of(const std::string& path) const;
-  // The key of what is changed: busy if a lease for it was held and lost.
+  // The key of an object that is about to change. busy if this process has lost the lease that it held for it.
   [[nodiscard]] Result<std::string> key_to_change(const std::string& path);
   [[nodiscard]] bool is_leased(const std::string& path) const;  // the caller holds mutex_
   [[nodiscard]] std::optional<std::vector<std::byte>> take_staged(const std::string& path);
-  [[nodiscard]] Result<bool> exists(const std::string& path);
+  [[nodiscard]] Result<void> create_once(const std::string& path, ConstByteSpan bytes);
   [[nodiscard]] Result<void> move(const std::string& from, const std::string& to);
 
   const std::string bucket_;

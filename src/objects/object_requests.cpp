@@ -5,7 +5,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/function_ref.hpp"
 #include "base/try.hpp"
 #include "os/random.hpp"
 
@@ -55,10 +54,13 @@ Result<std::optional<std::string>> put_until_known(ObjectStore& store, const std
 
 }  // namespace
 
-Result<std::optional<std::string>> create_object(ObjectStore& store, const std::string& key, ConstByteSpan bytes) {
-  return put_until_known(
-      store, key, bytes, [&] { return store.put_if_absent(key, bytes); },
-      [](const Found& found) { return found.there == There::nothing; });
+Result<std::optional<std::string>> create_object(ObjectStore& store, const std::string& key, ConstByteSpan bytes,
+                                                 FunctionRef<Result<void>()> may_begin) {
+  const auto put = [&]() -> Result<std::optional<std::string>> {
+    BITSNAP_TRY(may_begin());
+    return store.put_if_absent(key, bytes);
+  };
+  return put_until_known(store, key, bytes, put, [](const Found& found) { return found.there == There::nothing; });
 }
 
 Result<std::optional<std::string>> replace_object(ObjectStore& store, const std::string& key, ConstByteSpan bytes,

@@ -22,7 +22,7 @@ namespace {
 // Of a directory that may hold anything, as many entries are looked at.
 constexpr std::size_t kMostLookedAt = 1000;
 constexpr std::size_t kMostListed = 3;
-// A file of a store lies at most so many directories below it.
+// The files of a store are not deeper below it.
 constexpr int kDeepestInStore = 5;
 
 bool has_run_record(os::FileSystem& files, const std::string& path) {
@@ -38,6 +38,7 @@ std::vector<std::string> names_in(os::FileSystem& files, const std::string& dire
 
 std::vector<std::string> stores_in(os::FileSystem& files, const std::string& directory) {
   std::vector<std::string> found;
+  if (!files.has_lasting_locks()) return found;  // each name would be a request to a service
   for (const std::string& name : names_in(files, directory)) {
     const std::string path = os::join_path(directory, name);
     if (has_run_record(files, path)) found.push_back(path);
@@ -112,7 +113,8 @@ std::string describe_missing(os::FileSystem& files, const std::string& root) {
   }
   const std::string above = os::parent_directory(root);
   const auto parent = files.stat(above);
-  if (parent && !parent->exists) return fmt::format("the directory {} does not exist", above);
+  if (parent && !parent->exists && files.has_lasting_locks())
+    return fmt::format("the directory {} does not exist", above);
   const std::string beside = stores_beside(files, root);
   return fmt::format("the path does not exist{}",
                      beside.empty() ? "; a run exists once something is saved to it" : beside);

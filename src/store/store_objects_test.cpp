@@ -231,19 +231,24 @@ TEST(StoreObject, IsTheSameFilesAsOnADisk) {
   EXPECT_THAT(names, ::testing::Each(::testing::Not(HasSubstr(".tmp"))));
 }
 
+// A writer that has saved step 1.
+std::unique_ptr<Store> open_writer(const Process& process) {
+  auto writer = process.open(StoreAccess::write).value();
+  EXPECT_TRUE(writer->save(1, TestState(1).state(), kOneThread));
+  return writer;
+}
+
 TEST(StoreObject, TwoWritersDoNotBothWrite) {
   const FakeObjectStore bucket;
   const Process first(bucket);
-  const auto writer = first.open(StoreAccess::write);
-  ASSERT_TRUE(writer);
-  ASSERT_TRUE((*writer)->save(1, TestState(1).state(), kOneThread));
+  const auto writer = open_writer(first);
   // The time is over for the second one: it takes the lease from the first, which is only slow.
   const Process later(bucket, true);
   const auto other = later.open(StoreAccess::write);
   ASSERT_TRUE(other) << other.error().message();
   ASSERT_TRUE((*other)->save(2, TestState(2).state(), kOneThread));
-  EXPECT_THAT((*writer)->save(2, TestState(2, 7).state(), kOneThread).error().message(), HasSubstr("already exists"));
-  EXPECT_THAT((*writer)->save(3, TestState(3).state(), kOneThread).error().message(),
+  EXPECT_THAT(writer->save(2, TestState(2, 7).state(), kOneThread).error().message(), HasSubstr("already exists"));
+  EXPECT_THAT(writer->save(3, TestState(3).state(), kOneThread).error().message(),
               HasSubstr("another writer committed step 2"));
   EXPECT_EQ(check(**other, steps_up_to(2)), "");
   EXPECT_TRUE((*other)->verify()->damages.empty());
@@ -253,9 +258,7 @@ TEST(StoreObject, TwoWritersDoNotBothWrite) {
 TEST(StoreObject, TheRequestForTheRecordDecides) {
   const FakeObjectStore bucket;
   const Process first(bucket);
-  const auto writer = first.open(StoreAccess::write);
-  ASSERT_TRUE(writer);
-  ASSERT_TRUE((*writer)->save(1, TestState(1).state(), kOneThread));
+  const auto writer = open_writer(first);
   const Process later(bucket, true);
   std::unique_ptr<Store> other;
   first.objects->fault = [&](std::string_view request, const std::string& key) {
@@ -265,7 +268,7 @@ TEST(StoreObject, TheRequestForTheRecordDecides) {
     }
     return RequestFault::none;
   };
-  const auto saved = (*writer)->save(2, TestState(2, 7).state(), kOneThread);
+  const auto saved = writer->save(2, TestState(2, 7).state(), kOneThread);
   ASSERT_NE(other, nullptr);
   EXPECT_FALSE(saved);
   EXPECT_EQ(check(*other, steps_up_to(2)), "");

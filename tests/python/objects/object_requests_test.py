@@ -65,6 +65,16 @@ def test_a_save_lists_nothing_and_makes_few_requests(run: str, proxy: Proxy, mon
         assert len(proxy.requests) <= 10, proxy.requests
 
 
+def test_a_run_that_is_not_there_costs_few_requests(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other runs of the bucket are not looked at to find a similar name."""
+    for beside in ("-a", "-b", "-c"):
+        bitsnap.Store(run + beside).close()
+    with client_of(proxy, monkeypatch):
+        with pytest.raises(bitsnap.NotFoundError, match="no store found: the path does not exist; a run exists once"):
+            bitsnap.Store(run, read_only=True)
+        assert len(proxy.requests) <= 8, proxy.requests
+
+
 def test_reading_a_tensor_fetches_its_chunks(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(1)
     with bitsnap.Store(run) as store:
