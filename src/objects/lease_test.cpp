@@ -57,7 +57,7 @@ TEST_F(LeaseTest, IsTakenFromAHolderThatStopsOnlyAfterThatTrustsItNoMore) {
   const auto unreachable = std::make_shared<FakeObjectStore>(*store_);
   const auto held = take(first_, unreachable, kTimes);
   ASSERT_TRUE(held);
-  unreachable->fault = [](std::string_view, const std::string&) { return RequestFault::dead; };
+  unreachable->set_fault([](std::string_view, const std::string&) { return RequestFault::dead; });
   for (;;) {
     const auto other = take(second_, store_, kTimes);
     if (other) break;
@@ -103,9 +103,9 @@ TEST_F(LeaseTest, ThatWasNotGivenBackIsTakenAgainByItsProcess) {
   const auto quiet = std::make_shared<FakeObjectStore>(*store_);
   auto held = take(first_, quiet);
   ASSERT_TRUE(held);
-  quiet->fault = [](std::string_view, const std::string&) { return RequestFault::refused; };
+  quiet->set_fault([](std::string_view, const std::string&) { return RequestFault::refused; });
   held->reset();
-  quiet->fault = nullptr;
+  quiet->set_fault(nullptr);
   EXPECT_TRUE(take(first_, quiet));
 }
 
@@ -116,9 +116,9 @@ TEST_F(LeaseTest, WhatIsNoRecordIsTakenLikeALeaseThatStops) {
 }
 
 TEST_F(LeaseTest, LostAnswersDoNotLoseIt) {
-  store_->fault = [](std::string_view request, const std::string&) {
+  store_->set_fault([](std::string_view request, const std::string&) {
     return request.starts_with("put_if_") ? RequestFault::lost_answer : RequestFault::none;
-  };
+  });
   const auto held = take(first_, store_, {1, 30'000, 45'000, 0});
   ASSERT_TRUE(held) << held.error().message();
   const std::string before = text_of(*store_);

@@ -30,8 +30,9 @@ class FakeObjectStore final : public ObjectStore {
   // The same objects, seen by another process.
   FakeObjectStore(const FakeObjectStore& other);
 
-  // Asked before each request, which waits meanwhile, with its kind, such as "put", and its key.
-  std::function<RequestFault(std::string_view request, const std::string& key)> fault;
+  using FaultOf = std::function<RequestFault(std::string_view request, const std::string& key)>;
+  // `fault_of` is asked before each request, which waits meanwhile, with its kind, such as "put", and its key.
+  void set_fault(FaultOf fault_of);
   bool has_conditions = true;  // false: put_if_absent() and put_if_version() overwrite
 
   [[nodiscard]] std::vector<std::string> keys() const;
@@ -70,6 +71,8 @@ class FakeObjectStore final : public ObjectStore {
   [[nodiscard]] static ObjectInfo info_of(const Object& object);
 
   std::shared_ptr<Objects> objects_;
+  // With objects_->mutex locked:
+  FaultOf fault_of_;
   bool is_dead_ = false;
 };
 

@@ -25,10 +25,19 @@ std::uint64_t FakeObjectStore::requests() const {
   return objects_->requests;
 }
 
+void FakeObjectStore::set_fault(FaultOf fault_of) {
+  const std::lock_guard guard(objects_->mutex);
+  fault_of_ = std::move(fault_of);
+}
+
 template <typename Work>
 auto FakeObjectStore::request(std::string_view kind, const std::string& key, Work&& work) -> decltype(work()) {
-  const RequestFault found = is_dead_ ? RequestFault::dead : fault ? fault(kind, key) : RequestFault::none;
-  const std::lock_guard guard(objects_->mutex);
+  std::unique_lock guard(objects_->mutex);
+  const FaultOf fault_of = fault_of_;
+  guard.unlock();
+  RequestFault found = fault_of ? fault_of(kind, key) : RequestFault::none;
+  guard.lock();
+  if (is_dead_) found = RequestFault::dead;
   ++objects_->requests;
   is_dead_ = is_dead_ || found == RequestFault::dead || found == RequestFault::dead_after;
   const auto error = [&] {

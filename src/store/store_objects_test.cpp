@@ -1,6 +1,7 @@
 // Stores in an object store, where each request may fail in each way, at every moment.
 #include <bitsnap/store.hpp>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -170,15 +171,15 @@ bool survives(const Scenario& scenario, RequestFault fault, std::uint64_t at) {
   const FakeObjectStore bucket;
   prepare(bucket, scenario.saved);
   Expected expected = steps_up_to(scenario.saved);
-  bool happened = false;
+  std::atomic<bool> happened = false;
   {
     const Process process(bucket);
-    std::uint64_t count = 0;
-    process.objects->fault = [&](std::string_view, const std::string&) {
+    std::atomic<std::uint64_t> count = 0;
+    process.objects->set_fault([&](std::string_view, const std::string&) {
       if (count++ != at) return RequestFault::none;
       happened = true;
       return fault;
-    };
+    });
     scenario.run(process, expected);
   }
   const Process next(bucket, true);
@@ -261,13 +262,13 @@ TEST(StoreObject, TheRequestForTheRecordDecides) {
   const auto writer = open_writer(first);
   const Process later(bucket, true);
   std::unique_ptr<Store> other;
-  first.objects->fault = [&](std::string_view request, const std::string& key) {
+  first.objects->set_fault([&](std::string_view request, const std::string& key) {
     if (request == "put_if_absent" && key.ends_with("0000000002/commit.json") && other == nullptr) {
       other = later.open(StoreAccess::write).value();
       EXPECT_TRUE(other->save(2, TestState(2).state(), kOneThread));
     }
     return RequestFault::none;
-  };
+  });
   const auto saved = writer->save(2, TestState(2, 7).state(), kOneThread);
   ASSERT_NE(other, nullptr);
   EXPECT_FALSE(saved);
