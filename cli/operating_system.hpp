@@ -85,6 +85,10 @@ struct KnownExternal {
 inline constexpr KnownExternal kReport = {"report", "Write a page of plots about a run, for the browser",
                                           "it comes with the Python package: pip install 'bitsnap[report]'"};
 
+// Not a command: it is this one with clients of object stores.
+inline constexpr KnownExternal kRemote = {"remote", "",
+                                          "it comes with the Python package: pip install 'bitsnap[remote]'"};
+
 // The section of --help about them, with an empty line at its end.
 [[nodiscard]] std::string external_help();
 

@@ -62,6 +62,8 @@ KERNEL_FILE = re.compile(r"_(levels|scalar|avx2|avx512|neon)\.cpp$")
 KERNEL_HEADERS = {"cstddef", "cstdint", "immintrin.h", "arm_neon.h", "xxhash.h"}
 # Says how an error is passed on, and declares nothing of the library.
 ERROR_MACROS = "src/base/try.hpp"
+# The command as a function, which the Python package runs with clients of object stores.
+PROGRAM = "cli/program.hpp"
 # Names that each folder may have.
 COMMON_NAMES = {"__init__.py", "__main__.py", "conftest.py"}
 # A comment with the name of a source file; `x_...` and names with other signs stand for many.
@@ -128,7 +130,7 @@ def check_include(root: Path, path: Path, bracket: str, name: str) -> str | None
         near = (root / path.parent / name).is_file()
         if home == "cli" and (first == "cli" or near):
             return check_room(root, path, name)
-        if first == home or name == ERROR_MACROS or near:
+        if first == home or name in {ERROR_MACROS, PROGRAM} or near:
             return None
         return f"{home} includes the public headers only"
     if home not in LAYERS:

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <bitsnap/convert.hpp>
+#include <bitsnap/object_store.hpp>
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/store.hpp>
 #include <bitsnap/text.hpp>
@@ -239,6 +240,13 @@ Result<std::uint64_t> write(const State& state, Target target, const ConvertOpti
 }
 
 Result<void> check_target(const ConvertOptions& options, Target target) {
+  if (is_object_path(options.output)) {
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format("{}: is an address in an object store, where only runs can be: name a path of this machine, "
+                    "or a checkpoint as in s3://bucket/run@STEP",
+                    options.output));
+  }
   std::error_code error;
   const bool is_directory = std::filesystem::is_directory(options.output, error);
   if (is_directory && (target == Target::dcp || target == Target::hf || options.max_file_bytes > 0)) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <bitsnap/engine.hpp>
+#include <bitsnap/object_store.hpp>
 #include <bitsnap/safetensors.hpp>
 
 #include "cli/command.hpp"
@@ -211,6 +212,7 @@ fs::path named_folder(const std::string& path) {
 }  // namespace
 
 std::string run_of_branch(const std::string& run) {
+  if (is_object_path(run)) return run;
   const std::string path = resolve_branch(run).value_or(run);
   const fs::path branches = named_folder(path).parent_path();
   const std::string above = branches.parent_path().string();
@@ -218,6 +220,7 @@ std::string run_of_branch(const std::string& run) {
 }
 
 fs::path run_folder(const std::string& run) {
+  if (is_object_path(run)) return fs::path(without_slash(run)).filename();
   const std::string path = resolve_branch(run).value_or(run);
   const std::string whole = run_of_branch(path);
   if (whole == path) return named_folder(path);

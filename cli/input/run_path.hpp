@@ -41,7 +41,7 @@ struct RunPath {
 [[nodiscard]] std::string checkpoint_name(const std::string& run, std::uint64_t step);
 
 // The same directory as a path whose last part is a name, unlike "." and "run/"; for the branch NAME of RUN, RUN-NAME,
-// a path beside the run.
+// a path beside the run; for one in an object store, a path in the working directory.
 [[nodiscard]] std::filesystem::path run_folder(const std::string& run);
 // The last part of run_folder().
 [[nodiscard]] std::string run_name(const std::string& run);

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import SupportsIndex
 
 from bitsnap._bitsnap import Branch, Store as NativeStore, StoreOptions
-from bitsnap._common import Progress, alike, label_of, native_path, number_of, text_of
+from bitsnap._common import Progress, alike, label_of, number_of, text_of
+from bitsnap._objects import Home, native_run
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 
 _MOST_NAMED = 10
@@ -72,7 +73,7 @@ class StoreBranches:
         self._native.remove_branch(label_of(name, "name"))
 
 
-def branch_for(run: Path, name: str, step: int | None) -> Path:
+def branch_for(run: Home, name: str, step: int | None) -> Home:
     """The directory of a branch of a run. With a step, the branch is made if it does not exist.
 
     Args:
@@ -87,7 +88,7 @@ def branch_for(run: Path, name: str, step: int | None) -> Path:
     options = StoreOptions()
     options.access = "read"
     options.create = False
-    store = NativeStore.open(native_path(run), options)
+    store = NativeStore.open(native_run(run), options)
     path = os.fsdecode(store.path)
     for is_last in (False, True):
         branches = {each.name: each for each in store.branches()}
@@ -124,8 +125,8 @@ def _check_origin(branch: Branch, parent: str, step: int | None, path: str) -> N
 
 
 def branch_of_job(
-    store: Path, branch: str | None, branch_from: SupportsIndex | None, begin: Callable[[Callable[[], Path]], Path]
-) -> Path:
+    store: Home, branch: str | None, branch_from: SupportsIndex | None, begin: Callable[[Callable[[], Home]], Home]
+) -> Home:
     """The directory that a job saves to; `begin` has one of its processes make the branch."""
     if branch is None:
         if branch_from is not None:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, SupportsIndex, TypeAlias
 
 from bitsnap._bitsnap import Settings, idle_rules
 from bitsnap.errors import ExistsError, InvalidArgumentError, UnsupportedError
@@ -261,29 +261,6 @@ def same_file(a: PathLike, b: PathLike) -> bool:
         return Path(a).samefile(b)
     except OSError:
         return False
-
-
-# Words of frameworks before the number of a step; "100" alone is a step, too. A number behind any other word may be
-# that of something else, as in the name of a temporary directory.
-_STEP = re.compile(
-    r"(?:(?:global_?step|step|iteration|iter|checkpoint|ckpt|epoch)[-_=]?)?(?P<step>[0-9]{1,20})", re.IGNORECASE
-)
-
-
-class CheckpointId(NamedTuple):
-    """The directory of a store, and a step in it; None: the path names no step."""
-
-    run: Path
-    step: int | None
-
-
-def checkpoint_id_of(path: PathLike) -> CheckpointId:
-    """The run and the step that a path names. Raises UnsupportedError if it is a URL."""
-    whole = Path(os.path.abspath(local_path(path)))  # noqa: PTH100  resolve() would follow links
-    found = _STEP.fullmatch(whole.name)
-    if found is None:
-        return CheckpointId(whole, None)
-    return CheckpointId(whole.parent, int(found["step"]))
 
 
 # --- settings

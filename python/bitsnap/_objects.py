@@ -10,11 +10,13 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from bitsnap._common import PathLike, absolute_path, native_path
+from bitsnap._bitsnap import run_command
+from bitsnap._common import PathLike, absolute_path, local_path, native_path
 from bitsnap.errors import IoError, NotFoundError, UnsupportedError
 
 _INSTALL = 'pip install "bitsnap[remote]"'
@@ -49,14 +51,59 @@ def native_run(path: PathLike) -> bytes:
     return native_path(path) if url is None else os.fsencode(url)
 
 
-def native_home(path: PathLike, name: str) -> bytes:
-    """The same, absolute."""
-    return native_run(path if object_url(path) else absolute_path(path, name))
+# Where a run is: the absolute path of its directory, or its address.
+Home: TypeAlias = Path | str
 
 
-def home_of(native: bytes) -> Path | str:
+def home_of(native: bytes) -> Home:
     text = os.fsdecode(native)
     return text if object_url(text) else Path(text)
+
+
+def given_home(path: PathLike) -> Home:
+    return object_url(path) or Path(local_path(path))
+
+
+def absolute_home(path: PathLike, name: str) -> Home:
+    return object_url(path) or absolute_path(path, name)
+
+
+def native_home(path: PathLike, name: str) -> bytes:
+    return native_run(absolute_home(path, name))
+
+
+def real_home(path: PathLike) -> Home:
+    """The same for all names of a directory."""
+    return object_url(path) or Path(os.path.realpath(os.fsdecode(path)))
+
+
+def make_parent(home: Home) -> None:
+    """Makes the folder of a run's directory; a bucket needs none."""
+    if isinstance(home, Path):
+        home.parent.mkdir(parents=True, exist_ok=True)
+
+
+# Words of frameworks before the number of a step; "100" alone is a step, too. A number behind any other word may be
+# that of something else, as in the name of a temporary directory.
+_STEP = re.compile(
+    r"(?:(?:global_?step|step|iteration|iter|checkpoint|ckpt|epoch)[-_=]?)?(?P<step>[0-9]{1,20})", re.IGNORECASE
+)
+
+
+class CheckpointId(NamedTuple):
+    """A run, and a step in it; None: the path names no step."""
+
+    run: Home
+    step: int | None
+
+
+def checkpoint_id_of(path: PathLike) -> CheckpointId:
+    """The run and the step that a path or an address names. Raises UnsupportedError if it is another URL."""
+    url = object_url(path)
+    whole = Path(os.path.abspath(local_path(path))) if url is None else Path(url)  # noqa: PTH100  links are kept
+    found = _STEP.fullmatch(whole.name)
+    run = whole if found is None else whole.parent
+    return CheckpointId(run if url is None else str(object_url(run)), None if found is None else int(found["step"]))
 
 
 def _version_of(answer: Any) -> _Version:
@@ -239,3 +286,10 @@ def _credentials(name: str) -> Any:
         return None
     session = boto3.Session()
     return Boto3CredentialProvider(session) if session.get_credentials() is not None else None
+
+
+def main() -> None:
+    """The command `bitsnap`, with clients of object stores."""
+    status = run_command(["bitsnap", *sys.argv[1:]])
+    sys.stdout.flush()
+    os._exit(status)  # threads of the library may still hold clients

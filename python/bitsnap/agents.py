@@ -32,10 +32,11 @@ from bitsnap._common import (
     positive_of,
     text_of,
 )
+from bitsnap._objects import native_home
 from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 
 
-def find_program(*first: Path) -> Path:
+def find_program(*first: Path, name: str = "bitsnap") -> Path:
     """Looks into the folders `first`, then beside the package and beside this Python, and last on PATH.
 
     Raises:
@@ -44,13 +45,13 @@ def find_program(*first: Path) -> Path:
     package = Path(__file__).resolve().parent
     folders = (*first, package / "bin", Path(sysconfig.get_path("scripts")), Path(sys.executable).parent)
     for folder in folders:
-        program = folder / "bitsnap"
+        program = folder / name
         if program.is_file() and os.access(program, os.X_OK):
             return program
-    found = shutil.which("bitsnap")
+    found = shutil.which(name)
     if found is None:
         looked = ", ".join(str(folder) for folder in dict.fromkeys(folders))
-        raise NotFoundError(f"bitsnap: the command is neither beside this Python ({looked}) nor on PATH")
+        raise NotFoundError(f"{name}: the command is neither beside this Python ({looked}) nor on PATH")
     return Path(found)
 
 
@@ -117,15 +118,15 @@ class AgentOptions:
     log: PathLike | None = None
     linger: float = 60.0
 
-    def _fill(self, native: NativeAgentOptions) -> None:
+    def _fill(self, native: NativeAgentOptions, *, is_remote: bool) -> None:
         native.threads = number_of(self.threads, "threads", LARGEST_COUNT)
-        native.command = native_path(self._program())
+        native.command = native_path(self._program(is_remote))
         native.log = b"" if self.log is None else native_path(absolute_path(self.log, "log"))
         native.linger_ms = milliseconds_of(self.linger, "linger")
 
-    def _program(self) -> Path:
+    def _program(self, is_remote: bool) -> Path:
         if self.command is None:
-            return find_program()
+            return find_program(name="bitsnap-remote" if is_remote else "bitsnap")
         program = absolute_path(self.command, "command")
         if not os.access(program, os.X_OK) or not program.is_file():
             raise NotFoundError(f"command: {str(program)!r} is not an executable program")
@@ -202,4 +203,4 @@ def _job_of(path: PathLike | None, job: str | None) -> str:
     if job is not None:
         return text_of(job, "job")
     assert path is not None
-    return default_job(native_path(absolute_path(path, "path")))
+    return default_job(native_home(path, "path"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex
 
@@ -20,13 +18,11 @@ from bitsnap._common import (
     Metrics,
     PathLike,
     Role,
-    absolute_path,
     check_callable,
     given_or_new,
     may_lose,
     may_pickle,
     milliseconds_of,
-    native_path,
     number_of,
     positive_of,
     settings_of,
@@ -37,6 +33,7 @@ from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.restoring import Restored as Restored, Restoring
 from bitsnap._engine.saves import Flush, OnProgress, Save as Save, Saves
 from bitsnap._engine.steps import SavableSteps, Schedule
+from bitsnap._objects import Home, absolute_home, home_of, native_run, object_url
 from bitsnap._states.adam import Adams, StateWithAdam, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.program_values import registration_of
@@ -70,7 +67,8 @@ class Checkpointer:
 
     Args:
         path: the directory of the store, in UTF-8. It is made if it does not exist; its parent must exist. "run:NAME"
-            is the branch NAME of the run.
+            is the branch NAME of the run. Or the address of a run in an object store, such as "s3://bucket/run", which
+            has no branches.
         branch: save to this branch of the run instead, and restore from it. It must exist, or else
         branch_from: make it, beginning with the checkpoint of this step. A job that is started again continues it; a
             branch of this name with another origin is an error.
@@ -131,7 +129,7 @@ class Checkpointer:
         flush_on_sigterm: bool = False,
     ) -> None:
         check_callable(on_progress, "on_progress")
-        store = absolute_path(path, "path")
+        store = absolute_home(path, "path")
         self._schedule = Schedule(every, every_minutes, every_memory)
         self._settings = settings_of(settings)
         self._stored_settings: Settings | None = None
@@ -147,7 +145,7 @@ class Checkpointer:
             keep_last=positive_of(keep_last, "keep_last"), keep_every=positive_of(keep_every, "keep_every")
         )
         given_or_new(memory, MemoryOptions, "memory")._fill(options.memory)
-        given_or_new(agent, AgentOptions, "agent")._fill(options.agent)
+        given_or_new(agent, AgentOptions, "agent")._fill(options.agent, is_remote=object_url(store) is not None)
         options.timeout_ms = timeout_ms
         options.threads = self._threads
         session = None if job.session is None else text_of(job.session, "session")
@@ -155,13 +153,13 @@ class Checkpointer:
         options.job.rank, options.job.world_size = self._ranks.rank, self._ranks.world_size
         options.job.session = self._ranks.session(timeout_ms) if session is None else session
         begin = partial(self._ranks.branch, timeout_ms=timeout_ms)
-        options.path = native_path(branch_of_job(store, branch, branch_from, begin))
+        options.path = native_run(branch_of_job(store, branch, branch_from, begin))
         try:
             native = NativeEngine.attach(options)
         except BusyError as error:
             explain_holder(error, "Checkpointer")
             raise
-        self._saves = Saves(native, SavableSteps(Path(os.fsdecode(native.path)), native.job), timeout_ms, on_progress)
+        self._saves = Saves(native, SavableSteps(home_of(native.path), native.job), timeout_ms, on_progress)
         self._memory_note = ""  # what the last MemoryWarning said
         has_one_agent = not session or self._ranks.world_size == 1
         self._restoring = Restoring(native, self.path, self._ranks, timeout_ms, has_one_agent)
@@ -170,9 +168,9 @@ class Checkpointer:
         self._flush = Flush(self._saves) if flush_on_sigterm else None
 
     @property
-    def path(self) -> Path:
-        """The directory of the store, absolute and without symbolic links."""
-        return Path(os.fsdecode(self._saves.native.path))
+    def path(self) -> Home:
+        """The directory of the store, absolute and without symbolic links, or the address of the run."""
+        return home_of(self._saves.native.path)
 
     @property
     def job(self) -> str:

@@ -1,4 +1,5 @@
-// Object stores: the library calls a client that Python makes for each bucket, on any of its threads.
+// Object stores: the library calls a client that Python makes for each bucket, on any of its threads. And the command,
+// for which this process has such clients.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,7 @@
 #include <bitsnap/object_store.hpp>
 
 #include "bindings.hpp"
+#include "cli/program.hpp"
 #include "gil.hpp"
 #include "python_error.hpp"
 
@@ -191,6 +193,16 @@ void bind_objects(nb::module_& module) {
         });
       },
       nb::arg("connect"), nb::arg("refused"));
+  module.def(
+      "run_command",
+      [](const std::vector<std::string>& arguments) {
+        std::vector<const char*> pointers;
+        for (const std::string& argument : arguments) pointers.push_back(argument.c_str());
+        pointers.push_back(nullptr);
+        const GilRelease released;
+        return cli::run_program(static_cast<int>(arguments.size()), pointers.data(), true);
+      },
+      nb::arg("arguments"));
 }
 
 }  // namespace bitsnap::python

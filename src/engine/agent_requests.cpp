@@ -20,6 +20,7 @@
 #include "os/process.hpp"
 #include "os/random.hpp"
 #include "os/shared_memory.hpp"
+#include "store/home.hpp"
 
 namespace bitsnap::engine {
 namespace {
@@ -130,8 +131,13 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
     linger_ms_ = hello.linger_ms;
     const unsigned threads = hello.threads != 0 ? hello.threads : std::max(1U, os::usable_threads() / 2);
     const std::string prefix = fmt::format("a{:016x}", os::random_u64());
+    os::FileSystem* files = &files_;
+    if (is_object_path(hello.store)) {
+      BITSNAP_ASSIGN(const store::Home home, store::home_of(hello.store));
+      files = home.files;
+    }
     present_ =
-        ServedJob{hello, std::make_unique<Job>(files_, hello.store, hello.world_size, hello.session, prefix, threads)};
+        ServedJob{hello, std::make_unique<Job>(*files, hello.store, hello.world_size, hello.session, prefix, threads)};
   } else if (hello.session != present_->first.session) {
     present_->first.session = hello.session;
     present_->job->attempts.begin_restart(hello.session);

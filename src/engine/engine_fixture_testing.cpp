@@ -17,11 +17,11 @@ Result<std::unique_ptr<Engine>> engine_of(Result<std::unique_ptr<Engine::Impl>> 
 }  // namespace
 
 Result<std::unique_ptr<Engine>> attach_on(os::FileSystem& files, const EngineOptions& options) {
-  return engine_of(Engine::Impl::attach(options, files));
+  return engine_of(Engine::Impl::attach(options, &files));
 }
 
 Result<std::unique_ptr<Engine>> attach_within(os::MemoryProbe memory, const EngineOptions& options) {
-  return engine_of(Engine::Impl::attach(options, os::real_file_system(), std::move(memory)));
+  return engine_of(Engine::Impl::attach(options, nullptr, std::move(memory)));
 }
 
 void play_agent(const os::LocalConnection& connection,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <bitsnap/error.hpp>
+#include <bitsnap/object_store.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/store.hpp>
 
@@ -119,7 +120,8 @@ constexpr auto json_fields(std::type_identity<Hello>) {
   return std::array{json_field<&Hello::job>("job").must("1 to 64 of the characters A-Z a-z 0-9 . _ -",
                                                         [](const Hello& hello) { return is_job_name(hello.job); }),
                     json_field<&Hello::store>("store").must(
-                        "an absolute path", [](const Hello& hello) { return hello.store.starts_with('/'); }),
+                        "an absolute path",
+                        [](const Hello& hello) { return hello.store.starts_with('/') || is_object_path(hello.store); }),
                     json_field<&Hello::rank>("rank").must(
                         "a number below world_size", [](const Hello& hello) { return hello.rank < hello.world_size; }),
                     json_field<&Hello::world_size>("world_size"),

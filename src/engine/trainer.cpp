@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/object_store.hpp>
+
 #include "base/hash.hpp"
 #include "base/no_throw.hpp"
 #include "base/quote_name.hpp"
@@ -12,6 +14,7 @@
 #include "os/file_identity.hpp"
 #include "os/process.hpp"
 #include "os/random.hpp"
+#include "store/home.hpp"
 #include "store/run_layout.hpp"
 
 namespace bitsnap {
@@ -67,8 +70,8 @@ Result<void> check_options(const EngineOptions& options) {
 }  // namespace
 
 std::string default_job(const std::string& path) {
-  const std::string store = resolve_branch(path).value_or(path);
-  return fmt::format("path-{:016x}", hash64(as_byte_span(os::canonical_path(store))));
+  const std::string run = resolve_branch(path).value_or(path);
+  return fmt::format("path-{:016x}", hash64(as_byte_span(store::canonical_home(run))));
 }
 
 std::string_view save_stage_name(SaveStage stage) noexcept {
@@ -94,15 +97,15 @@ Engine::Impl::Impl(const EngineOptions& options, os::FileSystem& files, os::Memo
   self_->impl = this;
 }
 
-Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& options, os::FileSystem& files,
+Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& options, os::FileSystem* files,
                                                            os::MemoryProbe memory) {
   EngineOptions complete = options;
-  BITSNAP_ASSIGN(const std::string path, resolve_branch(options.path));
-  complete.path = os::canonical_path(path);
+  BITSNAP_ASSIGN(const store::Home home, store::find_home(options.path));
+  if (!complete.path.empty()) complete.path = store::canonical_home(home.path);
   if (complete.job.name.empty()) complete.job.name = default_job(complete.path);
   BITSNAP_TRY(check_options(complete));
   const Clock::time_point deadline = engine::deadline_in(complete.timeout_ms);
-  std::unique_ptr<Impl> impl(new Impl(complete, files, std::move(memory)));
+  std::unique_ptr<Impl> impl(new Impl(complete, files != nullptr ? *files : *home.files, std::move(memory)));
   BITSNAP_TRY(impl->store_.check());
   const std::lock_guard lock(impl->save_mutex_);
   BITSNAP_TRY(impl->connected(deadline));
@@ -130,7 +133,7 @@ Result<void> Engine::Impl::check_process() const {
 engine::Hello Engine::Impl::hello() const {
   return {.job = options_.job.name,
           .store = options_.path,
-          .place = os::nearest_file(options_.path),
+          .place = is_object_path(options_.path) ? std::nullopt : os::nearest_file(options_.path),
           .rank = options_.job.rank,
           .world_size = options_.job.world_size,
           .session = options_.job.session,

@@ -36,9 +36,9 @@ namespace bitsnap {
 
 class Engine::Impl {
  public:
-  // `files` must outlive the Impl and everything that it restores.
+  // `files` must outlive the Impl and everything that it restores; nullptr: those of the store's home.
   [[nodiscard]] static Result<std::unique_ptr<Impl>> attach(const EngineOptions& options,
-                                                            os::FileSystem& files = os::real_file_system(),
+                                                            os::FileSystem* files = nullptr,
                                                             os::MemoryProbe memory = os::available_memory);
   ~Impl();
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -34,11 +35,13 @@ namespace {
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kMostBytes = 1 << 16;
 
-// Whether this machine can tell that the holder's process has ended.
-bool has_ended(const LeaseRecord& record) {
+// Whether the holder's process has ended, as far as this machine can tell; nullopt if it cannot.
+std::optional<bool> has_ended(const LeaseRecord& record) {
   const std::string own = os::process_identity(os::process_id());
   const auto without_start = [](std::string_view identity) { return identity.substr(0, identity.rfind(' ')); };
-  if (own.empty() || record.place.empty() || without_start(own) != without_start(record.place)) return false;
+  if (own.empty() || record.place.empty() || without_start(own) != without_start(record.place)) {
+    return std::nullopt;
+  }
   return os::process_identity(static_cast<std::int64_t>(record.process)) != record.place;
 }
 
@@ -143,12 +146,12 @@ bool SeenLease::is_free(LeaseRecord found, const std::string& version, const Lea
   if (found.holder.empty() || found.holder == own_) return true;
   const std::uint64_t now = os::sleepless_ns();
   if (!record_ || version != version_) {
-    lives_ = record_ && record_->holder == found.holder;
+    lives_ = (record_ && record_->holder == found.holder) || has_ended(found) == false;
     version_ = version;
     since_ns_ = now;
     record_ = std::move(found);
   }
-  return has_ended(*record_) || now - since_ns_ >= times.take_ms * kMillisecond;
+  return has_ended(*record_) == true || now - since_ns_ >= times.take_ms * kMillisecond;
 }
 
 std::uint64_t SeenLease::doubt_ms(const LeaseTimes& times) const {
@@ -160,7 +163,7 @@ std::uint64_t SeenLease::doubt_ms(const LeaseTimes& times) const {
 Result<std::shared_ptr<Lease>> SeenLease::take(const std::shared_ptr<ObjectStore>& store, const std::string& key,
                                                const std::string& path, const LeaseTimes& times) {
   const std::uint64_t sent_ns = os::sleepless_ns();
-  if (record_ && !has_ended(*record_) && sent_ns - asked_ns_ < times.ask_ms * kMillisecond) return busy(path);
+  if (record_ && has_ended(*record_) != true && sent_ns - asked_ns_ < times.ask_ms * kMillisecond) return busy(path);
   asked_ns_ = sent_ns;
   auto tail = store->read_tail(key, kMostBytes);
   if (!tail && tail.error().kind() != ErrorKind::not_found) return tl::unexpected(std::move(tail).error());

@@ -14,6 +14,11 @@ Result<Home> home_of(const std::string& path) {
   return Home{files, path};
 }
 
+std::string canonical_home(const std::string& path) {
+  if (!is_object_path(path)) return os::canonical_path(path);
+  return path.substr(0, path.find_last_not_of('/') + 1);
+}
+
 Result<Home> find_home(const std::string& path) { return resolve_branch(path).and_then(home_of); }
 
 }  // namespace bitsnap::store

@@ -17,6 +17,9 @@ struct Home {
 // Of the path of a run or of any other directory. unsupported for a bucket if this program has no client for it.
 [[nodiscard]] Result<Home> home_of(const std::string& path);
 
+// The same path for all names of a directory; an address of a bucket without slashes at its end.
+[[nodiscard]] std::string canonical_home(const std::string& path);
+
 // Of a run or a branch of one, such as RUN:NAME.
 [[nodiscard]] Result<Home> find_home(const std::string& path);
 

@@ -13,6 +13,7 @@ from bitsnap._bitsnap import Engine as NativeEngine, Store as NativeStore
 from bitsnap._common import warn
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import opened_store
+from bitsnap._objects import Home
 from bitsnap.errors import (
     BitsnapError,
     BusyError,
@@ -68,7 +69,7 @@ class Restoring:
     `use` makes the state of the snapshot of one. `has_one_agent`: all ranks are on this machine.
     """
 
-    def __init__(self, native: NativeEngine, path: Path, ranks: Ranks, timeout_ms: int, has_one_agent: bool) -> None:
+    def __init__(self, native: NativeEngine, path: Home, ranks: Ranks, timeout_ms: int, has_one_agent: bool) -> None:
         self._native, self._path, self._ranks, self._timeout_ms = native, path, ranks, timeout_ms
         self._has_one_agent = has_one_agent
         self._own_earlier: list[_Earlier] = []
@@ -218,7 +219,7 @@ class Restoring:
         try:
             return self.store().steps()
         except NotFoundError:
-            if self._path.is_file():
+            if isinstance(self._path, Path) and self._path.is_file():
                 raise
             return []
 

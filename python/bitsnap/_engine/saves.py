@@ -14,7 +14,6 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 from typing import Literal, TypeAlias
 
@@ -22,6 +21,7 @@ from bitsnap._bitsnap import Engine as NativeEngine, SaveState
 from bitsnap._common import brief, log, milliseconds_of, warn
 from bitsnap._engine.copies_beside import Copies
 from bitsnap._engine.steps import SavableSteps
+from bitsnap._objects import Home, home_of
 from bitsnap._states.adam import AdamOfState
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 
@@ -72,9 +72,9 @@ class Save:
         return self._step
 
     @property
-    def run(self) -> Path:
+    def run(self) -> Home:
         """The directory of the store."""
-        return Path(os.fsdecode(self._saves.native.path))
+        return home_of(self._saves.native.path)
 
     @property
     def stage(self) -> Stage:

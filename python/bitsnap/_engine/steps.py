@@ -11,18 +11,17 @@ from typing import Any, SupportsFloat, SupportsIndex, cast
 from bitsnap._bitsnap import Store as NativeStore, StoreOptions, default_job
 from bitsnap._common import (
     PathLike,
-    absolute_path,
     brief,
     float_of,
     invalid,
     milliseconds_of,
-    native_path,
     number_of,
     positive_of,
     text_of,
     warn,
 )
 from bitsnap._engine.ranks import Ranks
+from bitsnap._objects import Home, absolute_home, native_run, object_url
 from bitsnap.agents import agent_status
 from bitsnap.errors import (
     KINDS,
@@ -35,14 +34,14 @@ from bitsnap.errors import (
 )
 
 
-def opened_store(path: Path) -> NativeStore:
+def opened_store(path: Home) -> NativeStore:
     """The store at a path as it is now, for reading. Raises NotFoundError if there is none."""
     options = StoreOptions()
     options.access = "read"
     options.create = False
     options.prunes = False
     options.keep_base_bytes = 0
-    return NativeStore.open(native_path(path), options)
+    return NativeStore.open(native_run(path), options)
 
 
 _now = time.monotonic  # of Schedule, for tests
@@ -82,7 +81,7 @@ class Schedule:
 
 
 # The newest steps that this process has saved or is about to save, by their stores.
-_saved_here: dict[Path, int] = {}
+_saved_here: dict[Home, int] = {}
 
 
 class SavableSteps:
@@ -96,7 +95,7 @@ class SavableSteps:
         job: the job whose agent commits the steps.
     """
 
-    def __init__(self, path: Path, job: str) -> None:
+    def __init__(self, path: Home, job: str) -> None:
         self._path, self._job = path, job
         self._restored: int | None = None
         self._skips = False  # whether restore() has chosen the step by itself, so that newer ones are damaged
@@ -146,7 +145,7 @@ class SavableSteps:
             self._first, self._must_be_newest = step, False
             return
         run = shlex.quote(str(self._path))
-        agent = run if self._job == default_job(native_path(self._path)) else f"--job {shlex.quote(self._job)}"
+        agent = run if self._job == default_job(native_run(self._path)) else f"--job {shlex.quote(self._job)}"
         why = "steps only increase" if step <= newest else f"step {last} was restored"
         raise invalid(
             "step",
@@ -227,9 +226,9 @@ def wait_for_staged(path: PathLike, step: int, timeout: float) -> None:
 def _wait(path: PathLike, step: SupportsIndex, timeout: float, job: str | None, *, is_staged: bool) -> None:
     wanted = number_of(step, "step")
     waits = milliseconds_of(timeout, "timeout") / 1000
-    where = absolute_path(path, "path")
-    name = default_job(native_path(where)) if job is None else text_of(job, "job")
-    if not where.parent.is_dir():
+    where = absolute_home(path, "path")
+    name = default_job(native_run(where)) if job is None else text_of(job, "job")
+    if isinstance(where, Path) and not where.parent.is_dir():
         raise NotFoundError(f"{where}: the parent directory does not exist")
     deadline = time.monotonic() + waits
     steps, agent, pause = _Steps(where), _Agent(where, name), _FIRST_PAUSE
@@ -264,7 +263,7 @@ def _wait(path: PathLike, step: SupportsIndex, timeout: float, job: str | None, 
 class _Steps:
     """The steps of a store that may not exist yet."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Home) -> None:
         self._path = path
         self._store: NativeStore | None = None
         self.newest: int | None = None
@@ -289,7 +288,7 @@ class _Steps:
 class _Agent:
     """What the agent of a job says of its saves."""
 
-    def __init__(self, path: Path, job: str) -> None:
+    def __init__(self, path: Home, job: str) -> None:
         self._path, self._job = path, job
         self.is_working = False  # as far as can be known
         self.waits_for_ranks = False
@@ -309,7 +308,7 @@ class _Agent:
             self.is_working = True
             self._note = f"and the agent of job {self._job!r} does not say more: {error}"
             return {}
-        if report["store"] is None or os.path.realpath(report["store"]) != os.path.realpath(self._path):
+        if report["store"] is None or _real(report["store"]) != _real(self._path):
             self._note = f"and the agent of job {self._job!r} saves to {report['store']}"
             return {}
         self.is_working = any(row["queued"] or row["encoding"] or row["writing"] for row in report["ranks"])
@@ -323,6 +322,10 @@ class _Agent:
 
     def __str__(self) -> str:
         return self._note
+
+
+def _real(path: PathLike) -> str:
+    return object_url(path) or os.path.realpath(os.fsdecode(path))
 
 
 def _error_of(what: str, save: dict[str, Any]) -> BitsnapError:

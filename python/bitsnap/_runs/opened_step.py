@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from bitsnap._bitsnap import GlobalTensor
+from bitsnap._objects import Home
 from bitsnap._references import parse_json
 from bitsnap._states.origins import saved_by
 from bitsnap._tensors.arrays import torch_dtype
@@ -30,7 +30,7 @@ class OpenedStep:
         NotFoundError: there is no store, or it has no such step.
     """
 
-    def __init__(self, run: Path, step: int | None, key: str, allow_pickle: bool, threads: int) -> None:
+    def __init__(self, run: Home, step: int | None, key: str, allow_pickle: bool, threads: int) -> None:
         self._key, self._allow_pickle = key, allow_pickle
         self.store = Store(run, read_only=True, threads=threads)
         newest = self.store.latest() if step is None else step

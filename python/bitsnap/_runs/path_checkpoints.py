@@ -29,6 +29,7 @@ from bitsnap._common import (
     warn,
 )
 from bitsnap._engine.steps import wait_for_staged
+from bitsnap._objects import Home
 from bitsnap._references import (
     FOLDER_REFERENCE,
     FOLDER_REFERENCES,
@@ -96,11 +97,11 @@ class Options:
         milliseconds_of(self.timeout, "timeout")
         number_of(self.threads, "threads", LARGEST_COUNT)
 
-    def store(self, run: Path, **more: Any) -> Store:
+    def store(self, run: Home, **more: Any) -> Store:
         """Opens a run."""
         return Store(run, settings=self.settings, timeout=self.timeout, threads=self.threads, **more)
 
-    def checkpointer(self, run: Path, **more: Any) -> Checkpointer:
+    def checkpointer(self, run: Home, **more: Any) -> Checkpointer:
         """Opens a run to save to it through an agent."""
         made = Checkpointer(
             run,

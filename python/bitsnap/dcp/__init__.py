@@ -6,8 +6,9 @@
     dcp.save(state, checkpoint_id="run/step-100", storage_writer=StorageWriter())
     dcp.load(state, checkpoint_id="run/step-100", storage_reader=StorageReader())
 
-A checkpoint id is the directory of a store and a step in it. Loading decodes only the chunks that a rank needs, however
-the tensors were divided when they were saved. Nothing in a checkpoint is unpickled.
+A checkpoint id is the directory of a store, or its address as in "s3://bucket/run", and a step in it. Loading decodes
+only the chunks that a rank needs, however the tensors were divided when they were saved.
+Nothing in a checkpoint is unpickled.
 With StorageWriter(path, agent=bitsnap.AgentOptions()), an agent compresses asynchronous saves; AgentSaves does the same
 with a Checkpointer of yours.
 """
@@ -18,7 +19,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import os
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -37,15 +37,14 @@ from bitsnap._bitsnap import Settings, is_store
 from bitsnap._common import (
     LARGEST_COUNT,
     PathLike,
-    checkpoint_id_of,
     is_url,
     local_path,
     may_pickle,
-    native_path,
     number_of,
     positive_of,
 )
 from bitsnap._engine.ranks import word_of_start
+from bitsnap._objects import checkpoint_id_of, make_parent, native_run, object_url, real_home
 from bitsnap._references import writing
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
@@ -140,7 +139,7 @@ class StorageWriter(LocalWriter):
         keep_copy: bool = True,
     ) -> None:
         super().__init__()
-        self._path = _local(path)
+        self._path = _checked(path)
         self._options = Options(settings, allow_pickle, agent, memory, timeout, threads)
         self._adam = adam_for_many(adam)
         self._adam_of_save = AdamSources()  # of the present one; the store reads it
@@ -195,7 +194,7 @@ class StorageWriter(LocalWriter):
 
     def reset(self, checkpoint_id: PathLike | None = None) -> None:
         """Begins a save."""
-        self._begin(self._path if checkpoint_id is None else _local(checkpoint_id), str(uuid.uuid4()))
+        self._begin(self._path if checkpoint_id is None else _checked(checkpoint_id), str(uuid.uuid4()))
         self._is_new = True
         if self._agents is not None and (writer := self._agents.begun()) is not None:
             writer.reset(checkpoint_id)
@@ -219,11 +218,11 @@ class StorageWriter(LocalWriter):
         self._rank = int(kwargs.get("rank") or 0)
         self._use_collectives = bool(kwargs.get("use_collectives", True))
         run, step = checkpoint_id_of(needed(self.checkpoint_id))
-        if self._store is not None and os.path.realpath(self._store.path) != os.path.realpath(run):
+        if self._store is not None and real_home(self._store.path) != real_home(run):
             self._store.close()
             self._store = None
         if self._store is None:
-            run.parent.mkdir(parents=True, exist_ok=True)
+            make_parent(run)
             kept = {"keep_last": self._keep_last, "keep_every": self._keep_every}
             self._store = self._options.store(run, adam=self._adam_of_save, shared=True, **kept)
         newest = self._store.latest()
@@ -313,7 +312,7 @@ class StorageWriter(LocalWriter):
         self._save_id = save_id
         self._step = None
         if checkpoint_id is not None:
-            run = os.path.realpath(checkpoint_id_of(checkpoint_id).run)
+            run = str(real_home(checkpoint_id_of(checkpoint_id).run))
             _saves_begun[run] += 1
             self._try = _saves_begun[run]
 
@@ -353,7 +352,7 @@ class StorageReader(TorchStorageReader):
 
     def __init__(self, path: PathLike | None = None, *, allow_pickle: bool = False, threads: int = 0) -> None:
         super().__init__()
-        self._path = _local(path)
+        self._path = _checked(path)
         may_pickle(allow_pickle)  # checks it
         self._allow_pickle = allow_pickle
         self._threads = number_of(threads, "threads", LARGEST_COUNT)
@@ -363,7 +362,7 @@ class StorageReader(TorchStorageReader):
 
     def reset(self, checkpoint_id: PathLike | None = None) -> None:
         """Begins a load."""
-        self.checkpoint_id = self._path if checkpoint_id is None else _local(checkpoint_id)
+        self.checkpoint_id = self._path if checkpoint_id is None else _checked(checkpoint_id)
         self._load_id = str(uuid.uuid4())
         self._opened = None
 
@@ -404,7 +403,8 @@ class StorageReader(TorchStorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
         """Whether the id leads to a store."""
-        return not is_url(checkpoint_id) and is_store(native_path(checkpoint_id_of(checkpoint_id).run))
+        is_run = object_url(checkpoint_id) is not None or not is_url(checkpoint_id)
+        return is_run and is_store(native_run(checkpoint_id_of(checkpoint_id).run))
 
     def _checkpoint(self) -> OpenStep:
         if self._opened is None:
@@ -446,10 +446,11 @@ def to_torch_save(
         torch.save(state, file)
 
 
-def _local(checkpoint_id: PathLike | None) -> PathLike | None:
-    """The checkpoint id. Raises UnsupportedError if it is a URL: on the calling rank, before DCP begins."""
+def _checked(checkpoint_id: PathLike | None) -> PathLike | None:
+    """The checkpoint id. Raises UnsupportedError if it is the URL of something else than an object store: on the
+    calling rank, before DCP begins."""
     if checkpoint_id is not None:
-        local_path(checkpoint_id)
+        checkpoint_id_of(checkpoint_id)
     return checkpoint_id
 
 

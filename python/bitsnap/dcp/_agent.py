@@ -14,7 +14,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, SupportsIndex
 
 import torch
@@ -25,7 +24,8 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 from torch.utils import _pytree as pytree
 
-from bitsnap._common import PathLike, brief, checkpoint_id_of, may_pickle, number_of
+from bitsnap._common import PathLike, brief, may_pickle, number_of
+from bitsnap._objects import Home, checkpoint_id_of, make_parent, real_home
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import StateWithAdam
 from bitsnap.checkpointer import Checkpointer, Save
@@ -155,7 +155,7 @@ class AgentWriter(LocalWriter):
         self._is_used = self.is_set_up = False
         self.stager = 0  # the thread that called stage()
         self.metadata: dict[str, str] = {}
-        self.checkpoint_id: PathLike | None = saves._checkpointer.path / f"step-{step}"
+        self.checkpoint_id: PathLike | None = f"{saves._checkpointer.path}/step-{step}"
 
     def __reduce__(self) -> NoReturn:
         refuse_other_process()
@@ -186,7 +186,7 @@ class AgentWriter(LocalWriter):
             return
         run, step = checkpoint_id_of(checkpoint_id)
         path = self._saves._checkpointer.path
-        if os.path.realpath(run) != os.fspath(path) or step not in (None, self._step):
+        if real_home(run) != path or step not in (None, self._step):
             raise InvalidArgumentError(
                 f"{os.fspath(checkpoint_id)!r} is not the checkpoint of this writer, which saves step {self._step} of "
                 f"{path} and has copied the state for it: leave checkpoint_id out, or make the writer for that step"
@@ -308,20 +308,20 @@ class AgentRuns:
     def _key(self) -> Any:
         return self._options, self._more  # roles are the writer's own
 
-    def _saves(self, run: Path) -> AgentSaves:
-        path = Path(os.path.realpath(run))
+    def _saves(self, run: Home) -> AgentSaves:
+        path = real_home(run)
         found = _open.get(path)
         if found is None or found[0] != self._key() or found[1]._checkpointer._saves.is_let_go:
             if found is not None:
                 _leave(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_parent(path)
             checkpointer = self._options.checkpointer(path, **self._more)
             saves = AgentSaves(checkpointer, roles=self._roles, allow_pickle=self._options.allow_pickle)
             found = _open[path] = (self._key(), saves)
         return found[1]
 
 
-def _leave(path: Path) -> None:
+def _leave(path: Home) -> None:
     """Leaves the agent of a run when the saves of this process are done, whose futures wait for it."""
     checkpointer = _open.pop(path)[1]._checkpointer
     with suppress(BitsnapError):  # the futures raise it
@@ -330,7 +330,7 @@ def _leave(path: Path) -> None:
 
 
 # The runs to which StorageWriters of this process save through agents, with their options.
-_open: dict[Path, tuple[Any, AgentSaves]] = {}
+_open: dict[Home, tuple[Any, AgentSaves]] = {}
 
 
 class _StagedState(dict[str, Any]):

@@ -19,7 +19,8 @@ from torch.distributed.checkpoint.planner import LoadPlanner, ReadItem, SavePlan
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.storage import StorageWriter as TorchStorageWriter, WriteResult
 
-from bitsnap._common import PathLike, Role, alike, checkpoint_id_of, is_url
+from bitsnap._common import PathLike, Role, alike, is_url
+from bitsnap._objects import checkpoint_id_of, object_url
 from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._states.adam import AdamSources, AdamValues, values_of_group, values_of_step
 from bitsnap._states.tensors import named_part
@@ -45,8 +46,8 @@ class LocalWriter(TorchStorageWriter, AsyncStager):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
-        """Whether the id is a path in the file system."""
-        return not is_url(checkpoint_id)
+        """Whether the id is a path in the file system, or an address in an object store."""
+        return object_url(checkpoint_id) is not None or not is_url(checkpoint_id)
 
 
 class PlannedShard(NamedTuple):

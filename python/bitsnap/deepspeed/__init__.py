@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from bitsnap._common import PathLike, Role, brief, checkpoint_id_of, is_disabled, local_path, may_pickle, warn
+from bitsnap._common import PathLike, Role, brief, is_disabled, local_path, may_pickle, warn
+from bitsnap._objects import checkpoint_id_of
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from bitsnap._common import PathLike, Role, checkpoint_id_of
+from bitsnap._common import PathLike, Role
 from bitsnap._engine.steps import wait_committed
+from bitsnap._objects import checkpoint_id_of
 from bitsnap._references import write_durably
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._runs.path_saves import RankSaves, RankShard

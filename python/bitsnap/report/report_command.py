@@ -10,6 +10,7 @@ from typing import Any
 
 from bitsnap import errors
 from bitsnap._common import local_path
+from bitsnap._objects import given_home
 from bitsnap.errors import printable
 from bitsnap.report.report_data import CommandFailed
 from bitsnap.report.report_page import adam_of, write_report
@@ -72,8 +73,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(run: str, against: str | None, timings: str | None, **options: Any) -> int:
     adam = adam_of(options.pop("betas"), options.pop("eps"))
-    paths = [path and Path(local_path(path)) for path in (against, timings)]
-    return serve(Path(local_path(run)), against=paths[0], timings=paths[1], adam=adam, **options)
+    other = given_home(against) if against else None
+    times = Path(local_path(timings)) if timings else None
+    return serve(given_home(run), against=other, timings=times, adam=adam, **options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

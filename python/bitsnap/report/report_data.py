@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from bitsnap._objects import Home
 from bitsnap.agents import find_program
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, printable
 
@@ -151,11 +152,11 @@ def spread(steps: list[_T], count: int) -> list[_T]:
 OWN_TIMINGS = "timings.jsonl"
 
 
-def timings_of(run: Path, path: Path | None) -> list[Timing]:
+def timings_of(run: Home, path: Path | None) -> list[Timing]:
     """The timings in the named file, or in the run's own file if it has one."""
     if path is not None:
         return read_timings(path)
-    own = directory_of(run) / OWN_TIMINGS
+    own = directory_of(Path(run)) / OWN_TIMINGS
     return read_timings(own) if own.is_file() else []
 
 
@@ -184,7 +185,7 @@ def read_timings(path: Path) -> list[Timing]:
 
 
 def gather(
-    run: Path,
+    run: Home,
     *,
     steps: int,
     shard: int | None = None,

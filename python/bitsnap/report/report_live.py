@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bitsnap import _bitsnap
-from bitsnap.errors import NotFoundError
+from bitsnap._objects import Home
+from bitsnap.errors import BitsnapError, NotFoundError
 from bitsnap.report.report_data import (
     BRANCHES,
     OWN_TIMINGS,
@@ -35,9 +36,11 @@ from bitsnap.report.report_data import (
     spread,
 )
 from bitsnap.report.report_tensors import details_of, names_in
+from bitsnap.store import Store
 
 # Seconds between looks at a run, and how many times longer than a look or a study a thread rests after it.
 _INTERVAL = 0.5
+_INTERVAL_OF_BUCKETS = 10.0  # their requests are paid for
 _REST = 4
 # The run is read again after this time, even if nothing seems to have changed.
 _LONGEST_REST = 30.0
@@ -111,7 +114,7 @@ class _Kept(Generic[_V]):
 class _Reader:
     """Runs the command for gather() on one run, and keeps what it said about checkpoints that have not changed."""
 
-    def __init__(self, program: Program, run: Path, steps: int, options: list[str], adam: list[str]) -> None:
+    def __init__(self, program: Program, run: Home, steps: int, options: list[str], adam: list[str]) -> None:
         self._program = program
         self._run = run
         self._steps = steps
@@ -183,10 +186,14 @@ class Shown:
     notice: str  # why the run could not be read, or what the page waits for; mostly empty
 
 
-def _fingerprint(run: Path, timings: Path | None) -> list[object]:
-    """Another value after each change of the run, without reading its records. Empty if the run is no directory."""
+def _fingerprint(place: Home, timings: Path | None) -> list[object]:
+    """Another value after each change of the run, without reading its records. Empty if there is no run."""
     found: list[object] = []
-    run = directory_of(run)
+    if isinstance(place, str):
+        with suppress(BitsnapError), Store(place, read_only=True) as store:
+            found = [store.steps(), store.labels()]
+        return found
+    run = directory_of(place)
     # The branches of a branch lie beside it.
     branches = run.parent if run.parent.name == BRANCHES else run / BRANCHES
     folders = [run]
@@ -210,13 +217,13 @@ class LiveRun:
 
     def __init__(
         self,
-        run: Path,
+        run: Home,
         *,
         steps: int,
         shard: int | None = None,
         timings: Path | None = None,
         adam: tuple[str, str] | None = None,
-        against: Path | None = None,
+        against: Home | None = None,
     ) -> None:
         which = [] if shard is None else ["--shard", str(shard)]
         numbers = [] if adam is None else ["--betas", adam[0], "--eps", adam[1]]
@@ -255,7 +262,8 @@ class LiveRun:
                 self._studied.clear()
                 seen = now if self.look() else None
                 read_again = began + _LONGEST_REST
-            self._stopped.wait(max(_INTERVAL, _REST * (time.monotonic() - began)))
+            rest = _INTERVAL if isinstance(self._run, Path) else _INTERVAL_OF_BUCKETS
+            self._stopped.wait(max(rest, _REST * (time.monotonic() - began)))
 
     def study(self) -> None:
         """Studies checkpoints until stop() is called, while somebody asks for what was found."""
@@ -264,7 +272,8 @@ class LiveRun:
             with suppress(Exception):  # such as a checkpoint that was pruned meanwhile; reading the run says more
                 if began < self._asked + _ATTENTION and self._reader.study():
                     self._studied.set()
-            self._stopped.wait(max(_INTERVAL, _REST * (time.monotonic() - began)))
+            rest = _INTERVAL if isinstance(self._run, Path) else _INTERVAL_OF_BUCKETS
+            self._stopped.wait(max(rest, _REST * (time.monotonic() - began)))
 
     def look(self) -> bool:
         """Reads the run once. False if it could not be read."""

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from bitsnap import errors
 from bitsnap._common import PathLike, local_path
+from bitsnap._objects import given_home
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError, printable
 from bitsnap.report import report_branches, report_changes, report_figures, report_plotly, report_tensors, report_values
 from bitsnap.report.report_data import (
@@ -245,9 +246,9 @@ def write_report(
     check_target(target, overwrite)
     adam = adam_of(betas, eps)
     times = None if timings is None else Path(local_path(timings))
-    data = gather(Path(local_path(run)), steps=steps, shard=shard, timings=times, adam=adam)
+    data = gather(given_home(run), steps=steps, shard=shard, timings=times, adam=adam)
     if against is not None:
-        data = replace(data, against=gather(Path(local_path(against)), steps=0))
+        data = replace(data, against=gather(given_home(against), steps=0))
     write_whole(target, render(data, title))
 
 

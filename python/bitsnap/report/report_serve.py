@@ -15,11 +15,11 @@ import signal
 import socket
 import threading
 import time
-from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from bitsnap._objects import Home
 from bitsnap.errors import BitsnapError, NotFoundError
 from bitsnap.report.report_data import finite
 from bitsnap.report.report_live import LiveRun
@@ -147,7 +147,7 @@ def _is_foreign(site: str | None) -> bool:
     return site not in {None, "same-origin", "none"}
 
 
-def serve(run: Path, *, port: int = 0, title: str | None = None, **options: Any) -> int:
+def serve(run: Home, *, port: int = 0, title: str | None = None, **options: Any) -> int:
     """Serves the page until a signal ends it, and prints its URL. The options are those of LiveRun.
 
     Returns:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence, Set
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsIndex, TypeVar, cast
 
@@ -26,6 +25,7 @@ from bitsnap import checkpointer as _engine
 from bitsnap._common import KeyPath, Metrics, PathLike, brief, may_pickle, number_of, warn
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
+from bitsnap._objects import Home
 from bitsnap._states.origins import saved_by
 from bitsnap._states.tensors import Part
 from bitsnap.checkpointer import Save
@@ -116,8 +116,8 @@ class TrainingCheckpointer:
         return self._engine
 
     @property
-    def path(self) -> Path:
-        """The directory of the store, absolute and without symbolic links."""
+    def path(self) -> Home:
+        """The directory of the store, absolute and without symbolic links, or the address of the run."""
         return self._engine.path
 
     def __repr__(self) -> str:

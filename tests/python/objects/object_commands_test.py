@@ -1,0 +1,94 @@
+"""The command, on runs in a bucket of a real server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import bitsnap
+from bitsnap.agents import find_program
+
+
+def said(*arguments: str | Path, status: int = 0, folder: Path | None = None) -> str:
+    done = subprocess.run([find_program(), *arguments], capture_output=True, text=True, timeout=300, cwd=folder)
+    assert done.returncode == status, (arguments, done.stdout, done.stderr)
+    return done.stdout if status == 0 else done.stderr
+
+
+def told(*arguments: str | Path) -> Any:
+    return json.loads(said(*arguments, "--json"))
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    weights = np.random.default_rng(3).standard_normal((100, 500)).astype(np.float32)
+    for step in (10, 20, 30):
+        folder = tmp_path / "checkpoints" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        save_file({"w": weights + np.float32(step) * 1e-5, "b": np.ones(9)}, folder / "model.safetensors")
+    return tmp_path / "checkpoints"
+
+
+def test_a_run_in_a_bucket_is_written_read_and_kept_small(run: str, folders: Path, tmp_path: Path) -> None:
+    said("ingest", run, folders)
+    assert [entry["step"] for entry in told("log", run)] == [10, 20, 30]
+    said("label", f"{run}@20", "best")
+    assert f"{run}@20" in said("inspect", f"{run}@best")
+    said("diff", f"{run}@10", f"{run}@20", status=1)  # they differ
+    said("extract", f"{run}@10", folder=tmp_path)  # beside the working directory, as there is no folder of the run
+    name = f"{run.rpartition('/')[2]}-10"
+    original = folders / "checkpoint-10" / "model.safetensors"
+    assert (tmp_path / name / "model.safetensors").read_bytes() == original.read_bytes()
+    said("convert", f"{run}@20", tmp_path / "m.safetensors")
+    assert told("du", run)["stored_bytes"] > 0
+    assert told("analyze", run, "--steps", "1")["states"]
+    said("report", run, "-o", tmp_path / "page.html", "--steps", "1")
+    said("rollback", run, "--to", "20")
+    said("add", run, "--step", "25", folders / "checkpoint-30")
+    said("watch", run, folders, "--once")
+    assert "rewrote" in said("prune", run, "--keep-last", "1")
+    said("verify", run)
+    said("repair", run)
+    assert [entry["step"] for entry in told("log", run)] == [30]
+
+
+def test_arguments_that_can_be_no_run_are_refused(run: str, folders: Path, tmp_path: Path) -> None:
+    file = folders / "checkpoint-10" / "model.safetensors"
+    said("add", run, "--step", "1", file)
+    for arguments in (
+        ("extract", run, "-o", "s3://bucket/x"),
+        ("compress", "s3://bucket/x.safetensors"),
+        ("compress", file, "-o", "s3://bucket/x.bsnap"),
+        ("convert", run, "s3://bucket/x.pt"),
+        ("convert", run, "s3://bucket/x", "--to", "hf"),
+        ("watch", tmp_path / "run", "s3://bucket/x"),
+        ("estimate", "s3://bucket/x"),
+        ("log", "https://bucket/run"),
+    ):
+        assert ": is a" in said(*arguments, status=11, folder=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints"]
+    assert "has no branches" in said("branch", f"{run}@1", "other", status=13)
+    assert "no store found" in said("log", f"{run}-none", status=12)
+
+
+def test_a_command_without_the_package_says_where_it_comes_from(run: str, tmp_path: Path) -> None:
+    program = tmp_path / "bitsnap"
+    program.write_bytes(find_program().read_bytes())
+    program.chmod(0o755)
+    done = subprocess.run([program, "log", run], capture_output=True, text=True, env={"PATH": "/usr/bin"})
+    assert done.returncode == 13
+    assert "pip install 'bitsnap[remote]'" in done.stderr
+
+
+def test_what_agents_hold_is_shown(run: str) -> None:
+    with bitsnap.Checkpointer(run) as checkpointer:
+        checkpointer.save(1, {"w": np.ones(100_000, np.float32)})
+        checkpointer.wait()
+        assert told("agent", "status", run)["store"] == run
+    said("agent", "stop", run)
