@@ -138,6 +138,7 @@ CLI::Option* add_argument(CLI::App& app, const char* name, Value& value, const c
 [[nodiscard]] Command add_estimate(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_log(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_extract(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_mirror(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_prune(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_rollback(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_repair(CLI::App& program, const CommonOptions& common);

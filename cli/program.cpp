@@ -44,6 +44,7 @@ Runs: the checkpoints of a training in one directory
   bitsnap prune run --keep-last 5 --keep-every 1000      remove all other checkpoints
   bitsnap rollback run --to 10                           remove all steps after 10
   bitsnap branch run@10 lr2                              begin a second line at step 10: run:lr2
+  bitsnap mirror run s3://bucket/run --watch             keep a copy that follows the run
   bitsnap repair run                                     make a damaged run usable again
   bitsnap du run                                         show bytes by role and by step
   bitsnap agent status run                               show what the agent keeps in memory
@@ -211,9 +212,9 @@ class Program {
     app_.add_flag("--version", show_version_, "Print the version and the CPU level");
     add_common_options(app_, common_);
     for (const auto& add :
-         {add_add,    add_ingest,   add_watch,   add_estimate, add_log,   add_label,      add_extract,    add_prune,
-          add_branch, add_rollback, add_repair,  add_du,       add_agent, add_compress,   add_decompress, add_inspect,
-          add_verify, add_diff,     add_convert, add_analyze,  add_bench, add_completion, add_man}) {
+         {add_add,     add_ingest, add_watch,    add_estimate, add_log,     add_label, add_extract,    add_prune,
+          add_branch,  add_mirror, add_rollback, add_repair,   add_du,      add_agent, add_compress,   add_decompress,
+          add_inspect, add_verify, add_diff,     add_convert,  add_analyze, add_bench, add_completion, add_man}) {
       commands_.push_back(add(app_, common_));
       add_common_options(*commands_.back().app, common_);
     }

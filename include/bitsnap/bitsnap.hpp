@@ -15,6 +15,7 @@
 #include <bitsnap/folder.hpp>
 #include <bitsnap/global_tensor.hpp>
 #include <bitsnap/limits.hpp>
+#include <bitsnap/mirror.hpp>
 #include <bitsnap/object_store.hpp>
 #include <bitsnap/quantization.hpp>
 #include <bitsnap/safetensors.hpp>

@@ -291,6 +291,11 @@ Result<bool> write_commit_record(os::FileSystem& file_system, const RunLayout& l
   return write_sealed_json(file_system, layout.commit(record.step), kCommitKey, json::serialize_json(record), false);
 }
 
+Result<bool> copy_commit_record(os::FileSystem& file_system, const RunLayout& layout, const CommitRecord& record) {
+  BITSNAP_TRY(check_written(record, record.shards, Allowed::other));
+  return write_sealed_json(file_system, layout.commit(record.step), kCommitKey, json::serialize_json(record), false);
+}
+
 Result<bool> replace_commit_record(os::FileSystem& file_system, const RunLayout& layout, const CommitRecord& record,
                                    bool retired) {
   const std::string path = layout.step_file(record.step, record_file_name(retired));

@@ -114,6 +114,9 @@ struct RunRecord {
 // could be synced.
 [[nodiscard]] Result<bool> write_commit_record(os::FileSystem& file_system, const RunLayout& layout,
                                                const CommitRecord& record);
+// The same for the record of a checkpoint that is copied: it may have been coded against a later step since.
+[[nodiscard]] Result<bool> copy_commit_record(os::FileSystem& file_system, const RunLayout& layout,
+                                              const CommitRecord& record);
 // Replaces an existing record.
 [[nodiscard]] Result<bool> replace_commit_record(os::FileSystem& file_system, const RunLayout& layout,
                                                  const CommitRecord& record, bool retired);

@@ -11,33 +11,15 @@
 #include "os/random.hpp"
 #include "store/branch_directory.hpp"
 #include "store/store_impl.hpp"
+#include "store/stored_files.hpp"
 
 namespace bitsnap {
 namespace {
 
 // Attempts, while writers of the store change what is linked.
 constexpr int kBranchAttempts = 8;
-constexpr std::size_t kBranchCopyBytes = std::size_t{1} << 20;
 
-// The files of all steps, by path below `checkpoints`.
-using StoredFiles = std::map<std::string, os::FileInfo>;
-
-Result<StoredFiles> list_stored_files(os::FileSystem& files, const store::RunLayout& layout) {
-  StoredFiles found;
-  BITSNAP_ASSIGN(const std::vector<std::string> steps, files.list_directory(layout.checkpoints()));
-  for (const std::string& step : steps) {
-    if (!store::step_from_name(step)) continue;
-    const auto names = files.list_directory(os::join_path(layout.checkpoints(), step));
-    if (!names && names.error().kind() == ErrorKind::not_found) continue;  // a writer has removed it
-    if (!names) return tl::unexpected(names.error());
-    for (const std::string& name : *names) {
-      const std::string path = os::join_path(step, name);
-      BITSNAP_ASSIGN(const os::FileInfo info, files.stat(os::join_path(layout.checkpoints(), path)));
-      if (info.is_regular) found.emplace(path, info);
-    }
-  }
-  return found;
-}
+using store::StoredFiles;
 
 // Counts each file once, whatever number of names it has.
 void count_bytes(Branch& branch, const StoredFiles& files, const std::set<std::uint64_t>& shared) {
@@ -47,20 +29,6 @@ void count_bytes(Branch& branch, const StoredFiles& files, const std::set<std::u
     branch.stored_bytes += info.size_bytes;
     if (!shared.contains(info.file_id)) branch.own_bytes += info.size_bytes;
   }
-}
-
-Result<void> copy_file(os::FileSystem& files, const std::string& from, const std::string& to) {
-  BITSNAP_ASSIGN(const auto source, files.open(from, os::AccessPattern::sequential));
-  BITSNAP_ASSIGN(const auto target, files.create(to));
-  std::vector<std::byte> block(kBranchCopyBytes);
-  for (std::uint64_t offset = 0; offset < source->size_bytes(); offset += kBranchCopyBytes) {
-    const auto size =
-        static_cast<std::size_t>(std::min<std::uint64_t>(kBranchCopyBytes, source->size_bytes() - offset));
-    BITSNAP_TRY(source->read_at(offset, ByteSpan(block).first(size)));
-    BITSNAP_TRY(target->append(ConstByteSpan(block).first(size)));
-  }
-  BITSNAP_TRY(target->sync());
-  return target->close();
 }
 
 }  // namespace
@@ -97,7 +65,7 @@ class Store::Impl::Brancher {
     branch.checkpoints = roots_.size();
     branch.newest = roots_.back();
     branch.copied_bytes = copied_bytes_;
-    BITSNAP_ASSIGN(const StoredFiles files, list_stored_files(directory_.files(), directory_.unfinished()));
+    BITSNAP_ASSIGN(const StoredFiles files, store::list_stored_files(directory_.files(), directory_.unfinished()));
     count_bytes(branch, files, linked_);
     BITSNAP_TRY(directory_.publish(name_));
     return branch;
@@ -189,7 +157,7 @@ class Store::Impl::Brancher {
     if (!linked) {
       // Each file system without hard links has its own error for that. A copy has errors of its own.
       static_cast<void>(files.remove(to));
-      BITSNAP_TRY(copy_file(files, from, to));
+      BITSNAP_TRY(store::copy_file(files, from, files, to));
     }
     BITSNAP_ASSIGN(const os::FileInfo info, files.stat(to));
     if (linked) {
@@ -284,7 +252,7 @@ Result<std::vector<Branch>> Store::Impl::branches() const {
     if (!run) branch.damage = run.error();
     if (run && run->origin) branch.origin = {run->origin->id, run->origin->branch, run->origin->step};
     const auto steps = store::StepDirectories(files, layout).steps();
-    auto listed = list_stored_files(files, layout);
+    auto listed = store::list_stored_files(files, layout);
     if (!steps || !listed) {
       branch.damage = steps ? listed.error() : steps.error();
       continue;

@@ -51,7 +51,7 @@ def test_a_run_in_a_bucket_is_written_read_and_kept_small(run: str, folders: Pat
     said("report", run, "-o", tmp_path / "page.html", "--steps", "1")
     said("rollback", run, "--to", "20")
     said("add", run, "--step", "25", folders / "checkpoint-30")
-    said("watch", run, folders, "--once")
+    said("watch", run, folders, "--once", "--settle", "0")
     assert "rewrote" in said("prune", run, "--keep-last", "1")
     said("verify", run)
     said("repair", run)
@@ -92,3 +92,37 @@ def test_what_agents_hold_is_shown(run: str) -> None:
         checkpointer.wait()
         assert told("agent", "status", run)["store"] == run
     said("agent", "stop", run)
+
+
+def test_a_copy_in_a_bucket_follows_a_run_and_brings_it_back(run: str, folders: Path, tmp_path: Path) -> None:
+    local, copy = tmp_path / "run", f"{run}-copy"
+    said("ingest", local, folders)
+    assert told("mirror", local, copy)["added"] == [10, 20, 30]
+    assert "nothing to do" in said("mirror", local, copy)
+    said("prune", local, "--keep-last", "2")
+    assert told("mirror", local, copy, "--rate", "1000")["removed"] == [10]
+    said("verify", copy)
+    back = tmp_path / "back"
+    assert told("mirror", f"{copy}@latest", back)["added"] == [30]
+    said("add", back, "--step", "40", folders / "checkpoint-20")
+    assert told("mirror", back, copy)["added"] == [40]
+    assert [entry["step"] for entry in told("log", copy)] == [20, 30, 40]
+    said("add", local, "--step", "40", folders / "checkpoint-10")
+    assert "has step 40, which" in said("mirror", local, copy, status=11)
+    assert "follows a whole run" in said("mirror", f"{local}@30", copy, "--watch", status=2)
+
+
+def test_a_copy_is_watched_while_a_run_grows(run: str, folders: Path, tmp_path: Path) -> None:
+    local = tmp_path / "run"
+    said("ingest", local, folders / "checkpoint-10")
+    arguments = [find_program(), "mirror", local, run, "--watch", "--poll", "0.2", "--json"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert json.loads(watching.stdout.readline())["added"] == [10]
+        said("ingest", local, folders)
+        found: list[int] = []
+        while found[-1:] != [30]:
+            found += json.loads(watching.stdout.readline())["added"]
+        watching.terminate()
+        assert watching.wait(60) == 0
+    said("verify", run)

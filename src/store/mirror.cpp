@@ -1,0 +1,463 @@
+#include "store/open_mirror.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <ranges>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "os/clock.hpp"
+#include "os/process.hpp"
+#include "store/label_record.hpp"
+#include "store/mirror_order.hpp"
+#include "store/mirror_records.hpp"
+#include "store/mirror_source.hpp"
+#include "store/run_marker.hpp"
+#include "store/stored_files.hpp"
+
+namespace bitsnap {
+
+namespace {
+
+using store::CommitRecord;
+using store::MirroredStep;
+using store::MirroredSteps;
+using store::RunLayout;
+using store::ShardFile;
+
+// Attempts of an update, while writers of the run remove and replace what is copied.
+constexpr int kUpdateAttempts = 8;
+constexpr std::uint64_t kMirrorPollMs = 100;
+// The index of a snapshot, with the hashes of its chunks, is at its end.
+constexpr std::uint64_t kComparedBytes = std::uint64_t{64} << 10;
+
+bool has_file(const CommitRecord& record, const ShardFile& file) {
+  for (std::size_t number = 0; number < record.file_count(); ++number) {
+    if (record.file(number) == file) return true;
+  }
+  return false;
+}
+
+bool has_name(const CommitRecord& record, const std::string& name) {
+  for (std::size_t number = 0; number < record.file_count(); ++number) {
+    if (record.file(number).file == name) return true;
+  }
+  return false;
+}
+
+// A step may be saved again after a rollback: its files then have the same names.
+bool is_same_save(const CommitRecord& a, const CommitRecord& b) {
+  return a.time_unix_ms == b.time_unix_ms && a.attempt == b.attempt;
+}
+
+std::optional<std::uint64_t> newest_of(const MirroredSteps& steps) {
+  for (const auto& [step, entry] : std::views::reverse(steps)) {
+    if (!entry.is_retired) return step;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+class Mirror::Impl {
+ public:
+  Impl(store::Home from, store::Home to, MirrorOptions options)
+      : options_(std::move(options)),
+        from_(from.files->without_links(from.path)),
+        to_(to.files->without_links(to.path)),
+        run_(from.path),
+        copy_(to.path),
+        run_records_(*from_, run_),
+        copy_records_(*to_, copy_) {}
+
+  Result<void> open() {
+    BITSNAP_ASSIGN(run_record_, store::read_run_record(*from_, run_.run_record()));
+    BITSNAP_TRY(make_directories());
+    BITSNAP_TRY(take_lock());
+    BITSNAP_ASSIGN(const store::RunMarker marker, store::find_marker(*to_, copy_));
+    if (marker == store::RunMarker::none) {
+      BITSNAP_TRY(store::write_run_record(*to_, copy_.run_record(), run_record_, false));
+      copied_run_ = run_record_;
+    } else {
+      BITSNAP_ASSIGN(copied_run_, store::read_run_record(*to_, copy_.run_record()));
+    }
+    if (copied_run_.id != run_record_.id) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: is another run than {}: expected the id {}, found {}; give the copy an address of "
+                              "its own",
+                              copy_.root(), run_.root(), run_record_.id, copied_run_.id));
+    }
+    BITSNAP_ASSIGN(there_, copy_records_.read());
+    BITSNAP_ASSIGN(source_, store::read_mirror_source(*to_, copy_));
+    BITSNAP_ASSIGN(const store::StoredFiles files, store::list_stored_files(*to_, copy_));
+    for (const auto& [path, info] : files) {
+      const std::string name(os::file_name(path));
+      const auto step = there_.find(*store::step_from_name(os::parent_directory(path)));
+      const bool is_named = step != there_.end() && has_name(step->second.record, name);
+      if (store::is_snapshot_file_name(name) && !is_named) leftovers_.emplace(path, info.size_bytes);
+    }
+    return {};
+  }
+
+  Result<MirrorReport> update() {
+    for (int attempt = 1;; ++attempt) {
+      MirrorReport report;
+      const Result<void> done = update_once(report);
+      if (done) return report;
+      // A writer of the run has removed a file that was to be copied.
+      if (done.error().kind() != ErrorKind::not_found || attempt == kUpdateAttempts)
+        return tl::unexpected(done.error());
+    }
+  }
+
+ private:
+  Result<void> update_once(MirrorReport& report) {
+    BITSNAP_ASSIGN(const MirroredSteps wanted, choose());
+    BITSNAP_TRY(remove_other_saves(wanted, report));
+    BITSNAP_TRY(send_files(wanted, report));
+    for (const std::uint64_t step : store::mirror_order(there_, wanted)) BITSNAP_TRY(change(step, wanted, report));
+    if (!options_.step) BITSNAP_TRY(copy_small_records());
+    BITSNAP_TRY(drop_leftovers());
+    for (auto* const steps : {&report.added, &report.changed, &report.removed}) std::ranges::sort(*steps);
+    report.newest = newest_of(there_);
+    return {};
+  }
+
+  // What the copy has to become.
+  Result<MirroredSteps> choose() {
+    BITSNAP_ASSIGN(MirroredSteps here, run_records_.read());
+    if (options_.step) {
+      const auto found = here.find(*options_.step);
+      if (found == here.end() || found->second.is_retired) {
+        return tl::unexpected(run_records_.directories().not_found(*options_.step));
+      }
+      MirroredSteps chosen{*found};
+      store::add_needed(chosen, here);
+      MirroredSteps wanted = there_;
+      for (auto& [step, entry] : chosen) {
+        const auto [place, is_new] = wanted.emplace(step, entry);
+        // A file that others need may be that of a checkpoint.
+        if (!is_new && !entry.is_retired) place->second = entry;
+      }
+      return wanted;
+    }
+    BITSNAP_TRY(follow(here));
+    // Checkpoints that the copy had before it followed this run stay, with what they need, and those that are damaged
+    // in the run.
+    MirroredSteps others;
+    for (const auto& [step, entry] : there_) {
+      const bool is_unreadable = std::ranges::binary_search(run_records_.unreadable(), step);
+      if (entry.is_retired || (std::ranges::binary_search(source_.steps, step) && !is_unreadable)) continue;
+      const auto found = here.find(step);
+      if (found == here.end()) {
+        others.emplace(step, entry);
+      } else if (found->second.is_retired) {  // brought back for others
+        found->second.is_retired = false;
+      }
+    }
+    store::add_needed(others, there_);
+    here.merge(others);
+    return here;
+  }
+
+  // Notes in the copy, before it changes, which steps it will have from this run.
+  Result<void> follow(const MirroredSteps& here) {
+    if (own_id_.empty()) {
+      BITSNAP_ASSIGN(own_id_, store::own_source_id(*from_, run_));
+    }
+    const bool is_followed = source_.id == own_id_;
+    const auto newest = newest_of(there_);
+    if (!is_followed && newest) {
+      const auto found = here.find(*newest);
+      if (found == here.end() || !is_same_save(found->second.record, there_.at(*newest).record)) {
+        return fail(ErrorKind::invalid_argument,
+                    fmt::format("{}: has step {}, which {} does not have{}; restore that checkpoint into an empty "
+                                "directory to go on from it, or give the copy of this run another address",
+                                copy_.root(), *newest, run_.root(),
+                                source_.host.empty() ? "" : ": a run on " + source_.host + " was copied there last"));
+      }
+    }
+    store::MirrorSource now{.id = own_id_, .host = os::machine_name(), .steps = {}};
+    std::set<std::uint64_t> steps;
+    for (const auto& [step, entry] : here) {
+      if (!entry.is_retired) steps.insert(step);
+    }
+    if (is_followed) {
+      for (const std::uint64_t step : source_.steps) {
+        if (there_.contains(step)) steps.insert(step);
+      }
+    }
+    now.steps.assign(steps.begin(), steps.end());
+    if (now == source_) return {};
+    BITSNAP_TRY(store::write_mirror_source(*to_, copy_, now));
+    source_ = std::move(now);
+    return {};
+  }
+
+  Result<void> make_directories() {
+    for (const std::string& directory : {copy_.root(), copy_.checkpoints()}) {
+      const auto made = to_->create_directory(directory);
+      if (made || made.error().kind() != ErrorKind::invalid_argument) BITSNAP_TRY(made);
+    }
+    return to_->sync_directory(copy_.root()).map([](os::DirectorySync) {});
+  }
+
+  Result<void> take_lock() {
+    const std::uint64_t start = os::monotonic_ns();
+    for (;;) {
+      auto lock = to_->lock(copy_.lock(), os::LockKind::exclusive);
+      if (lock) {
+        lock_ = *std::move(lock);
+        return {};
+      }
+      const std::uint64_t waited_ms = (os::monotonic_ns() - start) / 1'000'000;
+      const bool must_wait = waited_ms < options_.timeout_ms || to_->doubt_ms(copy_.lock()) > 0;
+      if (lock.error().kind() != ErrorKind::busy || !must_wait) return tl::unexpected(std::move(lock).error());
+      BITSNAP_TRY(pause(kMirrorPollMs));
+    }
+  }
+
+  Result<void> pause(std::uint64_t ms) const {
+    if (options_.interrupted && options_.interrupted()) {
+      return fail(ErrorKind::cancelled, fmt::format("{}: interrupted", copy_.root()));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    return {};
+  }
+
+  // Removes the steps that were saved again since under the same names of files, and those that need them.
+  Result<void> remove_other_saves(const MirroredSteps& wanted, MirrorReport& report) {
+    MirroredSteps kept = there_;
+    std::set<std::uint64_t> gone;
+    for (const auto& [step, entry] : there_) {
+      const auto now = wanted.find(step);
+      if (now == wanted.end() || is_same_save(now->second.record, entry.record)) continue;
+      for (std::size_t number = 0; number < now->second.record.file_count(); ++number) {
+        const ShardFile& file = now->second.record.file(number);
+        if (has_name(entry.record, file.file) && !has_file(entry.record, file)) gone.insert(step);
+      }
+    }
+    if (gone.empty()) return {};
+    for (bool has_grown = true; has_grown;) {
+      has_grown = false;
+      for (const auto& [step, entry] : there_) {
+        if (!gone.contains(step) && store::refers_to(entry.record, gone)) has_grown = gone.insert(step).second;
+      }
+    }
+    for (const std::uint64_t step : gone) kept.erase(step);
+    for (const std::uint64_t step : store::mirror_order(there_, kept)) BITSNAP_TRY(change(step, kept, report));
+    return {};
+  }
+
+  Result<void> send_files(const MirroredSteps& wanted, MirrorReport& report) {
+    struct New {
+      std::uint64_t step;
+      const ShardFile* file;
+    };
+    std::vector<New> files;
+    std::uint64_t total = 0;
+    for (const auto& [step, entry] : wanted) {
+      const auto before = there_.find(step);
+      const bool is_known = before != there_.end();
+      for (std::size_t number = 0; number < entry.record.file_count(); ++number) {
+        const ShardFile& file = entry.record.file(number);
+        if (is_known && has_file(before->second.record, file)) continue;
+        files.push_back({step, &file});
+        total += file.bytes;
+      }
+    }
+    std::set<std::uint64_t> made;
+    for (const New& each : files) {
+      if (made.insert(each.step).second) BITSNAP_TRY(copy_records_.directories().create(each.step));
+      BITSNAP_TRY(send_file(each.step, *each.file, total, report));
+    }
+    for (const std::uint64_t step : made) BITSNAP_TRY(copy_records_.directories().sync_step(step));
+    if (!made.empty()) BITSNAP_TRY(copy_records_.directories().sync_checkpoints());
+    return {};
+  }
+
+  Result<void> send_file(std::uint64_t step, const ShardFile& file, std::uint64_t total, MirrorReport& report) {
+    const std::string source = run_.step_file(step, file.file);
+    const std::string target = copy_.step_file(step, file.file);
+    if (const auto found = leftovers_.find(os::join_path(store::step_name(step), file.file));
+        found != leftovers_.end()) {
+      BITSNAP_ASSIGN(const bool is_same, has_same_end(source, target));
+      leftovers_.erase(found);
+      if (is_same) return {};
+      BITSNAP_TRY(to_->remove(target));
+    }
+    const auto on_piece = [&](std::size_t bytes) -> Result<void> {
+      BITSNAP_TRY(keep_rate(bytes));
+      report.sent_bytes += bytes;
+      if (options_.progress && !options_.progress(report.sent_bytes, std::max(total, report.sent_bytes))) {
+        return fail(ErrorKind::cancelled, fmt::format("{}: cancelled", target));
+      }
+      return {};
+    };
+    return store::copy_file(*from_, source, *to_, target, on_piece);
+  }
+
+  // Whether a file that an update left, which was ended, is the one that is wanted.
+  Result<bool> has_same_end(const std::string& source, const std::string& target) const {
+    BITSNAP_ASSIGN(const auto wanted, from_->open(source));
+    BITSNAP_ASSIGN(const auto found, to_->open(target));
+    const std::uint64_t size = wanted->size_bytes();
+    if (found->size_bytes() != size) return false;
+    const auto compared = static_cast<std::size_t>(std::min(size, kComparedBytes));
+    std::vector<std::byte> a(compared);
+    std::vector<std::byte> b(compared);
+    BITSNAP_TRY(wanted->read_at(size - compared, a));
+    BITSNAP_TRY(found->read_at(size - compared, b));
+    return a == b;
+  }
+
+  // Waits until so many bytes more keep to the rate.
+  Result<void> keep_rate(std::size_t bytes) {
+    if (options_.bytes_per_second == 0) return {};
+    const std::uint64_t now = os::monotonic_ns();
+    free_at_ns_ = std::max(free_at_ns_, now);
+    const std::uint64_t at = free_at_ns_;
+    free_at_ns_ +=
+        static_cast<std::uint64_t>(1e9 * static_cast<double>(bytes) / static_cast<double>(options_.bytes_per_second));
+    for (std::uint64_t left = at - now; left > 0;) {
+      const std::uint64_t slice = std::min(left, kMirrorPollMs * 1'000'000);
+      BITSNAP_TRY(pause(slice / 1'000'000 + 1));
+      left -= slice;
+    }
+    return {};
+  }
+
+  // Lets a step of the copy become what it is in `wanted`.
+  Result<void> change(std::uint64_t step, const MirroredSteps& wanted, MirrorReport& report) {
+    const auto before = there_.find(step);
+    const auto now = wanted.find(step);
+    const bool was_checkpoint = before != there_.end() && !before->second.is_retired;
+    if (now == wanted.end()) {
+      BITSNAP_TRY(copy_records_.directories().remove(step));
+      if (was_checkpoint) report.removed.push_back(step);
+      there_.erase(step);
+      return {};
+    }
+    const MirroredStep& entry = now->second;
+    if (before == there_.end() && !entry.is_retired) {
+      BITSNAP_TRY(store::copy_commit_record(*to_, copy_, entry.record));
+    } else {
+      BITSNAP_TRY(store::replace_commit_record(*to_, copy_, entry.record, entry.is_retired));
+    }
+    if (before != there_.end() && before->second.is_retired != entry.is_retired) {
+      const std::string other = copy_.step_file(step, store::record_file_name(before->second.is_retired));
+      BITSNAP_TRY(to_->remove(other));
+      BITSNAP_TRY(copy_records_.directories().sync_step(step));
+    }
+    copy_tensor_index(step);
+    if (before != there_.end()) BITSNAP_TRY(remove_unnamed(before->second.record, entry.record));
+    if (!entry.is_retired) (was_checkpoint ? report.changed : report.added).push_back(step);
+    if (entry.is_retired && was_checkpoint) report.removed.push_back(step);
+    there_[step] = entry;
+    return {};
+  }
+
+  // A cache, which need not be there.
+  void copy_tensor_index(std::uint64_t step) {
+    static_cast<void>(no_throw("tensor index", [&]() -> Result<void> {
+      const std::string source = run_.step_file(step, store::kTensorsName);
+      const std::string target = copy_.step_file(step, store::kTensorsName);
+      BITSNAP_ASSIGN(const os::FileInfo info, from_->stat(source));
+      if (!info.exists) return {};
+      static_cast<void>(to_->remove(target));
+      return store::copy_file(*from_, source, *to_, target);
+    }));
+  }
+
+  // Removes the files of a step that its new record does not name.
+  Result<void> remove_unnamed(const CommitRecord& before, const CommitRecord& now) {
+    for (std::size_t number = 0; number < before.file_count(); ++number) {
+      const std::string& name = before.file(number).file;
+      if (!has_name(now, name)) BITSNAP_TRY(copy_records_.directories().remove_file(now.step, name));
+    }
+    return {};
+  }
+
+  // The labels, and the settings of the run.
+  Result<void> copy_small_records() {
+    const auto labels = store::read_label_record(*from_, run_);
+    if (!labels && !store::is_damage(labels.error())) return tl::unexpected(labels.error());
+    if (!copied_labels_) {
+      auto found = store::read_label_record(*to_, copy_);
+      if (!found && !store::is_damage(found.error())) return tl::unexpected(std::move(found).error());
+      if (found) copied_labels_ = *std::move(found);
+    }
+    if (labels && labels.value() != copied_labels_) {
+      BITSNAP_TRY(store::write_label_record(*to_, copy_, *labels));
+      copied_labels_ = *labels;
+    }
+    const auto run = store::read_run_record(*from_, run_.run_record());
+    if (run && run->id == copied_run_.id && run->settings != copied_run_.settings) {
+      BITSNAP_TRY(store::write_run_record(*to_, copy_.run_record(), *run, true));
+      copied_run_ = *run;
+    }
+    return {};
+  }
+
+  // Files that an ended update has left, and that nothing has needed.
+  Result<void> drop_leftovers() {
+    for (const auto& [path, size] : std::exchange(leftovers_, {})) {
+      const std::uint64_t step = *store::step_from_name(os::parent_directory(path));
+      const auto now = there_.find(step);
+      const std::string name(os::file_name(path));
+      if (now != there_.end() && has_name(now->second.record, name)) continue;
+      BITSNAP_TRY(copy_records_.directories().remove_file(step, name));
+      // The directory, if it is empty now.
+      if (now == there_.end()) static_cast<void>(to_->remove(copy_.step_directory(step)));
+    }
+    return {};
+  }
+
+  const MirrorOptions options_;
+  const std::shared_ptr<os::FileSystem> from_;
+  const std::shared_ptr<os::FileSystem> to_;
+  const RunLayout run_;
+  const RunLayout copy_;
+  store::MirrorRecords run_records_;
+  store::MirrorRecords copy_records_;
+  std::unique_ptr<os::FileLock> lock_;
+  store::RunRecord run_record_;
+  store::RunRecord copied_run_;
+  std::optional<store::LabelRecord> copied_labels_;
+  store::MirrorSource source_;
+  std::string own_id_;
+  MirroredSteps there_;                             // the records of the copy: nobody else changes them
+  std::map<std::string, std::uint64_t> leftovers_;  // snapshot files of the copy that no record names, with their sizes
+  std::uint64_t free_at_ns_ = 0;                    // when the next piece may be sent
+};
+
+Mirror::Mirror(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Mirror::Mirror(Mirror&&) noexcept = default;
+Mirror& Mirror::operator=(Mirror&&) noexcept = default;
+Mirror::~Mirror() = default;
+
+Result<Mirror> store::open_mirror(const Home& from, const Home& to, MirrorOptions options) {
+  auto impl = std::make_unique<Mirror::Impl>(from, to, std::move(options));
+  BITSNAP_TRY(impl->open());
+  return Mirror(std::move(impl));
+}
+
+Result<Mirror> Mirror::open(const std::string& from, const std::string& to, MirrorOptions options) {
+  return no_throw("mirror", [&]() -> Result<Mirror> {
+    BITSNAP_ASSIGN(const store::Home run, store::find_home(from));
+    BITSNAP_ASSIGN(const store::Home copy, store::find_home(to));
+    return store::open_mirror(run, copy, std::move(options));
+  });
+}
+
+Result<MirrorReport> Mirror::update() {
+  return no_throw("mirror", [&] { return impl_->update(); });
+}
+
+}  // namespace bitsnap

@@ -1,0 +1,29 @@
+// In which order the records of a copy of a run become those of the run, so that at every moment each checkpoint of the
+// copy finds what it refers to. A pure function of the records; it touches no file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "store/commit_record.hpp"
+
+namespace bitsnap::store {
+
+struct MirroredStep {
+  CommitRecord record;
+  bool is_retired = false;
+
+  friend bool operator==(const MirroredStep&, const MirroredStep&) = default;
+};
+
+using MirroredSteps = std::map<std::uint64_t, MirroredStep>;
+
+// The steps that differ, each once: one that `wanted` has becomes what it is there, any other is removed. All files
+// that the records of `wanted` name are in the copy before.
+[[nodiscard]] std::vector<std::uint64_t> mirror_order(MirroredSteps copy, const MirroredSteps& wanted);
+
+// Adds what the steps need of `all`, and what that needs.
+void add_needed(MirroredSteps& steps, const MirroredSteps& all);
+
+}  // namespace bitsnap::store

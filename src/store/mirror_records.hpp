@@ -1,0 +1,41 @@
+// The records of a run that is copied again and again: only those are read that have changed since.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+
+#include "os/file_system.hpp"
+#include "store/mirror_order.hpp"
+#include "store/step_directories.hpp"
+
+namespace bitsnap::store {
+
+// One thread at a time uses it.
+class MirrorRecords {
+ public:
+  // `files` outlive this object.
+  MirrorRecords(os::FileSystem& files, RunLayout layout) : directories_(files, std::move(layout)) {}
+
+  // The checkpoints and retired steps as they are now, without those of unreadable().
+  [[nodiscard]] Result<MirroredSteps> read();
+  // The steps whose records could not be read, ascending: they are damaged, or were removed meanwhile.
+  [[nodiscard]] const std::vector<std::uint64_t>& unreadable() const noexcept { return unreadable_; }
+
+  [[nodiscard]] StepDirectories& directories() noexcept { return directories_; }
+
+ private:
+  struct Known {
+    os::FileInfo file;
+    MirroredStep step;
+  };
+
+  StepDirectories directories_;
+  std::map<std::uint64_t, Known> known_;
+  std::vector<std::uint64_t> unreadable_;
+};
+
+}  // namespace bitsnap::store

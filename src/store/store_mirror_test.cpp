@@ -1,0 +1,343 @@
+// Mirrors: copies of runs that change in drawn ways, in an object store whose requests fail at any moment.
+#include "store/open_mirror.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/bytes.hpp"
+#include "objects/object_file_system.hpp"
+#include "objects/object_store_fake.hpp"
+#include "os/file_system_fake.hpp"
+#include "store/label_record.hpp"
+#include "store/run_testing.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+using objects::FakeObjectStore;
+using objects::LeaseTimes;
+using objects::ObjectFileSystem;
+using objects::RequestFault;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kLocalRun = "/run";
+constexpr const char* kCopy = "s3://bucket/run";
+const RunOptions kRunOnOne{1, nullptr};
+
+// A process that mirrors; the one before it has ended, and its lease has run out.
+struct Mirrorer {
+  explicit Mirrorer(const FakeObjectStore& bucket)
+      : objects(std::make_shared<FakeObjectStore>(bucket)),
+        files(std::make_shared<ObjectFileSystem>("s3://bucket", objects, LeaseTimes{10'000, 30'000, 0, 0})) {}
+
+  [[nodiscard]] Home home() const { return {files.get(), kCopy}; }
+  [[nodiscard]] Result<MirrorReport> mirror(os::FileSystem& local, MirrorOptions options = {}) const {
+    auto mirror = open_mirror({&local, kLocalRun}, home(), std::move(options));
+    if (!mirror) return tl::unexpected(mirror.error());
+    return mirror->update();
+  }
+  [[nodiscard]] Result<std::unique_ptr<Store>> read() const {
+    return open_store(*files, kCopy, {.access = StoreAccess::read});
+  }
+
+  std::shared_ptr<FakeObjectStore> objects;
+  std::shared_ptr<ObjectFileSystem> files;
+};
+
+class MirrorTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Store> writer(std::uint64_t keep_last = 0) {
+    StoreOptions options;
+    options.access = StoreAccess::write;
+    options.settings.max_depth = 3;
+    if (keep_last > 0) options.retention.keep_last = keep_last;
+    return open_store(local_, kLocalRun, options).value();
+  }
+
+  void save(Store& store, std::uint64_t step, std::uint64_t seed = 0, bool replaces = false) {
+    CommitOptions commit;
+    commit.replace = replaces;
+    const auto saved = store.save(step, TestState(step, seed).state(), kRunOnOne, nullptr, commit);
+    ASSERT_TRUE(saved) << saved.error().message();
+    seeds_[step] = seed;
+    ever_[step].insert(seed);
+  }
+
+  // Empty if each checkpoint of the copy is one that the run has had, whole, and those of `must` are there as they are
+  // in the run.
+  std::string broken_law(const std::set<std::uint64_t>& must) {
+    const auto copy = Mirrorer(bucket_).read();
+    if (!copy) return must.empty() ? "" : copy.error().message();
+    const auto steps = (*copy)->steps();
+    if (!steps) return steps.error().message();
+    for (const std::uint64_t step : must) {
+      if (!std::ranges::binary_search(*steps, step)) return "step " + std::to_string(step) + " is lost";
+      if (auto differs = check_step(**copy, step, TestState(step, seeds_.at(step))); !differs.empty()) return differs;
+    }
+    for (const std::uint64_t step : *steps) {
+      std::string differs = "step " + std::to_string(step) + " was never saved";
+      for (const std::uint64_t seed : ever_[step]) {
+        differs = check_step(**copy, step, TestState(step, seed));
+        if (differs.empty()) break;
+      }
+      if (!differs.empty()) return "step " + std::to_string(step) + ": " + differs;
+    }
+    return "";
+  }
+
+  std::set<std::uint64_t> steps_of_run() {
+    const auto reader = open_store(local_, kLocalRun, {.access = StoreAccess::read}).value();
+    const auto steps = reader->steps().value();
+    return {steps.begin(), steps.end()};
+  }
+
+  // The files of the copy, without the lease, labels, and what says whose copy it is.
+  std::vector<std::string> names_in_copy() {
+    std::vector<std::string> names;
+    for (const std::string& key : bucket_.keys()) {
+      const std::string name = key.substr(std::string("run/").size());
+      if (name != "lock" && name != "mirror-source.json" && name != "labels.json") names.push_back(name);
+    }
+    return names;
+  }
+
+  std::vector<std::string> names_in_run() {
+    std::vector<std::string> names = {"bitsnap.json"};
+    const std::vector<std::string> steps = local_.list_directory("/run/checkpoints").value();
+    for (const std::string& step : steps) {
+      const std::vector<std::string> files = local_.list_directory("/run/checkpoints/" + step).value();
+      for (const std::string& name : files) names.push_back("checkpoints/" + step + "/" + name);
+    }
+    std::ranges::sort(names);
+    return names;
+  }
+
+  // One change of the run.
+  void change(std::mt19937_64& random) {
+    const auto drawn = [&](std::uint64_t below) { return random() % below; };
+    const auto store = writer(drawn(2) == 0 ? 0 : 2 + drawn(3));
+    const auto steps = store->steps().value();
+    const std::uint64_t next = steps.empty() ? 1 : steps.back() + 1;
+    switch (steps.size() < 3 ? 0 : drawn(8)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3: save(*store, next, drawn(2)); break;
+      case 4: save(*store, steps.back(), 5 + drawn(9), true); break;
+      case 5: ASSERT_TRUE(store->rollback(steps[drawn(steps.size())], kRunOnOne)); break;
+      case 6: {
+        Retention kept;
+        kept.keep_last = 1 + drawn(3);
+        const auto reencode = drawn(2) == 0 ? Reencode::always : Reencode::when_it_pays;
+        ASSERT_TRUE(store->prune(kept, {.reencode = reencode, .run = kRunOnOne}));
+        break;
+      }
+      default:
+        if (drawn(2) == 0) {
+          ASSERT_TRUE(store->label(steps[drawn(steps.size())], {"best"}));
+        } else {
+          ASSERT_TRUE(store->remove({steps[drawn(steps.size() - 1)]}, {.run = kRunOnOne}));
+        }
+    }
+  }
+
+  // The checkpoints of the copy that the run still has as they are there.
+  std::set<std::uint64_t> common_steps() {
+    std::set<std::uint64_t> common;
+    const auto copy = Mirrorer(bucket_).read();
+    if (!copy) return common;
+    const std::vector<std::uint64_t> steps = (*copy)->steps().value();
+    for (const std::uint64_t step : steps) {
+      const auto here = read_commit_record(local_, RunLayout(kLocalRun), step);
+      const auto there = read_commit_record(*Mirrorer(bucket_).files, RunLayout(kCopy), step);
+      if (here && there && here->time_unix_ms == there->time_unix_ms && here->attempt == there->attempt &&
+          here->shards[0].id == there->shards[0].id) {
+        common.insert(step);
+      }
+    }
+    return common;
+  }
+
+  os::FakeFileSystem local_;
+  FakeObjectStore bucket_;
+  std::map<std::uint64_t, std::uint64_t> seeds_;           // of the newest save of each step
+  std::map<std::uint64_t, std::set<std::uint64_t>> ever_;  // of all saves
+};
+
+TEST_F(MirrorTest, FollowsARun) {
+  const auto store = writer();
+  for (std::uint64_t step = 1; step <= 3; ++step) save(*store, step);
+  ASSERT_TRUE(store->label(2, {"best"}));
+  const Mirrorer process(bucket_);
+  auto mirror = open_mirror({&local_, kLocalRun}, process.home(), {});
+  ASSERT_TRUE(mirror) << mirror.error().message();
+  const auto first = mirror->update();
+  ASSERT_TRUE(first) << first.error().message();
+  EXPECT_THAT(first->added, ElementsAre(1, 2, 3));
+  EXPECT_EQ(first->newest, 3U);
+  EXPECT_EQ(names_in_copy(), names_in_run());
+  EXPECT_EQ(process.read().value()->find("best").value(), 2U);
+  const std::uint64_t requests = process.objects->requests();
+  const auto nothing = mirror->update();
+  ASSERT_TRUE(nothing) << nothing.error().message();
+  EXPECT_THAT(nothing->added, IsEmpty());
+  EXPECT_EQ(process.objects->requests(), requests);  // what has not changed costs nothing
+  save(*store, 4);
+  EXPECT_THAT(mirror->update()->added, ElementsAre(4));
+  EXPECT_LE(process.objects->requests() - requests, 10U);
+  ASSERT_TRUE(store->remove({1}, {.run = kRunOnOne}));
+  const auto removed = mirror->update();
+  ASSERT_TRUE(removed) << removed.error().message();
+  EXPECT_THAT(removed->removed, ElementsAre(1));
+  EXPECT_EQ(broken_law(steps_of_run()), "");
+}
+
+TEST_F(MirrorTest, BringsOneCheckpointBackAndFollowsTheRunThatGoesOn) {
+  {
+    const auto store = writer();
+    for (std::uint64_t step = 1; step <= 4; ++step) save(*store, step);
+  }
+  ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
+  // Another machine.
+  os::FakeFileSystem other;
+  const Mirrorer process(bucket_);
+  {
+    auto back = open_mirror(process.home(), {&other, kLocalRun}, {.step = 4});
+    ASSERT_TRUE(back) << back.error().message();
+    EXPECT_THAT(back->update()->added, ElementsAre(4));
+  }
+  {
+    StoreOptions options;
+    options.access = StoreAccess::write;
+    const auto store = open_store(other, kLocalRun, options).value();
+    EXPECT_THAT(store->steps().value(), ElementsAre(4));
+    EXPECT_EQ(check_step(*store, 4, TestState(4)), "");
+    save(*store, 5);
+  }
+  const auto followed = process.mirror(other);
+  ASSERT_TRUE(followed) << followed.error().message();
+  EXPECT_THAT(followed->added, ElementsAre(5));
+  EXPECT_THAT(process.read().value()->steps().value(), ElementsAre(1, 2, 3, 4, 5));
+  seeds_[5] = 0;
+  EXPECT_EQ(broken_law({1, 2, 3, 4, 5}), "");
+  // The first machine comes back, and would go on from step 4 once more.
+  save(*writer(), 5, 7);
+  const auto refused = process.mirror(local_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
+  EXPECT_THAT(refused.error().message(), HasSubstr("s3://bucket/run: has step 5, which /run does not have: a run on "));
+  seeds_[5] = 0;
+  EXPECT_EQ(broken_law({1, 2, 3, 4, 5}), "");
+}
+
+TEST_F(MirrorTest, AnotherRunIsRefused) {
+  save(*writer(), 1);
+  ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
+  os::FakeFileSystem other;
+  {
+    StoreOptions options;
+    options.access = StoreAccess::write;
+    save(*open_store(other, kLocalRun, options).value(), 1, 3);
+  }
+  const auto refused = Mirrorer(bucket_).mirror(other);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(), HasSubstr("is another run than /run: expected the id "));
+  seeds_[1] = 0;
+  EXPECT_EQ(broken_law({1}), "");
+}
+
+TEST_F(MirrorTest, WhatWasSentIsNotSentAgain) {
+  const auto store = writer();
+  for (std::uint64_t step = 1; step <= 3; ++step) save(*store, step);
+  const Mirrorer killed(bucket_);
+  killed.objects->set_fault([](std::string_view request, const std::string& key) {
+    const bool is_record = request == "put_if_absent" && key.ends_with("commit.json");
+    return is_record ? RequestFault::dead : RequestFault::none;
+  });
+  ASSERT_FALSE(killed.mirror(local_));
+  const auto again = Mirrorer(bucket_).mirror(local_);
+  ASSERT_TRUE(again) << again.error().message();
+  EXPECT_EQ(again->sent_bytes, 0U);
+  EXPECT_THAT(again->added, ElementsAre(1, 2, 3));
+  EXPECT_EQ(broken_law({1, 2, 3}), "");
+}
+
+TEST_F(MirrorTest, DamageOfTheRunIsNoRemoval) {
+  const auto store = writer();
+  for (std::uint64_t step = 1; step <= 3; ++step) save(*store, step);
+  const Mirrorer process(bucket_);
+  auto mirror = open_mirror({&local_, kLocalRun}, process.home(), {});
+  ASSERT_TRUE(mirror->update());
+  const std::string record = RunLayout(kLocalRun).commit(2);
+  ASSERT_TRUE(local_.remove(record));
+  {
+    const auto broken = local_.create(record).value();
+    ASSERT_TRUE(broken->append(as_byte_span("nonsense")) && broken->close());
+  }
+  save(*store, 4);
+  const auto done = mirror->update();
+  ASSERT_TRUE(done) << done.error().message();
+  EXPECT_THAT(done->added, ElementsAre(4));
+  EXPECT_THAT(done->removed, IsEmpty());
+  EXPECT_EQ(broken_law({1, 2, 3, 4}), "");
+}
+
+TEST_F(MirrorTest, KeepsToARate) {
+  save(*writer(), 1);
+  std::uint64_t asked = 0;
+  MirrorOptions options;
+  options.bytes_per_second = 1;  // a file would take hours
+  save(*writer(), 2);
+  options.interrupted = [&] { return ++asked > 2; };
+  const auto done = Mirrorer(bucket_).mirror(local_, options);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().kind(), ErrorKind::cancelled);
+}
+
+class MirrorHistories : public MirrorTest, public ::testing::WithParamInterface<std::uint64_t> {};
+
+TEST_P(MirrorHistories, AreCopiedThroughAnyFault) {
+  std::mt19937_64 random(GetParam());
+  for (int round = 0; round < 12; ++round) {
+    for (std::uint64_t changes = 1 + random() % 5; changes > 0; --changes) {
+      change(random);
+      if (HasFatalFailure()) return;
+    }
+    for (int attempt = 0;; ++attempt) {
+      const std::set<std::uint64_t> before = common_steps();
+      const Mirrorer process(bucket_);
+      std::uint64_t left = random() % 40;
+      const auto fault = static_cast<RequestFault>(1 + random() % 4);
+      if (random() % 3 != 0) {
+        process.objects->set_fault(
+            [&left, fault](std::string_view, const std::string&) { return left-- == 0 ? fault : RequestFault::none; });
+      }
+      const auto done = process.mirror(local_);
+      ASSERT_EQ(broken_law(before), "") << "round " << round << (done ? "" : ", after " + done.error().message());
+      ASSERT_TRUE(done || attempt < 50) << done.error().message();
+      if (!done) continue;
+      ASSERT_EQ(broken_law(steps_of_run()), "") << "round " << round;
+      ASSERT_EQ(Mirrorer(bucket_).read().value()->steps().value(), writer()->steps().value());
+      ASSERT_EQ(names_in_copy(), names_in_run()) << "round " << round;
+      ASSERT_EQ(read_label_record(*Mirrorer(bucket_).files, RunLayout(kCopy)).value(),
+                read_label_record(local_, RunLayout(kLocalRun)).value());
+      break;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Drawn, MirrorHistories, ::testing::Range<std::uint64_t>(0, 60));
+
+}  // namespace
+}  // namespace bitsnap::store
