@@ -5,43 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap import _objects
-from python.objects.object_servers import Fault, Proxy, use_server
-
-
-@pytest.fixture
-def proxy(server: str) -> Iterator[Proxy]:
-    proxy = Proxy(server)
-    try:
-        yield proxy
-    finally:
-        proxy.shutdown()
-        proxy.server_close()
-        use_server(server)
-
-
-@contextlib.contextmanager
-def client_of(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The client of the bucket, which lives as long as the process, goes through the proxy for a while."""
-    bitsnap.Store("s3://bucket/another", shared=True)  # so that there is a client
-    use_server(proxy.address)
-    through = _objects.Client("s3://bucket")
-    with monkeypatch.context() as patch:
-        for name in ("find", "read_tail", "read", "put", "put_if_absent", "put_if_version", "copy", "remove", "list"):
-            patch.setattr(_objects.Client, name, _with_bucket_of(through, getattr(_objects.Client, name)))
-        patch.setattr(_objects.Client, "upload", lambda self, key: _objects.Upload(through, key))
-        yield
-
-
-def _with_bucket_of(through: _objects.Client, method: Any) -> Any:
-    return lambda self, *arguments: method(through, *arguments)
+from python.objects.object_proxy import Fault, Proxy
 
 
 def lists(requests: list[tuple[str, str]]) -> int:
@@ -53,8 +23,8 @@ def state(step: int) -> dict[str, Any]:
     return {"w": values + np.float32(1e-4) * step, "step": step}
 
 
-def test_a_save_lists_nothing_and_makes_few_requests(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    with client_of(proxy, monkeypatch), bitsnap.Store(run) as store:
+def test_a_save_lists_nothing_and_makes_few_requests(run: str, proxy: Proxy) -> None:
+    with bitsnap.Store(run) as store:
         assert len(proxy.requests) <= 17, proxy.requests
         store.save(1, state(1))
         store.save(2, state(2))
@@ -65,22 +35,22 @@ def test_a_save_lists_nothing_and_makes_few_requests(run: str, proxy: Proxy, mon
         assert len(proxy.requests) <= 10, proxy.requests
 
 
-def test_a_run_that_is_not_there_costs_few_requests(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_not_there_costs_few_requests(run: str, proxy: Proxy) -> None:
     """Other runs of the bucket are not looked at to find a similar name."""
     for beside in ("-a", "-b", "-c"):
         bitsnap.Store(run + beside).close()
-    with client_of(proxy, monkeypatch):
-        with pytest.raises(bitsnap.NotFoundError, match="no store found: the path does not exist; a run exists once"):
-            bitsnap.Store(run, read_only=True)
-        assert len(proxy.requests) <= 8, proxy.requests
+    proxy.requests.clear()
+    with pytest.raises(bitsnap.NotFoundError, match="no store found: the path does not exist; a run exists once"):
+        bitsnap.Store(run, read_only=True)
+    assert len(proxy.requests) <= 8, proxy.requests
 
 
-def test_reading_a_tensor_fetches_its_chunks(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_tensor_fetches_its_chunks(run: str, proxy: Proxy) -> None:
     random = np.random.default_rng(1)
     with bitsnap.Store(run) as store:
         tensors = {f"t{i}": random.integers(0, 256, 4 << 20, dtype=np.uint8) for i in range(8)}
         store.save(1, tensors)
-    with client_of(proxy, monkeypatch), bitsnap.Store(run, read_only=True) as store:
+    with bitsnap.Store(run, read_only=True) as store:
         proxy.requests.clear()
         proxy.sent = 0
         found = bitsnap.load(f"{run}@1", keys=["t3"])
@@ -106,22 +76,21 @@ def fault_at(fault: str | int, at: int) -> tuple[Fault, threading.Event]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 3])
-def test_any_request_may_fail_once(first: int, run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_request_may_fail_once(first: int, run: str, proxy: Proxy) -> None:
     """The client sends it again, or the call fails; what was committed stays, and all that is listed is whole."""
     for at in itertools.count():
         where = f"{run}-{at}"
         committed: set[int] = set()
         message = where
-        with client_of(proxy, monkeypatch):
-            proxy.fault, hit = fault_at(FAULTS[(at + first) % len(FAULTS)], at)
-            try:
-                with bitsnap.Store(where, keep_last=1) as store:
-                    for step in (1, 2):
-                        store.save(step, state(step))
-                        committed.add(step)
-            except bitsnap.BitsnapError as error:
-                message = str(error)
-            proxy.fault = lambda method, path: None
+        proxy.fault, hit = fault_at(FAULTS[(at + first) % len(FAULTS)], at)
+        try:
+            with bitsnap.Store(where, keep_last=1) as store:
+                for step in (1, 2):
+                    store.save(step, state(step))
+                    committed.add(step)
+        except bitsnap.BitsnapError as error:
+            message = str(error)
+        proxy.reset()
         assert where in message
         check(where, committed)
         if not hit.is_set():
