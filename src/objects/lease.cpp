@@ -59,6 +59,14 @@ tl::unexpected<Error> ignores_conditions(const std::string& path, std::string_vi
                           path, which));
 }
 
+tl::unexpected<Error> is_no_lease(const std::string& path, std::uint64_t size_bytes) {
+  return fail(
+      ErrorKind::unsupported,
+      fmt::format("{}: this object of {} bytes is no lease of bitsnap, and is left alone: remove it, or keep the "
+                  "run elsewhere",
+                  path, size_bytes));
+}
+
 // Whether the service refuses what it has to refuse, tried on a lease that was just taken, whose new version it gives.
 // A request without an answer shows nothing.
 Result<std::string> check_conditions(ObjectStore& store, const std::string& key, const std::string& path,
@@ -209,13 +217,15 @@ Result<std::shared_ptr<Lease>> SeenLease::take(const std::shared_ptr<ObjectStore
 
 Result<void> SeenLease::check(ObjectStore& store, const std::string& key, const std::string& path) {
   if (is_checked_ || creates_once_) return {};
-  const std::size_t name = key.rfind('/') + 1;
-  const std::string own = fmt::format("{}.{}.{:016x}.tmp", key.substr(0, name), key.substr(name), os::random_u64());
-  BITSNAP_TRY(store.put_if_absent(own, as_byte_span(own)));
-  const auto again = store.put_if_absent(own, as_byte_span(own));
-  BITSNAP_TRY(store.remove(own));
-  if (!again) return tl::unexpected(again.error());
-  if (*again) return ignores_conditions(path, "If-None-Match");
+  const std::string nobody = json::serialize_json(LeaseRecord{});
+  const auto tail = store.read_tail(key, kMostBytes);
+  if (!tail && tail.error().kind() != ErrorKind::not_found) return tl::unexpected(tail.error());
+  if (tail && tail->info.size_bytes > kMostBytes) return is_no_lease(path, tail->info.size_bytes);
+  if (!tail) BITSNAP_TRY(create_object(store, key, as_byte_span(nobody), [] { return Result<void>(); }));
+  // A service that overwrites it writes what is there.
+  BITSNAP_ASSIGN(const auto again, store.put_if_absent(key, tail ? ConstByteSpan(tail->bytes) : as_byte_span(nobody)));
+  if (again && !tail) BITSNAP_TRY(store.remove(key));
+  if (again) return ignores_conditions(path, "If-None-Match");
   creates_once_ = true;
   return {};
 }

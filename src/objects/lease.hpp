@@ -73,7 +73,7 @@ class SeenLease {
   [[nodiscard]] Result<std::shared_ptr<Lease>> take(const std::shared_ptr<ObjectStore>& store, const std::string& key,
                                                     const std::string& path, const LeaseTimes& times);
   // unsupported if the service overwrites objects that it has to leave alone: for ranks, which write without the lease.
-  // Tried once, on an object with a temporary name.
+  // Tried once, by a request that would write the bytes of the lease that are there.
   [[nodiscard]] Result<void> check(ObjectStore& store, const std::string& key, const std::string& path);
   // How long it may take from now until the holder of the last take() is known to live or not; 0: known.
   [[nodiscard]] std::uint64_t doubt_ms(const LeaseTimes& times) const;
