@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import http.server
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from python.objects.object_servers import Server
 #   "cut body"     sends half of the answer's body
 #   "late"         lets the server do it, and answers when the client waits no more; "hang": the same, undone
 #   "slow"         answers after a while
+#   "kill before"  kills the process that asks, and hands nothing on; "kill after": after the server has done it
 Fault = Callable[[str, str], "str | int | None"]  # by method and path
 
 
@@ -27,10 +29,12 @@ class Proxy(http.server.ThreadingHTTPServer):
 
     def __init__(self, server: Server) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.name = server.name
         self.bucket = server.bucket
         self.target = server.address.removeprefix("http://")
         self.interface = GcsInterface() if server.scheme == "gs" else None
         self.lock = threading.Lock()
+        self.kill: Callable[[], None] = lambda: None
         self.late_seconds = 1.0
         self.slow_seconds = 0.1
         self.reset()
@@ -47,6 +51,16 @@ class Proxy(http.server.ThreadingHTTPServer):
     def close(self) -> None:
         self.shutdown()
         self.server_close()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), OSError):  # a client that was killed, or waits no more
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+    def handle(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        """Does the request, without faults."""
+        if self.interface:
+            return self.interface.send(self.send, method, path, headers, body)
+        return self.send(method, path, headers, body)
 
     def send(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
         """Hands the request to the server."""
@@ -69,6 +83,8 @@ class Proxy(http.server.ThreadingHTTPServer):
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # otherwise each request takes 40 ms
+    wbufsize = -1
     server: Proxy
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
@@ -80,7 +96,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         with proxy.lock:
             proxy.requests.append((self.command, self.path))
             fault = proxy.fault(self.command, self.path)
-        if fault == "cut before":
+        if fault == "kill before":
+            proxy.kill()
+        if fault in ("cut before", "kill before"):
             self._cut()
         elif fault == "hang":
             time.sleep(proxy.late_seconds)
@@ -89,16 +107,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(Answer(fault, [], b""))
         else:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            if proxy.interface:
-                answer = proxy.interface.send(proxy.send, self.command, self.path, headers, body)
-            else:
-                answer = proxy.send(self.command, self.path, headers, body)
-            self._answer_with(fault, proxy.change(answer))
+            self._answer_with(fault, proxy.change(proxy.handle(self.command, self.path, headers, body)))
 
     def _answer_with(self, fault: str | None, answer: Answer) -> None:
         if fault in ("late", "slow"):
             time.sleep(self.server.late_seconds if fault == "late" else self.server.slow_seconds)
-        if fault in ("lost answer", "late"):
+        if fault == "kill after":
+            self.server.kill()
+        if fault in ("lost answer", "late", "kill after"):
             self._cut()
         elif fault == "500 after":
             self._answer(Answer(500, [], b""))
@@ -107,6 +123,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _cut(self) -> None:
         self.close_connection = True
+        self.wfile.flush()
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, answer: Answer, is_cut: bool = False) -> None:

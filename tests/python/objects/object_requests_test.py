@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import email.utils
 import itertools
+import re
 import threading
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 import bitsnap
+from python.objects.gcs_interface import Answer
 from python.objects.object_proxy import Fault, Proxy
 
 
@@ -109,3 +113,34 @@ def check(run: str, committed: set[int]) -> None:
             assert not store.verify().damages
         return
     assert not committed
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_clocks_may_differ_by_a_day(days: int, run: str, proxy: Proxy) -> None:
+    """The clock of the service is another than that of this machine."""
+    shift = datetime.timedelta(days=days)
+
+    def moved(found: re.Match[bytes]) -> bytes:
+        time = datetime.datetime.fromisoformat(found[1].decode()) + shift
+        return f"<LastModified>{time.isoformat(timespec='seconds').replace('+00:00', 'Z')}<".encode()
+
+    def change(answer: Answer) -> Answer:
+        headers = [
+            (name, email.utils.format_datetime(email.utils.parsedate_to_datetime(value) + shift, usegmt=True))
+            if name.lower() in ("last-modified", "date")
+            else (name, value)
+            for name, value in answer.headers
+        ]
+        return Answer(answer.status, headers, re.sub(rb"<LastModified>([^<]*)<", moved, answer.body))
+
+    proxy.change = change
+    with bitsnap.Store(run, keep_last=2) as store:
+        for step in range(1, 5):
+            store.save(step, state(step))
+        with pytest.raises(bitsnap.BusyError):
+            bitsnap.Store(run)
+    with bitsnap.Store(run) as store:
+        store.save(4, state(5), replace=True)
+    with bitsnap.Store(run, read_only=True) as store:
+        assert store.steps() == [3, 4]
+        assert np.array_equal(store.load(4)["w"], state(5)["w"])
