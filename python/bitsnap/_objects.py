@@ -8,6 +8,7 @@ of the machine's metadata. They are neither stored nor named in errors.
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import re
 import sys
@@ -135,12 +136,7 @@ class Client:
             raise UnsupportedError(f"{name}: needs the package obstore: {_INSTALL}") from error
         self._name = name
         self._obstore: Any = obstore
-        more: dict[str, Any] = {"credential_provider": _credentials(name)}
-        http: dict[str, Any] = {}
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        if name.startswith("s3:") and endpoint:
-            more["endpoint"] = endpoint
-            http["allow_http"] = endpoint.startswith("http:")
+        more, http = _connection(name)
         from_url = self._obstore.store.from_url
         try:
             self._bucket = from_url(name, client_options=_TIMEOUT | http, retry_config=_RETRY, **more)
@@ -152,7 +148,15 @@ class Client:
         place = f"{self._name}/{key}"
         if isinstance(error, FileNotFoundError):
             return NotFoundError(f"{request} {place}: there is no such object, or no such bucket")
-        return IoError(f"{request} {place}: {_short(error)}")
+        text = _short(error)
+        refused = (self._obstore.exceptions.PermissionDeniedError, self._obstore.exceptions.UnauthenticatedError)
+        if isinstance(error, refused):
+            advice = "check the credentials, and what they may do with this bucket"
+        elif "status code: 404" in text:
+            advice = "create the bucket first"
+        else:
+            advice = "the service or the network failed, and trying again may help; all committed checkpoints are whole"
+        return IoError(f"{request} {place}: {text}; {advice}")
 
     def find(self, key: str) -> _Found | None:
         try:
@@ -169,14 +173,13 @@ class Client:
             except (FileNotFoundError, self._obstore.exceptions.PermissionDeniedError):
                 raise
             except Exception:
-                # An empty object has no last bytes, and Azure reads from a beginning only.
+                # An empty object has no last bytes, Azure reads from a beginning only, and some servers of S3 send
+                # all of a small object.
                 meta = self._obstore.head(self._bucket, key)
-                if meta["size"] == 0:
-                    return _found(meta), b""
-                first = max(0, meta["size"] - most)
-                answer = self._obstore.get(
-                    self._bucket, key, options={"range": (first, meta["size"]), "if_match": meta["e_tag"]}
-                )
+                options: dict[str, Any] = {"if_match": meta["e_tag"]}
+                if meta["size"] > most:
+                    options["range"] = (meta["size"] - most, meta["size"])
+                answer = self._obstore.get(self._bucket, key, options=options)
             return _found(answer.meta), bytes(answer.bytes())
         except Exception as error:
             raise self._failed("read", key, error) from error
@@ -275,9 +278,28 @@ class Upload:
             raise self._client._failed("write", self._key, error) from error
 
 
-def _credentials(name: str) -> Any:
+def _connection(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of the client, and of its connections: what obstore does not read from the environment."""
+    scheme = name.partition(":")[0]
+    if scheme == "s3":
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        more = {"credential_provider": _credentials()} | ({"endpoint": endpoint} if endpoint else {})
+    elif scheme == "gs":
+        endpoint = os.environ.get("STORAGE_EMULATOR_HOST")
+        if endpoint and "://" not in endpoint:
+            endpoint = f"http://{endpoint}"
+        # An account without a key is the only one that obstore does not ask Google for a token of.
+        account = {"gcs_base_url": endpoint, "disable_oauth": True, "client_email": "", "private_key": ""}
+        more = {"service_account_key": json.dumps(account | {"private_key_id": ""})} if endpoint else {}
+    else:
+        endpoint = os.environ.get("AZURE_STORAGE_ENDPOINT")
+        more = {}
+    return more, {"allow_http": True} if endpoint and endpoint.startswith("http:") else {}
+
+
+def _credentials() -> Any:
     """What boto3 finds, if it is installed: profiles, single sign-on, and programs, which obstore does not know."""
-    if not name.startswith("s3:") or os.environ.get("AWS_ACCESS_KEY_ID"):
+    if os.environ.get("AWS_ACCESS_KEY_ID"):
         return None
     try:
         import boto3  # type: ignore[import-not-found, unused-ignore]

@@ -62,6 +62,14 @@ tl::unexpected<Error> ignores_conditions(const std::string& path, std::string_vi
                           path, which));
 }
 
+tl::unexpected<Error> is_no_lease(const std::string& path, std::uint64_t size_bytes) {
+  return fail(
+      ErrorKind::unsupported,
+      fmt::format("{}: this object of {} bytes is no lease of bitsnap, and is left alone: remove it, or keep the "
+                  "run elsewhere",
+                  path, size_bytes));
+}
+
 // Whether the service refuses what it has to refuse, tried on a lease that was just taken, whose new version it gives.
 // A request without an answer shows nothing.
 Result<std::string> check_conditions(ObjectStore& store, const std::string& key, const std::string& path,
@@ -78,6 +86,16 @@ Result<std::string> check_conditions(ObjectStore& store, const std::string& key,
     return ignores_conditions(path, "If-Match");
   }
   return *changed;
+}
+
+// Undoes what take() did with an object that was there before, or was not, unless it is another's by now.
+void undo(ObjectStore& store, const std::string& key, const LeaseRecord& own, bool was_there) {
+  const auto tail = store.read_tail(key, kMostBytes);
+  if (!tail) return;
+  const auto found = json::parse_json<LeaseRecord>(as_text(tail->bytes));
+  if (!found || found->holder != own.holder) return;
+  // What is left is an object of bitsnap that tells nobody to wait.
+  static_cast<void>(was_there ? store.put(key, as_byte_span(json::serialize_json(LeaseRecord{}))) : store.remove(key));
 }
 
 }  // namespace
@@ -173,9 +191,15 @@ Result<std::shared_ptr<Lease>> SeenLease::take(const std::shared_ptr<ObjectStore
   if (!tail) {
     BITSNAP_ASSIGN(version, create_object(*store, key, as_byte_span(text), [] { return Result<void>(); }));
   } else {
-    // What is no record is taken like the lease of a holder that does not change it.
-    auto found = json::parse_json<LeaseRecord>(as_text(tail->bytes));
-    if (!found) found = LeaseRecord{.holder = "?", .host = {}, .process = 0, .place = {}, .beat = 0};
+    // The lock of a run on a disk is empty. What is neither that nor a record is an object of somebody else.
+    auto found = tail->bytes.empty() ? LeaseRecord{} : json::parse_json<LeaseRecord>(as_text(tail->bytes));
+    if (!found) {
+      return fail(
+          ErrorKind::unsupported,
+          fmt::format("{}: this object of {} bytes is no lease of bitsnap, and is left alone: remove it, or keep "
+                      "the run elsewhere ({})",
+                      path, tail->info.size_bytes, found.error().message()));
+    }
     if (!is_free(*std::move(found), tail->info.version, times)) return busy(path);
     BITSNAP_ASSIGN(version, replace_object(*store, key, as_byte_span(text), tail->info.version));
   }
@@ -183,10 +207,30 @@ Result<std::shared_ptr<Lease>> SeenLease::take(const std::shared_ptr<ObjectStore
   if (!version) return busy(path);
   own_ = own.holder;
   if (!is_checked_) {
-    BITSNAP_ASSIGN(version, check_conditions(*store, key, path, own, *version));
+    auto checked = check_conditions(*store, key, path, own, *version);
+    if (!checked) {
+      if (checked.error().kind() == ErrorKind::unsupported) undo(*store, key, own, tail.has_value());
+      return tl::unexpected(std::move(checked).error());
+    }
+    version = *std::move(checked);
     is_checked_ = true;
   }
   return std::make_shared<Lease>(store, key, std::move(own), *std::move(version), sent_ns, times);
+}
+
+Result<void> SeenLease::check(ObjectStore& store, const std::string& key, const std::string& path) {
+  if (is_checked_ || creates_once_) return {};
+  const std::string nobody = json::serialize_json(LeaseRecord{});
+  const auto tail = store.read_tail(key, kMostBytes);
+  if (!tail && tail.error().kind() != ErrorKind::not_found) return tl::unexpected(tail.error());
+  if (tail && tail->info.size_bytes > kMostBytes) return is_no_lease(path, tail->info.size_bytes);
+  if (!tail) BITSNAP_TRY(create_object(store, key, as_byte_span(nobody), [] { return Result<void>(); }));
+  // A service that overwrites it writes what is there.
+  BITSNAP_ASSIGN(const auto again, store.put_if_absent(key, tail ? ConstByteSpan(tail->bytes) : as_byte_span(nobody)));
+  if (again && !tail) BITSNAP_TRY(store.remove(key));
+  if (again) return ignores_conditions(path, "If-None-Match");
+  creates_once_ = true;
+  return {};
 }
 
 }  // namespace bitsnap::objects

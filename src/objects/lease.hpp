@@ -68,10 +68,13 @@ class Lease final : public os::FileLock {
 class SeenLease {
  public:
   // Tries to take the lease, which this process does not hold: busy if another holder lives, or may live. Asks the
-  // service at most every few hundred milliseconds. unsupported if the service does not honour conditions. `path`: of
-  // the lease, for messages.
+  // service at most every few hundred milliseconds. unsupported if the service does not honour conditions, or the
+  // object is no lease. `path`: of the lease, for messages.
   [[nodiscard]] Result<std::shared_ptr<Lease>> take(const std::shared_ptr<ObjectStore>& store, const std::string& key,
                                                     const std::string& path, const LeaseTimes& times);
+  // unsupported if the service overwrites objects that it has to leave alone: for ranks, which write without the lease.
+  // Tried once, by a request that would write the bytes of the lease that are there.
+  [[nodiscard]] Result<void> check(ObjectStore& store, const std::string& key, const std::string& path);
   // How long it may take from now until the holder of the last take() is known to live or not; 0: known.
   [[nodiscard]] std::uint64_t doubt_ms(const LeaseTimes& times) const;
 
@@ -86,6 +89,7 @@ class SeenLease {
   std::uint64_t asked_ns_ = 0;  // when the service was asked last
   bool lives_ = false;          // the holder changed the object while it was watched
   bool is_checked_ = false;     // the service honours conditions
+  bool creates_once_ = false;   // the first of the two conditions
   std::string own_;             // the holder as which this process took it last; it may have failed to give it back
 };
 

@@ -114,10 +114,31 @@ TEST_F(LeaseTest, ThatWasNotGivenBackIsTakenAgainByItsProcess) {
   EXPECT_TRUE(take(first_, quiet));
 }
 
-TEST_F(LeaseTest, WhatIsNoRecordIsTakenLikeALeaseThatStops) {
+TEST_F(LeaseTest, AnObjectOfAnotherProgramIsLeftAlone) {
   ASSERT_TRUE(store_->put(kKey, as_byte_span("nonsense")));
-  EXPECT_FALSE(take(first_, store_));
-  EXPECT_TRUE(take(second_, store_, kAtOnce));
+  const auto taken = take(first_, store_, kAtOnce);
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().kind(), ErrorKind::unsupported);
+  EXPECT_THAT(taken.error().message(),
+              HasSubstr("s3://bucket/run/lock: this object of 8 bytes is no lease of bitsnap"));
+  EXPECT_EQ(text_of(*store_), "nonsense");
+}
+
+TEST_F(LeaseTest, TheEmptyLockOfARunOnADiskIsFree) {
+  ASSERT_TRUE(store_->put(kKey, {}));
+  EXPECT_TRUE(take(first_, store_));
+}
+
+TEST_F(LeaseTest, AServiceWithoutConditionsIsLeftAsItWas) {
+  store_->has_conditions = false;
+  EXPECT_EQ(take(first_, store_).error().kind(), ErrorKind::unsupported);
+  EXPECT_THAT(store_->keys(), ::testing::IsEmpty());
+  EXPECT_EQ(second_.check(*store_, kKey, kKey).error().kind(), ErrorKind::unsupported);
+  EXPECT_THAT(store_->keys(), ::testing::IsEmpty());
+  const std::string other = R"({"holder":"a","host":"h","process":1,"place":"x y 1","beat":3})";
+  ASSERT_TRUE(store_->put(kKey, as_byte_span(other)));
+  EXPECT_EQ(take(second_, store_).error().kind(), ErrorKind::busy);
+  EXPECT_EQ(text_of(*store_), other);
 }
 
 TEST_F(LeaseTest, LostAnswersDoNotLoseIt) {

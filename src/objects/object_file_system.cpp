@@ -371,9 +371,12 @@ Result<os::DirectorySync> ObjectFileSystem::sync_directory(const std::string& pa
 }
 
 Result<std::unique_ptr<os::FileLock>> ObjectFileSystem::lock(const std::string& path, os::LockKind kind) {
-  if (kind == os::LockKind::shared) return std::make_unique<SharedLock>();
   BITSNAP_ASSIGN(const std::string key, key_of(path));
   const std::lock_guard taking(taking_);
+  if (kind == os::LockKind::shared) {
+    BITSNAP_TRY(seen_[path].check(*store_, key, path));
+    return std::make_unique<SharedLock>();
+  }
   {
     const std::lock_guard guard(mutex_);
     const std::shared_ptr<Lease> own = leases_[path].lock();

@@ -11,7 +11,7 @@ namespace bitsnap::objects {
 FakeObjectStore::FakeObjectStore() : objects_(std::make_shared<Objects>()) {}
 
 FakeObjectStore::FakeObjectStore(const FakeObjectStore& other)
-    : ObjectStore(), has_conditions(other.has_conditions), objects_(other.objects_) {}
+    : ObjectStore(), list_lag(other.list_lag), has_conditions(other.has_conditions), objects_(other.objects_) {}
 
 std::vector<std::string> FakeObjectStore::keys() const {
   const std::lock_guard guard(objects_->mutex);
@@ -56,6 +56,7 @@ ObjectInfo FakeObjectStore::info_of(const Object& object) {
 }
 
 std::optional<std::string> FakeObjectStore::set(const std::string& key, std::span<const std::byte> bytes) {
+  objects_->before.push_back(objects_->by_key);
   Object& object = objects_->by_key[key];
   object = {{bytes.begin(), bytes.end()}, ++objects_->changes};
   return info_of(object).version;
@@ -158,6 +159,7 @@ Result<void> FakeObjectStore::copy(const std::string& from, const std::string& t
 
 Result<void> FakeObjectStore::remove(const std::string& key) {
   return request("remove", key, [&]() -> Result<void> {
+    objects_->before.push_back(objects_->by_key);
     objects_->by_key.erase(key);
     return {};
   });
@@ -168,8 +170,10 @@ Result<ObjectListing> FakeObjectStore::list(const std::string& prefix, bool is_d
     ObjectListing listing;
     std::set<std::string> prefixes;
     const std::string begin = prefix.empty() ? "" : prefix + "/";
-    for (auto it = objects_->by_key.lower_bound(begin); it != objects_->by_key.end() && it->first.starts_with(begin);
-         ++it) {
+    const auto& before = objects_->before;
+    const auto& seen =
+        list_lag == 0 || before.empty() ? objects_->by_key : before[before.size() - std::min(list_lag, before.size())];
+    for (auto it = seen.lower_bound(begin); it != seen.end() && it->first.starts_with(begin); ++it) {
       const std::size_t slash = it->first.find('/', begin.size());
       if (is_deep || slash == std::string::npos) {
         listing.objects.push_back({it->first, info_of(it->second)});

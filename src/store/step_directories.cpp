@@ -89,7 +89,15 @@ Result<std::vector<std::uint64_t>> StepDirectories::list_names() const {
 
 Result<std::vector<StepEntry>> StepDirectories::list() const {
   BITSNAP_ASSIGN(const std::optional<os::FileSystem::Tree> tree, file_system_.list_tree(layout_.checkpoints()));
-  if (tree) return entries_of(*tree);
+  if (tree) {
+    std::vector<StepEntry> entries = entries_of(*tree);
+    // A writer removes steps without a record. A list that was not current must not be the reason.
+    for (StepEntry& entry : entries) {
+      if (entry.state != StepState::uncommitted) continue;
+      BITSNAP_ASSIGN(entry, look(entry.step));
+    }
+    return entries;
+  }
   BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, list_names());
   std::vector<std::optional<StepEntry>> looked(steps.size());
   // Listing costs one query per file. They run in parallel, because each is slow on a network file system.

@@ -276,6 +276,26 @@ TEST(StoreObject, TheRequestForTheRecordDecides) {
   EXPECT_TRUE(other->verify()->damages.empty());
 }
 
+// Calls may fail, but remove nothing that is needed.
+TEST(StoreObject, ListsThatLagLoseNothing) {
+  for (std::size_t lag = 1; lag < 40; ++lag) {
+    const FakeObjectStore bucket;
+    prepare(bucket, 4);
+    Expected expected = steps_up_to(4);
+    {
+      const Process process(bucket);
+      process.objects->list_lag = lag;
+      const auto store = process.open(StoreAccess::write);
+      if (store) save_from(**store, 5, 6, expected);
+    }
+    const Process next(bucket, true);
+    const auto writer = next.open(StoreAccess::write);
+    ASSERT_TRUE(writer) << writer.error().message();
+    EXPECT_EQ(check(**writer, expected), "") << "lag " << lag;
+    EXPECT_TRUE((*writer)->verify()->damages.empty()) << "lag " << lag;
+  }
+}
+
 TEST(StoreObject, AServiceWithoutConditionsIsRefused) {
   FakeObjectStore bucket;
   bucket.has_conditions = false;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +126,15 @@ def test_detects_files_that_no_record_names(tmp_path: Path) -> None:
         "0000000005/b.bsnap",
         "0000000006/",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["seaweedfs", "fake-gcs"])
+def test_runs_in_buckets_survive_faults(server: str) -> None:
+    """In a process of its own, which forks others while it has threads."""
+    pytest.importorskip("obstore")
+    command = [sys.executable, "-m", "soak.object_faults", "--count", "30", "--seed", str(SEED), "--servers", server]
+    environment = os.environ | {"PYTHONPATH": "tests:."}
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "30 cases" in done.stdout

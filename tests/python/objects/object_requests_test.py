@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import email.utils
 import itertools
+import re
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import bitsnap
-from bitsnap import _objects
-from python.objects.object_servers import Fault, Proxy, use_server
-
-
-@pytest.fixture
-def proxy(server: str) -> Iterator[Proxy]:
-    proxy = Proxy(server)
-    try:
-        yield proxy
-    finally:
-        proxy.shutdown()
-        proxy.server_close()
-        use_server(server)
-
-
-@contextlib.contextmanager
-def client_of(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The client of the bucket, which lives as long as the process, goes through the proxy for a while."""
-    bitsnap.Store("s3://bucket/another", shared=True)  # so that there is a client
-    use_server(proxy.address)
-    through = _objects.Client("s3://bucket")
-    with monkeypatch.context() as patch:
-        for name in ("find", "read_tail", "read", "put", "put_if_absent", "put_if_version", "copy", "remove", "list"):
-            patch.setattr(_objects.Client, name, _with_bucket_of(through, getattr(_objects.Client, name)))
-        patch.setattr(_objects.Client, "upload", lambda self, key: _objects.Upload(through, key))
-        yield
-
-
-def _with_bucket_of(through: _objects.Client, method: Any) -> Any:
-    return lambda self, *arguments: method(through, *arguments)
+from python.objects.gcs_interface import Answer
+from python.objects.object_proxy import Fault, Proxy
 
 
 def lists(requests: list[tuple[str, str]]) -> int:
@@ -53,8 +27,8 @@ def state(step: int) -> dict[str, Any]:
     return {"w": values + np.float32(1e-4) * step, "step": step}
 
 
-def test_a_save_lists_nothing_and_makes_few_requests(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    with client_of(proxy, monkeypatch), bitsnap.Store(run) as store:
+def test_a_save_lists_nothing_and_makes_few_requests(run: str, proxy: Proxy) -> None:
+    with bitsnap.Store(run) as store:
         assert len(proxy.requests) <= 17, proxy.requests
         store.save(1, state(1))
         store.save(2, state(2))
@@ -65,22 +39,22 @@ def test_a_save_lists_nothing_and_makes_few_requests(run: str, proxy: Proxy, mon
         assert len(proxy.requests) <= 10, proxy.requests
 
 
-def test_a_run_that_is_not_there_costs_few_requests(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_not_there_costs_few_requests(run: str, proxy: Proxy) -> None:
     """Other runs of the bucket are not looked at to find a similar name."""
     for beside in ("-a", "-b", "-c"):
         bitsnap.Store(run + beside).close()
-    with client_of(proxy, monkeypatch):
-        with pytest.raises(bitsnap.NotFoundError, match="no store found: the path does not exist; a run exists once"):
-            bitsnap.Store(run, read_only=True)
-        assert len(proxy.requests) <= 8, proxy.requests
+    proxy.requests.clear()
+    with pytest.raises(bitsnap.NotFoundError, match="no store found: the path does not exist; a run exists once"):
+        bitsnap.Store(run, read_only=True)
+    assert len(proxy.requests) <= 8, proxy.requests
 
 
-def test_reading_a_tensor_fetches_its_chunks(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_tensor_fetches_its_chunks(run: str, proxy: Proxy) -> None:
     random = np.random.default_rng(1)
     with bitsnap.Store(run) as store:
         tensors = {f"t{i}": random.integers(0, 256, 4 << 20, dtype=np.uint8) for i in range(8)}
         store.save(1, tensors)
-    with client_of(proxy, monkeypatch), bitsnap.Store(run, read_only=True) as store:
+    with bitsnap.Store(run, read_only=True) as store:
         proxy.requests.clear()
         proxy.sent = 0
         found = bitsnap.load(f"{run}@1", keys=["t3"])
@@ -106,22 +80,21 @@ def fault_at(fault: str | int, at: int) -> tuple[Fault, threading.Event]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 3])
-def test_any_request_may_fail_once(first: int, run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_request_may_fail_once(first: int, run: str, proxy: Proxy) -> None:
     """The client sends it again, or the call fails; what was committed stays, and all that is listed is whole."""
     for at in itertools.count():
         where = f"{run}-{at}"
         committed: set[int] = set()
         message = where
-        with client_of(proxy, monkeypatch):
-            proxy.fault, hit = fault_at(FAULTS[(at + first) % len(FAULTS)], at)
-            try:
-                with bitsnap.Store(where, keep_last=1) as store:
-                    for step in (1, 2):
-                        store.save(step, state(step))
-                        committed.add(step)
-            except bitsnap.BitsnapError as error:
-                message = str(error)
-            proxy.fault = lambda method, path: None
+        proxy.fault, hit = fault_at(FAULTS[(at + first) % len(FAULTS)], at)
+        try:
+            with bitsnap.Store(where, keep_last=1) as store:
+                for step in (1, 2):
+                    store.save(step, state(step))
+                    committed.add(step)
+        except bitsnap.BitsnapError as error:
+            message = str(error)
+        proxy.reset()
         assert where in message
         check(where, committed)
         if not hit.is_set():
@@ -140,3 +113,34 @@ def check(run: str, committed: set[int]) -> None:
             assert not store.verify().damages
         return
     assert not committed
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_clocks_may_differ_by_a_day(days: int, run: str, proxy: Proxy) -> None:
+    """The clock of the service is another than that of this machine."""
+    shift = datetime.timedelta(days=days)
+
+    def moved(found: re.Match[bytes]) -> bytes:
+        time = datetime.datetime.fromisoformat(found[1].decode()) + shift
+        return f"<LastModified>{time.isoformat(timespec='seconds').replace('+00:00', 'Z')}<".encode()
+
+    def change(answer: Answer) -> Answer:
+        headers = [
+            (name, email.utils.format_datetime(email.utils.parsedate_to_datetime(value) + shift, usegmt=True))
+            if name.lower() in ("last-modified", "date")
+            else (name, value)
+            for name, value in answer.headers
+        ]
+        return Answer(answer.status, headers, re.sub(rb"<LastModified>([^<]*)<", moved, answer.body))
+
+    proxy.change = change
+    with bitsnap.Store(run, keep_last=2) as store:
+        for step in range(1, 5):
+            store.save(step, state(step))
+        with pytest.raises(bitsnap.BusyError):
+            bitsnap.Store(run)
+    with bitsnap.Store(run) as store:
+        store.save(4, state(5), replace=True)
+    with bitsnap.Store(run, read_only=True) as store:
+        assert store.steps() == [3, 4]
+        assert np.array_equal(store.load(4)["w"], state(5)["w"])
