@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bitsnap._common import PathLike, absolute_path, native_path
 from bitsnap.errors import IoError, NotFoundError, UnsupportedError
@@ -70,7 +70,31 @@ def _found(meta: Any) -> _Found:
 def _short(error: Exception) -> str:
     """The first sentence of an error of obstore, which goes on with the answer and the structs of the client."""
     text = re.split(r"\n|: <\?xml|\s+Debug source", str(error).strip(), maxsplit=1)[0]
+    text = re.sub(r"//[^/@\s]*@", "//", text)  # an endpoint may have a password
     return text.rstrip(": ") or type(error).__name__
+
+
+class _Service(NamedTuple):
+    name: str
+    endpoint: str  # variables of the environment, as in what follows
+    credentials: str
+
+
+_SERVICES = {
+    "s3": _Service(
+        "S3",
+        "AWS_ENDPOINT_URL (or AWS_REGION, if it is not set)",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or install boto3, which reads profiles",
+    ),
+    "gs": _Service("Google Cloud Storage", "the proxy", "GOOGLE_APPLICATION_CREDENTIALS"),
+    "az": _Service(
+        "Azure Blob Storage",
+        "AZURE_STORAGE_ACCOUNT_NAME",
+        "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    ),
+}
+# Where a machine in a cloud asks for the credentials of its role: the last place where obstore looks.
+_ASKS_THE_MACHINE = re.compile(r"169\.254\.169\.254|metadata\.google\.internal|/computeMetadata/|/metadata/identity")
 
 
 class RefusedError(Exception):
@@ -94,6 +118,7 @@ class Client:
         if name.startswith("s3:") and endpoint:
             more["endpoint"] = endpoint
             http["allow_http"] = endpoint.startswith("http:")
+        self._endpoint = re.sub(r"//[^/@]*@", "//", endpoint or "") or "the service"
         from_url = self._obstore.store.from_url
         try:
             self._bucket = from_url(name, client_options=_TIMEOUT | http, retry_config=_RETRY, **more)
@@ -105,7 +130,27 @@ class Client:
         place = f"{self._name}/{key}"
         if isinstance(error, FileNotFoundError):
             return NotFoundError(f"{request} {place}: there is no such object, or no such bucket")
-        return IoError(f"{request} {place}: {_short(error)}")
+        return IoError(f"{request} {place}: {self._why(error)}")
+
+    def _why(self, error: Exception) -> str:
+        """What is wrong and what to do, or else the first sentence of obstore's error."""
+        service = _SERVICES[self._name.partition(":")[0]]
+        errors = self._obstore.exceptions
+        if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError):
+            return (
+                f"{service.name} refused the credentials, or they do not allow this request ({_short(error)}). Check "
+                f"{service.credentials}, and the rights that they have in {self._name}"
+            )
+        if _ASKS_THE_MACHINE.search(str(error).split("\n", maxsplit=1)[0]):
+            return (
+                f"no credentials were found: set {service.credentials}. Without them, bitsnap asks for the role of a "
+                "machine in the cloud, and this machine has none"
+            )
+        if "Connect" in str(error) or "error sending request" in str(error):
+            found = re.search(r'message: "([^"]*)"|(dns error)', str(error))
+            cause = next(filter(None, found.groups())) if found else _short(error)
+            return f"{self._endpoint} cannot be reached: {cause}. Check {service.endpoint}, and the network"
+        return _short(error)
 
     def find(self, key: str) -> _Found | None:
         try:

@@ -15,6 +15,7 @@ import obstore.store
 import pytest
 
 import bitsnap
+from bitsnap import _objects
 from python.processes import run_script
 
 SIZE = 300_000
@@ -157,6 +158,7 @@ NO_CLIENT = """
 import sys
 sys.modules["obstore"] = None
 import bitsnap
+from bitsnap import _objects
 try:
     bitsnap.Store("s3://bucket/run")
 except bitsnap.UnsupportedError as error:
@@ -168,10 +170,32 @@ def test_what_to_install_is_said(server: str) -> None:
     assert run_script(NO_CLIENT) == 's3://bucket: needs the package obstore: pip install "bitsnap[remote]"\n'
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (
+            "Error performing PUT http://169.254.169.254/latest",
+            "GenericError",
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET",
+        ),
+        (
+            "403",
+            "PermissionDeniedError",
+            "S3 refused the credentials, or they do not allow this request (403)",
+        ),
+    ],
+)
+def test_credentials_that_are_missing_or_wrong_are_explained(server: str, text: str, kind: str, said: str) -> None:
+    client = _objects.Client("s3://bucket")
+    error = client._failed("find", "run", getattr(client._obstore.exceptions, kind)(text))
+    assert isinstance(error, bitsnap.IoError)
+    assert said in str(error)
+
+
 def test_credentials_are_not_named(server: str) -> None:
     script = """
 import os, bitsnap
-os.environ.update(AWS_ENDPOINT_URL="http://127.0.0.1:9", AWS_SECRET_ACCESS_KEY="hush", AWS_ACCESS_KEY_ID="me")
+os.environ.update(AWS_ENDPOINT_URL="http://u:hush@127.0.0.1:9", AWS_SECRET_ACCESS_KEY="hush", AWS_ACCESS_KEY_ID="me")
 import bitsnap._objects
 bitsnap._objects._RETRY["max_retries"] = 0
 try:
@@ -180,6 +204,7 @@ except bitsnap.IoError as error:
     print(error)
 """
     printed = run_script(script)
-    assert printed.startswith("find s3://bucket/run/bitsnap.json: Generic S3 error: ")
+    assert printed.startswith("find s3://bucket/run/bitsnap.json: http://127.0.0.1:9 cannot be reached: Conn")
+    assert "Check AWS_ENDPOINT_URL" in printed
     assert "hush" not in printed
     assert "me" not in printed.split()
