@@ -145,7 +145,7 @@ def test_a_missing_file_is_not_found_and_named(tmp_path: Path, command: str) -> 
 
 
 def test_a_missing_file_or_run_is_named_with_a_similar_one(tmp_path: Path, snapshot: Path) -> None:
-    run("add", tmp_path / "run", snapshot, "--step", 1)
+    run("add", tmp_path / "run", tmp_path / "in.safetensors", "--step", 1)
     for command in ("inspect", "verify", "analyze"):
         for given, meant in (("in.bsanp", "in.bsnap"), ("rnu", "run"), ("rnu@1", "run@1")):
             done = run(command, tmp_path / given, status=NOT_FOUND)
