@@ -8,7 +8,6 @@
 #include <exception>
 #include <memory>
 #include <new>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +21,7 @@
 #include <bitsnap/limits.hpp>
 #include <bitsnap/version.hpp>
 
+#include "cli/closest_name.hpp"
 #include "cli/command.hpp"
 #include "cli/help_formatter.hpp"
 #include "cli/operating_system.hpp"
@@ -173,37 +173,6 @@ Result<std::string> find_url(const CLI::App& app) {
   return found;
 }
 
-// Letters to insert, delete or replace.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
-// The candidate that is at most a third of its letters away from `typed`, or that `typed` begins.
-std::optional<std::string> closest(std::string_view typed, const std::vector<std::string>& candidates) {
-  std::optional<std::string> best;
-  std::size_t best_distance = 0;
-  for (const std::string& candidate : candidates) {
-    if (typed.size() >= 2 && candidate.starts_with(typed)) return candidate;
-    const std::size_t distance = edit_distance(typed, candidate);
-    if (distance <= std::max<std::size_t>(1, candidate.size() / 3) && (!best || distance < best_distance)) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
-
 class Program {
  public:
   explicit Program(bool has_object_stores) : has_object_stores_(has_object_stores), app_(kDescription, "bitsnap") {
@@ -320,7 +289,7 @@ class Program {
                                       kReport.how_to_get)),
                     common_);
     }
-    const auto suggestion = closest(name, names());
+    const auto suggestion = closest_name(name, names());
     return usage_error(fmt::format("'{}' is not a command", name),
                        suggestion ? fmt::format("did you mean `bitsnap {}`?", *suggestion)
                                   : std::string("`bitsnap --help` lists the commands"));
@@ -362,7 +331,7 @@ class Program {
       }
     }
     for (const std::string& rest : command.remaining()) {
-      if (rest.starts_with("--")) return closest(rest.substr(0, rest.find('=')), names);
+      if (rest.starts_with("--")) return closest_name(rest.substr(0, rest.find('=')), names);
     }
     return std::nullopt;
   }

@@ -19,6 +19,7 @@ ROOMS = [
     "_objects",
     "_display",
     "_references",
+    "_explained",
     "agents",
     "_tensors",
     "_states",

@@ -63,7 +63,7 @@ Result<std::vector<StatePair>> find_in_run(const RunPath& path, std::uint64_t wa
 }
 
 Result<StatePlace> find_place(const std::string& path, const std::vector<std::string>& all) {
-  BITSNAP_ASSIGN(auto run, find_run(path));
+  BITSNAP_ASSIGN(auto run, find_run_or_file(path));
   if (!run) return StatePlace{path, std::nullopt, all};
   if (run->step) return checkpoint_place(run->run, *run->step);
   return readable_steps(run->run).map(
@@ -97,7 +97,7 @@ bool is_state(const TensorFile& file) {
 std::string StatePlace::label() const { return run ? fmt::format("{}", *run->step) : file_name(path); }
 
 Result<std::vector<StatePair>> find_states(const AnalyzeArguments& arguments) {
-  BITSNAP_ASSIGN(auto run, find_run(arguments.paths.front()));
+  BITSNAP_ASSIGN(auto run, find_run_or_file(arguments.paths.front()));
   const bool is_run = arguments.paths.size() == 1 && run && !run->step;
   if (arguments.steps && !is_run) {
     return fail(ErrorKind::invalid_argument,

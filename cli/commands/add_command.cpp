@@ -149,6 +149,7 @@ Result<SavedCheckpoint> save_referenced(Store& store, CopySource source, const A
 
 Result<int> add(const AddOptions& options, const CommonOptions& common) {
   BITSNAP_TRY(check_whole_run(options.save.run));
+  BITSNAP_TRY(check_is_there(options.input));
   BITSNAP_ASSIGN(const auto referenced, find_referenced(options.input));
   std::optional<FolderState> input;
   std::optional<CopySource> source;

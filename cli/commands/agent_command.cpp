@@ -40,6 +40,16 @@ Result<std::string> job_of(const AgentCommandOptions& options) {
   return fail(ErrorKind::invalid_argument, "name the agent by the store that the trainers save to, or by --job");
 }
 
+// An agent that is not there, by the run that the user has named.
+template <typename T>
+Result<T> explained(Result<T> answer, const AgentCommandOptions& options) {
+  if (answer || answer.error().kind() != ErrorKind::not_found || !options.job.empty()) return answer;
+  BITSNAP_TRY(check_is_there(options.store));
+  return fail(ErrorKind::not_found,
+              fmt::format("{}: {}; a training that saves in the background starts one, and it ends by itself",
+                          options.store, answer.error().message()));
+}
+
 Result<int> run(const AgentCommandOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(const std::string job, job_of(options));
   const RunAgentOptions agent{
@@ -53,7 +63,7 @@ Result<int> run(const AgentCommandOptions& options, const CommonOptions& common)
 
 Result<int> stop(const AgentCommandOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(const std::string job, job_of(options));
-  BITSNAP_TRY(stop_agent(job, options.abandon, static_cast<std::uint64_t>(options.wait.count())));
+  BITSNAP_TRY(explained(stop_agent(job, options.abandon, static_cast<std::uint64_t>(options.wait.count())), options));
   if (common.json) {
     print_json({{"job", job}, {"stopped", true}});
   } else if (!common.quiet) {
@@ -186,7 +196,7 @@ std::string render_prometheus(const Json& report) {
 
 Result<int> status(const AgentCommandOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(const std::string job, job_of(options));
-  BITSNAP_ASSIGN(const std::string text, agent_status(job, kStatusMs));
+  BITSNAP_ASSIGN(const std::string text, explained(agent_status(job, kStatusMs), options));
   const Json report = Json::parse(text, nullptr, false);
   if (!report.is_object() || !report.contains("ranks")) {
     return fail(ErrorKind::corrupt, "the agent's report is not valid for this version of bitsnap");

@@ -91,7 +91,9 @@ Result<Target> find_target(const ConvertOptions& options) {
   BITSNAP_ASSIGN(const RunPath run, parse_run_path(options.output));
   if (run.step) return Target::run;
   return fail(ErrorKind::invalid_argument,
-              fmt::format("{}: its name does not tell the format; --to does", options.output));
+              fmt::format("{}: its name does not tell the format; name it *.safetensors, *.pt or *.bsnap, or give "
+                          "--to (see `bitsnap convert --help`)",
+                          options.output));
 }
 
 // Names the numbers, texts and other plain values of a tree by their places.
@@ -165,7 +167,7 @@ Result<ModelFiles> find_model_files(const ConvertOptions& options) {
   }
   BITSNAP_ASSIGN(ModelFiles files, model_files(options.input));
   if (!files.empty()) return files;
-  BITSNAP_ASSIGN(const auto run, find_run(options.input));
+  BITSNAP_ASSIGN(const auto run, find_run_or_file(options.input));
   if (run) {
     BITSNAP_ASSIGN(files, model_files(*run));
   }

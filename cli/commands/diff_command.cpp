@@ -73,7 +73,7 @@ struct Side {
 
 Result<Side> open_side(const std::string& path, const DiffOptions& options) {
   Side side{path, nullptr};
-  BITSNAP_ASSIGN(const auto run, find_run(path));
+  BITSNAP_ASSIGN(const auto run, find_run_or_file(path));
   if (run) {
     // All shards are compared as one training state.
     BITSNAP_ASSIGN(OpenCheckpoint checkpoint, open_checkpoint(*run, options.shard.value_or(0)));

@@ -445,7 +445,7 @@ Result<int> inspect_input(const std::string& path, std::string_view kind, const 
 }
 
 Result<int> inspect(const InspectOptions& options, const CommonOptions& common) {
-  BITSNAP_ASSIGN(auto run, find_run(options.path));
+  BITSNAP_ASSIGN(auto run, find_run_or_file(options.path));
   if (run) {
     BITSNAP_ASSIGN(const WholeCheckpoint checkpoint, open_whole(*run, options.shard));
     if (checkpoint.tensors != nullptr) return inspect_whole(checkpoint, common);

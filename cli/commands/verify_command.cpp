@@ -201,9 +201,9 @@ void print_report(const RunReport& report, const CommonOptions& common) {
   }
   print_result(out);
   if (report.damaged() > 0 && report.checkpoints.size() > 1) {
-    print_note(fmt::format("bitsnap: {} of {} of {} damaged; `bitsnap repair` repairs what it can\n",
+    print_note(fmt::format("bitsnap: {} of {} of {} damaged; `bitsnap repair {}` repairs what it can\n",
                            format_count(report.damaged()), format_plural(report.checkpoints.size(), "checkpoint"),
-                           printable(report.run)));
+                           printable(report.run), printable(report.run)));
   }
   if (!report.strays.empty() && !common.quiet) {
     const std::size_t strays = report.strays.size();
@@ -235,7 +235,7 @@ class Verification {
 
   // Fails only if the user interrupts; other errors are part of the report.
   Result<void> add(const std::string& path) {
-    auto run = find_run(path);
+    auto run = find_run_or_file(path);
     if (run && *run) {
       const auto verify = [&](RunReport& report) { return verify_run(**run, !options_.no_decode, common_, report); };
       return add(make_report<RunReport>(path, verify), runs_);

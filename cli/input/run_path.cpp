@@ -5,11 +5,13 @@
 #include <system_error>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <bitsnap/engine.hpp>
 #include <bitsnap/object_store.hpp>
 #include <bitsnap/safetensors.hpp>
 
+#include "cli/closest_name.hpp"
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/input/references.hpp"
@@ -24,6 +26,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::size_t kMostBeside = 1000;  // files that a mistyped name is compared with
+constexpr std::size_t kMostNamed = 3;
 constexpr int kOpenNewest = 16;              // attempts, while the newest checkpoint keeps changing
 constexpr std::uint64_t kWaitSliceMs = 100;  // the longest that an interrupt goes unseen
 
@@ -141,6 +145,33 @@ Result<std::optional<RunPath>> find_run(const std::string& text) {
   }
   BITSNAP_TRY(check_branch(text));
   return std::nullopt;
+}
+
+Result<void> check_is_there(const std::string& text) {
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(text, error)) || text.find("://") != std::string::npos) return {};
+  const std::string path = without_slash(text.substr(0, text.rfind('@')));
+  const fs::path above = fs::path(path).parent_path();
+  std::vector<std::string> beside;
+  std::vector<std::string> runs;
+  for (fs::directory_iterator it(above.empty() ? "." : above, error), end;
+       !error && it != end && beside.size() < kMostBeside; it.increment(error)) {
+    beside.push_back(it->path().filename().string());
+    if (runs.size() < kMostNamed && is_store(it->path().string())) runs.push_back((above / beside.back()).string());
+  }
+  std::ranges::sort(beside);
+  const std::string part = text.substr(std::min(text.rfind('@'), text.size()));
+  const auto meant = closest_name(file_name(path), beside);
+  std::string advice;
+  if (meant) advice = fmt::format("; did you mean '{}{}'?", (above / *meant).string(), part);
+  if (!meant && !runs.empty()) advice = fmt::format("; runs beside it: {}", fmt::join(runs, ", "));
+  return fail(ErrorKind::not_found, fmt::format("{}: there is no such file or run{}", text, advice));
+}
+
+Result<std::optional<RunPath>> find_run_or_file(const std::string& text) {
+  BITSNAP_ASSIGN(auto run, find_run(text));
+  if (!run) BITSNAP_TRY(check_is_there(text));
+  return run;
 }
 
 Result<RunPath> parse_run_path(const std::string& text) {

@@ -27,6 +27,12 @@ struct RunPath {
 // checkpoint has the label, or if a reference leads to none.
 [[nodiscard]] Result<std::optional<RunPath>> find_run(const std::string& text);
 
+// not_found, with a similar name beside it, if nothing is at the path, except a URL.
+[[nodiscard]] Result<void> check_is_there(const std::string& text);
+
+// find_run(), and check_is_there() if `text` names no run.
+[[nodiscard]] Result<std::optional<RunPath>> find_run_or_file(const std::string& text);
+
 // For arguments that can only mean RUN or RUN@STEP, whether it exists or not.
 [[nodiscard]] Result<RunPath> parse_run_path(const std::string& text);
 

@@ -62,7 +62,7 @@ Result<WholeCheckpoint> open_whole(const RunPath& run, std::optional<std::uint64
 
 Result<TrainingInput> open_training(const std::string& path, const std::vector<std::string>& bases,
                                     std::optional<std::uint64_t> shard) {
-  BITSNAP_ASSIGN(const std::optional<RunPath> run, find_run(path));
+  BITSNAP_ASSIGN(const std::optional<RunPath> run, find_run_or_file(path));
   TrainingInput opened;
   std::optional<FolderState> input;
   WholeCheckpoint checkpoint;

@@ -38,10 +38,23 @@ log = logging.getLogger("bitsnap")
 log.addHandler(logging.NullHandler())
 
 
-def warn(message: str | Warning, category: type[Warning] = UserWarning, stacklevel: int = 1) -> None:
-    """As warnings.warn(), and into the log."""
+# Between the line of the user's that a warning is about, and the warning.
+_BETWEEN = {"bitsnap", "accelerate", "contextlib", "deepspeed", "lightning", "megatron", "torch", "transformers"}
+_BETWEEN |= {"lightning_fabric", "pytorch_lightning", "functools"}
+
+
+def warn(message: str | Warning, category: type[Warning] = UserWarning, stacklevel: int | None = 1) -> None:
+    """As warnings.warn(), and into the log. `stacklevel` None: the line of the user's, through which framework ever."""
     log.warning("%s", message)
-    warnings.warn(message, category, stacklevel=stacklevel + 1)
+    warnings.warn(message, category, stacklevel=(_level_of_user() if stacklevel is None else stacklevel) + 1)
+
+
+def _level_of_user() -> int:
+    """The stacklevel, in the function that calls the caller, of the first line outside; or else of the outermost."""
+    frame, level = sys._getframe(1), 0
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 _SHORT = reprlib.Repr()
@@ -87,7 +100,8 @@ def number_of(value: SupportsIndex, name: str, largest: int = LARGEST) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {brief(value)}") from None
+        swapped = "; are the arguments swapped?" if isinstance(value, Mapping) else ""
+        raise TypeError(f"{name} must be an integer, got {brief(value)}{swapped}") from None
     if not 0 <= number <= largest:
         # Python refuses to print integers of thousands of digits.
         shown = str(number) if number.bit_length() < 100 else f"a number of {number.bit_length()} bits"
@@ -100,7 +114,8 @@ def positive_of(value: SupportsIndex | None, name: str) -> int | None:
         return None
     number = number_of(value, name)
     if number == 0:
-        raise invalid(name, "must be at least 1, got 0")
+        keeps = ": 1 keeps the newest checkpoint alone. Without keep_last and keep_every, all are kept"
+        raise invalid(name, f"must be at least 1, got 0{keeps if name == 'keep_last' else ''}")
     return number
 
 
@@ -307,7 +322,11 @@ def bounded(
 def settings_of(settings: Settings | str | None) -> Settings:
     """The settings for an argument: a str names a policy."""
     if settings is None or isinstance(settings, str):
-        return Settings(policy=settings)  # type: ignore[arg-type]  # checked there
+        try:
+            return Settings(policy=settings)  # type: ignore[arg-type]  # checked there
+        except InvalidArgumentError as error:
+            problem = str(error).removeprefix("policy ").replace("must be", "must be bitsnap.Settings or", 1)
+            raise invalid("settings", problem) from None
     if not isinstance(settings, Settings):
         raise TypeError(f"settings must be bitsnap.Settings, the name of a policy, or None, got {brief(settings)}")
     return settings

@@ -118,7 +118,31 @@ def _found(meta: Any) -> _Found:
 def _short(error: Exception) -> str:
     """The first sentence of an error of obstore, which goes on with the answer and the structs of the client."""
     text = re.split(r"\n|: <\?xml|\s+Debug source", str(error).strip(), maxsplit=1)[0]
+    text = re.sub(r"//[^/@\s]*@", "//", text)  # an endpoint may have a password
     return text.rstrip(": ") or type(error).__name__
+
+
+class _Service(NamedTuple):
+    name: str
+    endpoint: str  # variables of the environment, as in what follows
+    credentials: str
+
+
+_SERVICES = {
+    "s3": _Service(
+        "S3",
+        "AWS_ENDPOINT_URL (or AWS_REGION, if it is not set)",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or install boto3, which reads profiles",
+    ),
+    "gs": _Service("Google Cloud Storage", "the proxy", "GOOGLE_APPLICATION_CREDENTIALS"),
+    "az": _Service(
+        "Azure Blob Storage",
+        "AZURE_STORAGE_ACCOUNT_NAME",
+        "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    ),
+}
+# Where a machine in a cloud asks for the credentials of its role: the last place where obstore looks.
+_ASKS_THE_MACHINE = re.compile(r"169\.254\.169\.254|metadata\.google\.internal|/computeMetadata/|/metadata/identity")
 
 
 class RefusedError(Exception):
@@ -136,7 +160,8 @@ class Client:
             raise UnsupportedError(f"{name}: needs the package obstore: {_INSTALL}") from error
         self._name = name
         self._obstore: Any = obstore
-        more, http = _connection(name)
+        more, http, endpoint = _connection(name)
+        self._endpoint = re.sub(r"//[^/@]*@", "//", endpoint or "") or "the service"
         from_url = self._obstore.store.from_url
         try:
             self._bucket = from_url(name, client_options=_TIMEOUT | http, retry_config=_RETRY, **more)
@@ -148,15 +173,32 @@ class Client:
         place = f"{self._name}/{key}"
         if isinstance(error, FileNotFoundError):
             return NotFoundError(f"{request} {place}: there is no such object, or no such bucket")
+        return IoError(f"{request} {place}: {self._why(error)}")
+
+    def _why(self, error: Exception) -> str:
+        """What is wrong and what to do, or else the first sentence of obstore's error."""
+        service = _SERVICES[self._name.partition(":")[0]]
+        errors = self._obstore.exceptions
+        if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError):
+            return (
+                f"{service.name} refused the credentials, or they do not allow this request ({_short(error)}). Check "
+                f"{service.credentials}, and the rights that they have in {self._name}"
+            )
+        if _ASKS_THE_MACHINE.search(str(error).split("\n", maxsplit=1)[0]):
+            return (
+                f"no credentials were found: set {service.credentials}. Without them, bitsnap asks for the role of a "
+                "machine in the cloud, and this machine has none"
+            )
+        if "Connect" in str(error) or "error sending request" in str(error):
+            found = re.search(r'message: "([^"]*)"|(dns error)', str(error))
+            cause = next(filter(None, found.groups())) if found else _short(error)
+            return f"{self._endpoint} cannot be reached: {cause}. Check {service.endpoint}, and the network"
         text = _short(error)
-        refused = (self._obstore.exceptions.PermissionDeniedError, self._obstore.exceptions.UnauthenticatedError)
-        if isinstance(error, refused):
-            advice = "check the credentials, and what they may do with this bucket"
-        elif "status code: 404" in text:
-            advice = "create the bucket first"
-        else:
-            advice = "the service or the network failed, and trying again may help; all committed checkpoints are whole"
-        return IoError(f"{request} {place}: {text}; {advice}")
+        if "status code: 404" in text:
+            return f"{text}. Create the bucket first"
+        return (
+            f"{text}. The service or the network failed, and trying again may help; all committed checkpoints are whole"
+        )
 
     def find(self, key: str) -> _Found | None:
         try:
@@ -278,8 +320,9 @@ class Upload:
             raise self._client._failed("write", self._key, error) from error
 
 
-def _connection(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options of the client, and of its connections: what obstore does not read from the environment."""
+def _connection(name: str) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+    """Options of the client, and of its connections: what obstore does not read from the environment. And the endpoint,
+    if one is set."""
     scheme = name.partition(":")[0]
     if scheme == "s3":
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -294,7 +337,7 @@ def _connection(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     else:
         endpoint = os.environ.get("AZURE_STORAGE_ENDPOINT")
         more = {}
-    return more, {"allow_http": True} if endpoint and endpoint.startswith("http:") else {}
+    return more, {"allow_http": True} if endpoint and endpoint.startswith("http:") else {}, endpoint
 
 
 def _credentials() -> Any:

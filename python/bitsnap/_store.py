@@ -62,6 +62,16 @@ def is_label(text: str) -> bool:
     return bool(text) and not has_others and len(text.encode()) <= _LONGEST_LABEL
 
 
+def step_or_newest(step: Any) -> int | None:
+    """Of an argument that is None for the newest checkpoint."""
+    if isinstance(step, str):
+        raise TypeError(
+            f"step must be an integer, or None for the newest checkpoint, got {brief(step)}; of a label, "
+            f"find({brief(step)}) gives the step"
+        )
+    return None if step is None else number_of(step, "step")
+
+
 Files: TypeAlias = Mapping[str, bytes | bytearray | memoryview]
 
 
@@ -147,7 +157,9 @@ class StoreManagement:
         if values:
             return -min(values)[1]
         known = sorted({each for checkpoint in checkpoints for each in checkpoint.metrics})
-        others = f"; there is {', '.join(known)}" if known else ""
+        others = "; none has metrics, which save(step, state, metrics={...}) gives it"
+        if known:
+            others = alike(name, known) or f"; there is {', '.join(known)}"
         raise NotFoundError(f"{os.fsdecode(self._native.path)}: no checkpoint has the metric {name!r}{others}")
 
     def labels(self) -> dict[str, int]:

@@ -31,6 +31,7 @@ from safetensors.torch import save_file
 
 from bitsnap._common import PathLike, brief, is_disabled, local_path
 from bitsnap._runs import folder_saves
+from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
 from bitsnap._runs.path_checkpoints import RUN, Options as Options
@@ -49,6 +50,13 @@ _UNSUPPORTED = {
     DistributedType.MEGATRON_LM: "save with bitsnap.megatron",
     DistributedType.XLA: "save without bitsnap, and store the folders with `bitsnap watch`",
 }
+
+
+_BESIDE = Beside(
+    "a folder of the same name takes the place of the earlier one, and total_limit deletes the oldest of both",
+    "load_state() before the first save_state()",
+    "another directory",
+)
 
 
 class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
@@ -178,7 +186,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         if self._saves is None:
             self._saves = folder_saves.FolderSaves(self.checkpoint_options, self._rotate)
             if not self._has_loaded:
-                folder_saves.warn_of_earlier(run, "load_state() before the first save_state()", "another directory")
+                warn_of_earlier(run, _BESIDE, is_new=True)
         self._saves.save(output_dir, self.save_iteration, state, run, kept=self._kept)
         folder = Path(output_dir).absolute()
         self._saved_folders = (*(each for each in self._saved_folders if each != folder), folder)

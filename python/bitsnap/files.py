@@ -54,6 +54,7 @@ from bitsnap.folder import open_source
 from bitsnap.snapshot import (
     Snapshot,
     damaged_tensors,
+    explained_load,
     find_tensor,
     names_of,
     native_snapshot,
@@ -378,15 +379,16 @@ def load_file(
     Warns:
         DamageWarning: with `partial`, tensors are left out.
     """
-    opened = safe_open(path, framework, device, bases=bases, threads=threads)
-    indexes = {name: i for i, name in enumerate(opened.keys())}
-    damaged = damaged_tensors(opened._native(), threads, progress) if partial else {}
-    if damaged:
-        found = {name: damaged[i] for name, i in indexes.items() if i in damaged}
-        if len(found) == len(indexes):
-            raise next(iter(found.values()))
-        warn_of_damage(found, stacklevel=2)
-    return opened._read({name: i for name, i in indexes.items() if i not in damaged}, progress)
+    with explained_load(path, "load_file", partial):
+        opened = safe_open(path, framework, device, bases=bases, threads=threads)
+        indexes = {name: i for i, name in enumerate(opened.keys())}
+        damaged = damaged_tensors(opened._native(), threads, progress) if partial else {}
+        if damaged:
+            found = {name: damaged[i] for name, i in indexes.items() if i in damaged}
+            if len(found) == len(indexes):
+                raise next(iter(found.values()))
+            warn_of_damage(found, stacklevel=2)
+        return opened._read({name: i for name, i in indexes.items() if i not in damaged}, progress)
 
 
 class TensorSlice:

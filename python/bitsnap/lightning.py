@@ -35,6 +35,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_with_dcp
 from bitsnap._common import Device, PathLike, brief, is_disabled, is_url
 from bitsnap._references import absolute, may_be_reference, unlink, writing
 from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options, remove, save, snapshot_of
 from bitsnap._runs.path_saves import PathSaves, RankSaves
@@ -47,6 +48,11 @@ from bitsnap.store import Store
 
 # Lightning's two packages have the same classes, each its own. The modules of these, and of load_from_checkpoint().
 _PACKAGES = {"lightning.fabric": "lightning.pytorch", "lightning_fabric": "pytorch_lightning"}
+_BESIDE = Beside(
+    "the run holds the steps of both, and a file of the same name takes the place of the earlier one",
+    "trainer.fit(model, ckpt_path=PATH)",
+    "another dirpath of ModelCheckpoint",
+)
 _replaced = Replacing()  # load_from_checkpoint()
 T = TypeVar("T")
 
@@ -99,6 +105,7 @@ class CheckpointIO:
         reference = absolute(path)
         step = checkpoint.get("global_step", 0)
         step = step if isinstance(step, int) and step >= 0 else 0
+        warn_of_earlier(paths.run_of(reference), _BESIDE)
         metrics = _scores_of(checkpoint, path) | _metrics_of(self._strategy, is_on_all_ranks=False)
         if self._agents is not None:
             self._agents.save(reference, step, checkpoint, metrics=metrics)
@@ -370,7 +377,7 @@ class _ShardedCheckpoints:
             threads=options.threads,
             overwrite=False,
         )
-        self._saves = RankSaves(options)
+        self._saves = RankSaves(options, told=_BESIDE)
         self._stock_save: Any = getattr(strategy, "save_checkpoint", None)
         self._stock_load, self._stock_remove = strategy.load_checkpoint, strategy.remove_checkpoint
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +27,13 @@ from bitsnap._common import (
     alike,
     brief,
     is_url,
+    local_path,
     native_bases,
     native_path,
     native_target,
     warn,
 )
+from bitsnap._explained import check_format, check_is_free, check_named, explained_damage
 from bitsnap._objects import native_run, object_url
 from bitsnap._references import reference_at
 from bitsnap.errors import BitsnapError, DamageWarning, ExistsError, InvalidArgumentError, NotFoundError
@@ -62,11 +64,13 @@ class Snapshot:
         _check_no_store(native)
         try:
             self._native = NativeSnapshot.open(native, native_bases(bases))
-        except BitsnapError:
-            _check_no_reference(path)
-            _check_named(path)
-            _check_format(path)
-            raise
+            return
+        except BitsnapError as error:
+            failure = error
+        _check_no_reference(path)
+        check_named(path)
+        check_format(path)
+        raise failure
 
     @classmethod
     def _of(cls, native: NativeSnapshot) -> Snapshot:
@@ -112,7 +116,7 @@ def native_snapshot(path: PathLike | Snapshot, bases: Bases = ()) -> NativeSnaps
     """The extension's object for a path or an open snapshot."""
     if isinstance(path, Snapshot):
         return path._native
-    named = _named(path)
+    named = named_step(path)
     if named is None:
         return Snapshot(path, bases=bases)._native
     store, step = named
@@ -128,7 +132,7 @@ def native_state(path: PathLike | Snapshot, bases: Bases = ()) -> NativeSnapshot
     """Likewise, but of a checkpoint of several shards all of them."""
     if isinstance(path, Snapshot):
         return path._native
-    named = _named(path)
+    named = named_step(path)
     if named is None:
         return Snapshot(path, bases=bases)._native
     store, step = named
@@ -146,7 +150,17 @@ def whole_state(store: NativeStore, step: int, what: str, instead: str) -> Whole
     return whole
 
 
-def _named(path: PathLike) -> tuple[NativeStore, int | None] | None:
+def explained_load(path: PathLike | Snapshot, function: str, partial: bool) -> AbstractContextManager[None]:
+    """Lets an error of damage say what to do, if the path names a checkpoint of a run."""
+
+    def call(step: int) -> str:
+        run = os.fsdecode(path).rpartition("@")[0]  # type: ignore[arg-type]  # a name of a checkpoint
+        return f"bitsnap.{function}({f'{run}@{step}'!r})"
+
+    return explained_damage(lambda: None if isinstance(path, Snapshot) else named_step(path), call, not partial)
+
+
+def named_step(path: PathLike) -> tuple[NativeStore, int | None] | None:
     """The checkpoint RUN@STEP, RUN@LABEL, RUN@latest or RUN@-2; RUN may be RUN:BRANCH. None: the path is no such name.
 
     None as the step: the run is empty.
@@ -154,6 +168,8 @@ def _named(path: PathLike) -> tuple[NativeStore, int | None] | None:
     url = object_url(path)
     text = url or os.fsdecode(path)
     at = text.rfind("@")
+    if url is not None and at < 0:
+        raise InvalidArgumentError(f"{url}: is the address of a run: expected a step or a label, as in {url}@latest")
     if at <= 0 or (url is None and (is_url(path) or os.path.lexists(native_path(path)))):
         return None
     if at + 1 == len(text):
@@ -164,8 +180,9 @@ def _named(path: PathLike) -> tuple[NativeStore, int | None] | None:
     # Both the path of a run and a label may contain an "@".
     while at > 0 and not is_store(native_run(text[:at])):
         at = text.rfind("@", 0, at)
-    if at <= 0:
+    if at <= 0 and url is None:
         return None
+    at = at if at > 0 else text.rfind("@")  # of an address: opening it says what is wrong
     options = StoreOptions()
     options.access = "read"
     store, name = NativeStore.open(native_run(text[:at]), options), text[at + 1 :]
@@ -238,6 +255,10 @@ def snapshot_target(path: PathLike, overwrite: bool, stacklevel: int) -> bytes:
             f"{os.fspath(path)}: is a directory, expected the path of a file to write; save(step, state) of "
             "bitsnap.Store(path) saves to a run"
         )
+    if not overwrite:
+        check_is_free(path)
+    if not (above := Path(local_path(path)).absolute().parent).exists():
+        raise NotFoundError(f"{os.fspath(path)}: the directory {above} does not exist; make it first")
     native = native_target(path, overwrite)
     suffix = Path(path).suffix
     if suffix in _OTHER_SUFFIXES:
@@ -247,51 +268,6 @@ def snapshot_target(path: PathLike, overwrite: bool, stacklevel: int) -> bytes:
             stacklevel=stacklevel + 1,
         )
     return native
-
-
-def _check_named(path: PathLike) -> None:
-    """Explains a path at which nothing is and that may be meant as RUN:BRANCH or RUN@STEP, and a directory."""
-    text = os.fsdecode(path)
-    if Path(text).is_dir():
-        raise InvalidArgumentError(
-            f"{text}: is a directory, not a snapshot, and no run; `bitsnap inspect` shows the tensors of a checkpoint "
-            "folder, and `bitsnap add RUN --step N IN` stores it in a run"
-        )
-    if os.path.lexists(text):
-        return
-    resolve_branch(native_path(text))  # says which branches there are
-    at = max(text.rfind("@"), text.rfind(":"))
-    if at > 0 and "/" not in text[at:]:
-        options = StoreOptions()
-        options.access = "read"
-        NativeStore.open(native_path(text[:at]), options)  # says what is there instead of a run
-
-
-# How files of other formats begin: the first bytes, what they are, and how they are read.
-_OTHER_FORMATS = (
-    (
-        re.compile(rb"PK\x03\x04"),
-        "a ZIP archive, as torch.save() and numpy.savez() write it",
-        "torch.load() or numpy.load()",
-    ),
-    (re.compile(rb"\x80[\x02-\x05]"), "a pickle, as older versions of torch.save() write it", "torch.load()"),
-    (re.compile(rb"\x93NUMPY"), "a file of numpy.save()", "numpy.load()"),
-    (re.compile(rb".{6}\0\0\{", re.DOTALL), "a safetensors file", "safetensors"),
-)
-
-
-def _check_format(path: PathLike) -> None:
-    try:
-        with Path(path).open("rb") as file:
-            beginning = file.read(16)
-    except OSError:
-        return
-    for pattern, what, reader in _OTHER_FORMATS:
-        if pattern.match(beginning):
-            raise InvalidArgumentError(
-                f"{os.fspath(path)}: is {what}, not a snapshot; {reader} reads it, and `bitsnap convert IN OUT.bsnap` "
-                "writes it as a snapshot"
-            )
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from bitsnap._states.typed_values import StoredValue, decode, is_container, is_m
 from bitsnap._tensors.arrays import Framework, copy_into, gpu_of, is_tensor, note_filled, target_of
 from bitsnap._tensors.reading import Filled, Job, Loader, canonical, check_apart, device_of
 from bitsnap.errors import BitsnapError, CorruptError, InvalidArgumentError, NotFoundError
-from bitsnap.snapshot import Snapshot, damaged_tensors, names_of, native_state, warn_of_damage
+from bitsnap.snapshot import Snapshot, damaged_tensors, explained_load, names_of, native_state, warn_of_damage
 
 if TYPE_CHECKING:
     import torch
@@ -124,14 +124,15 @@ def load(
         CorruptError, TruncatedError: the file is damaged; with `partial`, all its tensors are.
     """
     may_unpickle = may_pickle(allow_pickle)
-    native = native_state(path, bases)
-    if partial and isinstance(native, WholeState):
-        raise InvalidArgumentError(f"{path}: partial=True reads single shards: Store.load(shard=...)")
-    tree = _tree_of(native, keys, may_unpickle)
-    lost: set[KeyPath] = set()
-    if partial and not isinstance(native, WholeState):
-        tree, lost = _without_damaged(tree, damaged_tensors(native, threads, progress), stacklevel=3)
-    return _load(native, tree, lost, into, strict, map_location, threads, progress)
+    with explained_load(path, "load", partial):
+        native = native_state(path, bases)
+        if partial and isinstance(native, WholeState):
+            raise InvalidArgumentError(f"{path}: partial=True reads single shards: Store.load(shard=...)")
+        tree = _tree_of(native, keys, may_unpickle)
+        lost: set[KeyPath] = set()
+        if partial and not isinstance(native, WholeState):
+            tree, lost = _without_damaged(tree, damaged_tensors(native, threads, progress), stacklevel=3)
+        return _load(native, tree, lost, into, strict, map_location, threads, progress)
 
 
 @without_collection()

@@ -40,11 +40,12 @@ from bitsnap._common import (
     warn_of_idle_rules,
 )
 from bitsnap._display import progress_line
+from bitsnap._explained import explained_damage
 from bitsnap._objects import home_of, native_home
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.tensors import native_metadata, with_metrics
-from bitsnap._store import Files, StoreManagement, StoreTensors, files_of
+from bitsnap._store import Files, StoreManagement, StoreTensors, files_of, step_or_newest
 from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.folder import StoreFolders
@@ -230,7 +231,7 @@ class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
             NotFoundError: there is no such checkpoint or shard.
             InvalidArgumentError: the checkpoint has several shards, and `shard` is None.
         """
-        number = None if step is None else number_of(step, "step")
+        number = step_or_newest(step)
         if shard is None:
             return Snapshot._of(self._only_shard(number, bool(partial)))
         return Snapshot._of(self._native.snapshot(number, number_of(shard, "shard", LARGEST_COUNT), bool(partial)))
@@ -270,8 +271,7 @@ class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
                 states of several processes cannot be put together, because one of them is no dict.
             CorruptError, TruncatedError: a file is damaged.
         """
-        number = None if step is None else number_of(step, "step")
-        opened = self._opened(number, partial) if shard is None else self.snapshot(number, shard, partial=partial)
+        number = step_or_newest(step)
         options: dict[str, Any] = {
             "into": into,
             "keys": keys,
@@ -281,9 +281,11 @@ class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
             "threads": self._threads,
             "progress": progress,
         }
-        if isinstance(opened, WholeState):
-            return load_whole(opened, **options)
-        return load(opened, partial=partial, **options)
+        with explained_damage(lambda: (self._native, number), lambda at: f"load({at})", partial=not partial):
+            opened = self._opened(number, partial) if shard is None else self.snapshot(number, shard, partial=partial)
+            if isinstance(opened, WholeState):
+                return load_whole(opened, **options)
+            return load(opened, partial=partial, **options)
 
     def save(
         self,

@@ -36,12 +36,18 @@ from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHT
 from bitsnap._common import PathLike, brief, is_disabled, local_path, warn
 from bitsnap._references import write_durably
 from bitsnap._runs import folder_saves
+from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
 from bitsnap._runs.path_checkpoints import RUN, Options as Options
 from bitsnap.errors import InvalidArgumentError
 
+_BESIDE = Beside(
+    "its checkpoint-N take the place of those with the same N, and save_total_limit deletes the oldest of both",
+    "train(resume_from_checkpoint=True)",
+    "another output_dir",
+)
 # Of an evaluation, what says nothing of the model.
 _COSTS = ("_runtime", "_per_second", "_preparation_time")
 _OPTIMIZER_NAME = "optimizer.pt"
@@ -77,9 +83,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if resume_from_checkpoint is True:
             resume_from_checkpoint = self._newest_complete() or True
         elif not resume_from_checkpoint and self.args.should_save and not self._saves_as_stock():
-            folder_saves.warn_of_earlier(
-                Path(self.args.output_dir) / RUN, "train(resume_from_checkpoint=True)", "another output_dir"
-            )
+            warn_of_earlier(Path(self.args.output_dir).absolute() / RUN, _BESIDE, is_new=True)
         try:
             result = super().train(resume_from_checkpoint, *arguments, **options)
         except BaseException:

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -120,7 +121,11 @@ CodingSettings settings_from(nb::handle given) {
   for (const auto& [key, value] : nb::borrow<nb::dict>(given)) {
     const SettingField* const field = find_setting(nb::cast<std::string>(key));
     if (field == nullptr) {
-      throw nb::type_error(fmt::format("there is no setting {}", nb::cast<std::string>(nb::repr(key))).c_str());
+      std::vector<std::string_view> known;
+      for (const SettingField& each : setting_fields()) known.push_back(each.name);
+      throw nb::type_error(fmt::format("there is no setting {}, expected {}", nb::cast<std::string>(nb::repr(key)),
+                                       fmt::join(known, ", "))
+                               .c_str());
     }
     if (!value.is_none()) value_or_raise(field->set(*field, made, value_of(*field, value)));
   }

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "base/quote_name.hpp"
+#include "base/similar_names.hpp"
 #include "base/try.hpp"
 #include "codec/registry_encode.hpp"
 #include "container/layout.hpp"
@@ -48,6 +49,17 @@ tl::unexpected<Error> refuse(const SettingField& field, std::string_view expecte
           .about(field.name));
 }
 
+tl::unexpected<Error> refuse_name(const SettingField& field, std::span<const std::string_view> names,
+                                  const SettingValue& value) {
+  auto refused = refuse(field, fmt::format("one of {}", fmt::join(names, ", ")), value);
+  const auto* name = std::get_if<std::string>(&value);
+  if (name == nullptr) return refused;
+  const auto similar = similar_names({names.begin(), names.end()}, *name);
+  if (similar.empty()) return refused;
+  const std::string said = fmt::format("{}; did you mean {}?", refused.value().message(), quote_name(similar.front()));
+  return tl::unexpected(Error(ErrorKind::invalid_argument, said).about(field.name));
+}
+
 // The kinds of settings: how a member is made from a value, and a value from a member.
 template <typename Enum, const auto& kNames>
 struct OneOf {
@@ -57,7 +69,7 @@ struct OneOf {
   static Result<Enum> from(const SettingField& field, const SettingValue& value) {
     const auto* name = std::get_if<std::string>(&value);
     const auto known = name != nullptr ? value_in<Enum>(kNames, *name) : std::nullopt;
-    if (!known) return refuse(field, fmt::format("one of {}", fmt::join(kNames, ", ")), value);
+    if (!known) return refuse_name(field, kNames, value);
     return *known;
   }
   static SettingValue to(Enum value) { return std::string(name_in(kNames, value)); }
@@ -110,7 +122,7 @@ struct CodecName {
     if (name != nullptr && codec::find_encoder(*name) != nullptr) return *name;
     std::vector<std::string_view> known;
     for (const codec::Encoder* encoder : codec::all_encoders()) known.push_back(encoder->decoder().name());
-    return refuse(field, fmt::format("one of {}", fmt::join(known, ", ")), value);
+    return refuse_name(field, known, value);
   }
   static SettingValue to(const std::string& name) { return name; }
 };

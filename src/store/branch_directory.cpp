@@ -12,6 +12,7 @@
 
 #include "base/no_throw.hpp"
 #include "base/quote_name.hpp"
+#include "base/similar_names.hpp"
 #include "base/try.hpp"
 #include "os/atomic_file.hpp"
 #include "os/clock.hpp"
@@ -56,7 +57,7 @@ Error no_such_branch(const std::string& run, const std::vector<std::string>& nam
   quoted.resize(quoted.size() - others);
   message += fmt::format("; its branches: {}", fmt::join(quoted, ", "));
   if (others > 0) message += fmt::format(" and {} others", others);
-  const std::vector<std::string> similar = store::similar_names(names, name);
+  const std::vector<std::string> similar = similar_names(names, name);
   if (!similar.empty()) message += fmt::format("; did you mean {}?", quote_name(similar.front()));
   return Error(ErrorKind::not_found, std::move(message));
 }

@@ -71,6 +71,11 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t ste
   };
   auto opened = open_picked(step, pick, partial);
   if (!opened || *opened != nullptr) return opened;
+  if (shards == 1) {
+    return fail(ErrorKind::not_found,
+                fmt::format("{}: there is no shard {}: step {} has one shard, number 0, which need not be named",
+                            layout_.root(), shard, step));
+  }
   return fail(ErrorKind::not_found, fmt::format("{}: shard must be below {}, the number of shards of step {}, got {}",
                                                 layout_.root(), shards, step, shard));
 }

@@ -98,10 +98,15 @@ Result<void> KnownSteps::check_new(std::uint64_t step) {
             ? fmt::format("; if another job committed step {} (attempt '{}'), give each job a store of its own", there,
                           record->attempt)
             : "";
-    return fail(ErrorKind::invalid_argument, fmt::format("{}: step must be greater than {}, the newest step, got {}; "
-                                                         "replace saves the newest step again, and a rollback removes "
-                                                         "the steps above an earlier one{}",
-                                                         layout_.root(), there, step, others));
+    const std::string advice =
+        step == there ? "replace=True in Python saves that step again"
+                      : fmt::format(
+                            "to go on from an earlier step, `bitsnap rollback {0} --to STEP` removes the steps "
+                            "above it, and `bitsnap branch {0}@STEP NAME` begins a line of its own",
+                            layout_.root());
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: step must be greater than {}, the newest step, got {}; {}{}", layout_.root(), there,
+                            step, advice, others));
   }
   return {};
 }

@@ -62,8 +62,6 @@ struct LabelRecord {
 [[nodiscard]] Result<bool> write_label_record(os::FileSystem& file_system, const RunLayout& layout,
                                               const LabelRecord& record);
 
-// Up to three of the names that are most similar to `name`, best first.
-[[nodiscard]] std::vector<std::string> similar_names(const std::vector<std::string>& names, std::string_view name);
 // "; similar labels are 'a' and 'b'", or nothing if none is similar.
 [[nodiscard]] std::string similar_labels(const std::vector<std::string>& labels, std::string_view label);
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/quote_name.hpp"
+#include "base/similar_names.hpp"
 #include "base/try.hpp"
 
 namespace bitsnap::store {
@@ -77,9 +78,12 @@ Result<std::uint64_t> Labels::find(const std::string& label) const {
   if (found != all.end() && found->label == label) return found->step;
   std::vector<std::string> names;
   for (const StepLabel& other : all) names.push_back(other.label);
+  const std::string newest = similar_names({"latest"}, label).empty()
+                                 ? ""
+                                 : fmt::format("; did you mean {}@latest, the newest checkpoint?", layout_.root());
   return fail(ErrorKind::not_found,
-              fmt::format("{}: no checkpoint has the label {}{}", layout_.root(), quote_name(label),
-                          all.empty() ? "; the store has no labels" : similar_labels(names, label)));
+              fmt::format("{}: no checkpoint has the label {}{}{}", layout_.root(), quote_name(label),
+                          all.empty() ? "; the store has no labels" : similar_labels(names, label), newest));
 }
 
 void Labels::note(std::vector<Checkpoint>& checkpoints, const Result<std::vector<StepLabel>>& labels) {

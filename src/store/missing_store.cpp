@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "base/quote_name.hpp"
+#include "base/similar_names.hpp"
 #include "base/try.hpp"
 #include "store/label_record.hpp"
 #include "store/run_layout.hpp"
@@ -175,12 +176,14 @@ Result<void> check_new_store_name(os::FileSystem& files, const std::string& root
   }
   // "run-12:30:00" names no branch.
   if (const auto part = part_after(root, ':'); part && is_branch_name(part->text)) {
-    return fail(
-        ErrorKind::invalid_argument,
-        fmt::format("{0}: this names the branch {1} of the run {2}, which does not exist{3}; a branch is made of a "
-                    "checkpoint, with `bitsnap branch RUN@STEP {4}`; for a run of this name, make the directory "
-                    "first",
-                    root, quote_name(part->text), part->run, similar_stores(files, part->run), part->text));
+    const std::string similar = similar_stores(files, part->run);
+    const std::string advice = fmt::format(
+        "; save the first checkpoints to {0} itself, and `bitsnap branch {0}@STEP {1}` then begins the "
+        "branch. For a run with a colon in its name, make its directory first",
+        part->run, part->text);
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: this names the branch {} of the run {}, and there is no such run{}", root,
+                            quote_name(part->text), part->run, similar.empty() ? advice : similar));
   }
   return {};
 }

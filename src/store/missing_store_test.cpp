@@ -88,8 +88,9 @@ TEST_F(MissingStore, IsNotMadeUnderTheNameOfAStepOrABranch) {
   EXPECT_NE(why_not_made("/a/new@-2"), "made");
   EXPECT_NE(why_not_made("/a/new@latest"), "made");
   EXPECT_NE(why_not_made("/a/run1@best"), "made");
-  EXPECT_NE(why_not_made("/a/new:lr2").find("this names the branch 'lr2' of the run /a/new, which does not exist"),
-            std::string::npos);
+  EXPECT_NE(
+      why_not_made("/a/new:lr2").find("this names the branch 'lr2' of the run /a/new, and there is no such run; save"),
+      std::string::npos);
   EXPECT_EQ(why_not_made("/a/new@home"), "made");
   EXPECT_EQ(why_not_made("/a/run-12:30:00"), "made");
   ASSERT_TRUE(files_.create_directory("/a/new:lr3"));
@@ -104,15 +105,19 @@ TEST_F(MissingStore, IsNotMadeAmongOtherFiles) {
 TEST_F(MissingStore, AnEmptyStoreNamesThoseWithSimilarNames) {
   StoreOptions options;
   options.access = StoreAccess::write;
-  const auto made = open_store(files_, "/a/run2", options);
+  auto made = open_store(files_, "/a/run2", options);
   ASSERT_TRUE(made);
   const auto snapshot = (*made)->snapshot({}, 0);
   ASSERT_FALSE(snapshot);
-  EXPECT_EQ(snapshot.error().message(),
-            "/a/run2: the store has no checkpoints: it was made when this handle opened it, as none was there "
-            "(create=false makes none); did you mean '/a/run1'?");
+  EXPECT_EQ(
+      snapshot.error().message(),
+      "/a/run2: the store has no checkpoints, because no run was there and opening it began one, which is removed "
+      "again unless something is saved to it; create=False or read_only=True begins none; did you mean "
+      "'/a/run1'?");
   EXPECT_EQ((*made)->checkpoint(7).error().message(),
             "/a/run2: step 7 not found; the store has no checkpoints; did you mean '/a/run1'?");
+  made->reset();
+  EXPECT_FALSE(files_.stat("/a/run2")->exists) << "a mistaken name leaves nothing";
 }
 
 }  // namespace

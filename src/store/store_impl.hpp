@@ -8,6 +8,7 @@
 // call a handle. Reading calls use nothing that writing calls change. Writing calls hold the write turn.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -125,6 +126,8 @@ class Store::Impl {
   // store_open.cpp
   Result<void> create_run();
   Result<bool> has_checkpoints() const;
+  // Removes an empty store that only a mistaken name has made.
+  void withdraw() const;
   // invalid_argument if the directory is a framework's folder, whose reference has the name of a run record.
   Result<void> check_is_no_reference() const;
   Result<store::WriteGuard> begin_writing(os::LockKind kind);
@@ -260,7 +263,8 @@ class Store::Impl {
   std::size_t published_ = 0;        // saves of this handle
   // False after a change of a step has failed: then nobody knows whether the step is there, and whether it would be
   // after a crash. The next writing call finds out as opening does.
-  bool is_new_ = false;  // whether this handle has made the store
+  bool is_new_ = false;                           // whether this handle has made the store
+  mutable std::atomic<bool> was_missed_ = false;  // whether a checkpoint was asked for that a new store cannot have
   bool is_settled_ = true;
   std::optional<Error> broken_;              // the failure after which the handle is unusable
   std::shared_ptr<store::BaseCache> cache_;  // of an agent, or the handle's own

@@ -76,6 +76,7 @@ Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const St
                                     store::BaseCache::Limits{.decoded_bytes = options.keep_base_bytes})) {}
 
 Store::Impl::~Impl() {
+  if (is_new_ && was_missed_) withdraw();
   if (!hands_base_over_as_) return;
   static_cast<void>(no_throw("store", [&]() -> Result<void> {
     store::hand_over_base(*hands_base_over_as_, std::move(cache_));
@@ -153,6 +154,21 @@ Result<void> Store::Impl::check_is_no_reference() const {
                           layout_.root(), store::kRunRecordName));
 }
 
+// The run record goes first: what a crash leaves is then an unfinished store. Something else in a directory keeps it.
+void Store::Impl::withdraw() const {
+  if (lock_ == nullptr || !lock_->is_held() || !file_system_.has_lasting_locks()) return;
+  const auto names = file_system_.list_directory(layout_.root());
+  const auto inside = file_system_.list_directory(layout_.checkpoints());
+  if (!names || !inside || !inside->empty()) return;
+  const auto is_own = [](const std::string& name) {
+    return name == store::kRunRecordName || name == store::kCheckpointsName || name == store::kLockName;
+  };
+  if (!std::ranges::all_of(*names, is_own)) return;
+  for (const std::string& path : {layout_.run_record(), layout_.checkpoints(), layout_.lock(), layout_.root()}) {
+    if (!all_files_.remove(path)) return;
+  }
+}
+
 // Retired and damaged checkpoints count, too.
 Result<bool> Store::Impl::has_checkpoints() const {
   BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, directories_.list());
@@ -221,7 +237,8 @@ Result<void> Store::Impl::create_run() {
 
 Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   if (options_.access == StoreAccess::read) {
-    return fail(ErrorKind::invalid_argument, fmt::format("{}: the store was opened read-only", layout_.root()));
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: the store was opened read-only; open it without that to change it", layout_.root()));
   }
   store::WriteGuard guard;
   BITSNAP_ASSIGN(guard.turn, turn_.take(options_.interrupted));

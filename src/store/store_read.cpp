@@ -48,7 +48,10 @@ Result<std::vector<Checkpoint>> Store::Impl::checkpoints() const {
 
 Result<Checkpoint> Store::Impl::checkpoint(std::uint64_t step) const {
   BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.commit(step)));
-  if (!file.exists) return tl::unexpected(directories_.not_found(step));
+  if (!file.exists) {
+    was_missed_ = true;
+    return tl::unexpected(directories_.not_found(step));
+  }
   auto record = store::read_commit_record(file_system_, layout_, step);
   if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(directories_.not_found(step));
   std::vector<PruneReport::Needed> needed = record ? pruned_below(*record) : std::vector<PruneReport::Needed>();
@@ -110,13 +113,15 @@ Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std:
     if (wants_newest) {
       BITSNAP_ASSIGN(step, newest_whole());
       if (!step) {
+        was_missed_ = true;
         BITSNAP_ASSIGN(const std::vector<std::uint64_t> damaged, directories_.steps());
         return fail(
             ErrorKind::not_found,
             damaged.empty()
                 ? fmt::format(
                       "{}: the store has no checkpoints{}{}", layout_.root(),
-                      is_new_ ? ": it was made when this handle opened it, as none was there (create=false makes none)"
+                      is_new_ ? ", because no run was there and opening it began one, which is removed again unless "
+                                "something is saved to it; create=False or read_only=True begins none"
                               : "",
                       store::similar_stores(all_files_, layout_.root()))
                 : fmt::format("{}: every checkpoint of the store is damaged; the newest is step {}", layout_.root(),

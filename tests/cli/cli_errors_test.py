@@ -108,6 +108,7 @@ def test_the_version_names_format_and_cpu_level() -> None:
     ("arguments", "message"),
     [
         (["compres", "x"], b"did you mean `bitsnap compress`?"),
+        (["lgo"], b"did you mean `bitsnap log`?"),
         (["verfy"], b"did you mean `bitsnap verify`?"),
         (["help", "insp"], b"did you mean `bitsnap inspect`?"),
         (["frobnicate"], b"'frobnicate' is not a command"),
@@ -115,6 +116,7 @@ def test_the_version_names_format_and_cpu_level() -> None:
         (["inspect"], b"FILE"),
         (["inspect", "a", "b"], b"b"),
         (["compress", "a", "--policy", "best"], b"best"),
+        (["compress", "a", "--policy", "bouned"], b"did you mean 'bounded'?"),
         (["compress", "a", "-T", "many"], b"many"),
         (["compress", "a", "-T", "-1"], b"-1"),
         (["compress", "a", "--max-depth", "99"], b"99"),
@@ -140,6 +142,15 @@ def test_a_missing_file_is_not_found_and_named(tmp_path: Path, command: str) -> 
     done = run(command, missing, *([missing] if command == "diff" else []), status=NOT_FOUND)
     assert b"missing.bsnap" in done.stdout + done.stderr
     assert b"[not_found]" in done.stdout + done.stderr
+
+
+def test_a_missing_file_or_run_is_named_with_a_similar_one(tmp_path: Path, snapshot: Path) -> None:
+    run("add", tmp_path / "run", tmp_path / "in.safetensors", "--step", 1)
+    for command in ("inspect", "verify", "analyze"):
+        for given, meant in (("in.bsanp", "in.bsnap"), ("rnu", "run"), ("rnu@1", "run@1")):
+            done = run(command, tmp_path / given, status=NOT_FOUND)
+            said = (done.stdout + done.stderr).decode()
+            assert f"{tmp_path}/{given}: there is no such file or run; did you mean '{tmp_path}/{meant}'?" in said
 
 
 def test_json_errors_are_json(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from bitsnap._bitsnap import Engine as NativeEngine, Store as NativeStore
 from bitsnap._common import warn
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import opened_store
+from bitsnap._explained import explained_damage
 from bitsnap._objects import Home
 from bitsnap.errors import (
     BitsnapError,
@@ -84,7 +86,8 @@ class Restoring:
         """One step, without falling back to another one."""
         self.begin()
         agreed = self.agreed(fallback, step)
-        return self._load(step, agreed.get(step, ""), use, in_place, fallback)
+        with self.explained(step):
+            return self._load(step, agreed.get(step, ""), use, in_place, fallback)
 
     def newest(self, use: Callable[[Snapshot], Any], in_place: bool, fallback: bool) -> Restored | None:
         """The newest step that can be restored."""
@@ -101,11 +104,18 @@ class Restoring:
                 raise failure.error
             first = first or failure.error
             if not may_fall_back:
-                break
+                with self.explained(candidate):
+                    raise first
             _warn(f"step {candidate} cannot be restored, trying the step before: {failure.error}")
         if first is not None:
-            raise first
+            with self.explained(None):
+                raise first
         return None
+
+    def explained(self, step: int | None) -> AbstractContextManager[None]:
+        """Lets an error of damage say what to do. `step`: the wanted one; None: the newest, and all others failed."""
+        load = None if step is None else "restore({})".format
+        return explained_damage(lambda: (self.store(), step), load, partial=False)
 
     def common_steps(self) -> list[int]:
         """The steps that every rank can restore, ascending. All ranks must call it."""
@@ -283,4 +293,4 @@ def is_damage(error: BaseException) -> bool:
 
 
 def _warn(text: str) -> None:
-    warn(text, RestoreWarning, stacklevel=3)
+    warn(text, RestoreWarning, stacklevel=None)

@@ -21,7 +21,6 @@ import torch
 
 from bitsnap._bitsnap import is_store
 from bitsnap._common import Device, Metrics, PathLike, native_path, warn
-from bitsnap._engine.steps import opened_store
 from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, absolute, plain_name, reference_in, reference_of
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
@@ -149,22 +148,6 @@ class FolderSaves:
                 with Store(run, create=False, timeout=self._options.timeout, threads=self._options.threads) as store:
                     paths.forget(store, keep_newest=False)
         self._references.clear()
-
-
-def warn_of_earlier(run: Path, resuming: str, elsewhere: str) -> None:
-    """Warns that a training that begins anew saves to a run with checkpoints. `resuming` and `elsewhere`: what the user
-    writes to resume, or to save to another run."""
-    try:
-        newest = opened_store(run).latest()
-    except BitsnapError:  # there is none yet, or the save says what is wrong
-        return
-    if newest is not None:
-        warn(
-            f"{run} has checkpoints of an earlier training, up to step {newest}, and this training begins anew and "
-            f"saves to the same run. {resuming} resumes that training; {elsewhere} keeps the two apart",
-            RestoreWarning,
-            stacklevel=4,
-        )
 
 
 def is_ours(folder: PathLike) -> bool:

@@ -15,6 +15,7 @@ import torch
 from bitsnap._bitsnap import GlobalTensor
 from bitsnap._objects import Home
 from bitsnap._references import parse_json
+from bitsnap._runs.earlier_trainings import note_known
 from bitsnap._states.origins import saved_by
 from bitsnap._tensors.arrays import torch_dtype
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
@@ -32,6 +33,7 @@ class OpenedStep:
 
     def __init__(self, run: Home, step: int | None, key: str, allow_pickle: bool, threads: int) -> None:
         self._key, self._allow_pickle = key, allow_pickle
+        note_known(run)
         self.store = Store(run, read_only=True, threads=threads)
         newest = self.store.latest() if step is None else step
         if newest is None:

@@ -48,6 +48,7 @@ from bitsnap._references import (
     unlink,
     warn_of_unknown,
 )
+from bitsnap._runs.earlier_trainings import note_known
 from bitsnap._runs.framework_files import files_beside, finish_removals, lost_reference_of
 from bitsnap._store import Files, is_label
 from bitsnap.agents import AgentOptions, MemoryOptions, agent_status, check_agent
@@ -381,6 +382,7 @@ def snapshot_of(reference: PathLike) -> Snapshot:
         UnsupportedError: a newer version wrote it.
     """
     path, found = _target(reference)
+    note_known(found.run)
     with open_run(path, found) as store:
         return store.snapshot(_committed(store, path, found))
 
@@ -388,6 +390,7 @@ def snapshot_of(reference: PathLike) -> Snapshot:
 def step_of(reference: PathLike) -> StepOfRun:
     """Where the checkpoint of a path is stored. Raises as snapshot_of() does."""
     path, found = _target(reference)
+    note_known(found.run)
     with open_run(path, found) as store:
         return StepOfRun(found.run, _committed(store, path, found))
 

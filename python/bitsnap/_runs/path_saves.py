@@ -23,6 +23,7 @@ from bitsnap._common import Metrics, PathLike, Role, native_path
 from bitsnap._engine.ranks import Ranks
 from bitsnap._references import FOLDER_REFERENCES, Saved, absolute, refer, unlink
 from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.framework_files import files_beside, finish_removals, postpone_removal
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import Adam, AdamValues, StateWithAdam, sources_of
@@ -312,9 +313,10 @@ class RankSaves:
     class.
     """
 
-    def __init__(self, options: Options, before: RankSaves | None = None) -> None:
-        """`before`: the saves with other options until now; some may not be committed yet. Leaves its agent."""
-        self._options = options
+    def __init__(self, options: Options, before: RankSaves | None = None, told: Beside | None = None) -> None:
+        """`before`: the saves with other options until now; some may not be committed yet. Leaves its agent. `told`: of
+        a training that begins anew; None: this is none."""
+        self._options, self._told = options, told
         self.ranks = Ranks()
         self._checkpointers: dict[Path, Checkpointer] = {}  # by the runs
         self._pending: list[Pending] = []
@@ -432,6 +434,8 @@ class RankSaves:
         run = paths.run_of(reference) if run is None else run
         reference.parent.mkdir(parents=True, exist_ok=True)
         run.parent.mkdir(parents=True, exist_ok=True)
+        if self._told is not None:
+            warn_of_earlier(run, self._told)
         if self._is_locked() and run not in self._checkpointers:
             tidy(run, self._options.timeout)  # what the last process has left
         with self._store(run) as store:

@@ -46,6 +46,7 @@ from bitsnap._common import (
 from bitsnap._engine.ranks import word_of_start
 from bitsnap._objects import checkpoint_id_of, make_parent, native_run, object_url, real_home
 from bitsnap._references import writing
+from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.path_checkpoints import Options
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.tensors import with_metrics
@@ -74,6 +75,13 @@ from bitsnap.store import Store
 
 # The saves that this process has begun, by their runs, whichever writers make them: as many on all ranks.
 _saves_begun: Counter[str] = Counter()
+
+
+_BESIDE = Beside(
+    "the run holds the steps of both, and keep_last removes the earlier ones",
+    "dcp.load(state, checkpoint_id=..., storage_reader=bitsnap.dcp.StorageReader()) before the first save",
+    "another directory in the checkpoint id",
+)
 
 
 class _Place(NamedTuple):
@@ -157,6 +165,7 @@ class StorageWriter(LocalWriter):
         self._save_id = str(uuid.uuid4())
         self._try = 0  # which save to the run this is, from _saves_begun
         self._is_new = False  # reset() has begun the save, and it is not set up
+        self._is_sent = False  # to the process of a save, which does not know what the training has loaded
         self._rank, self._use_collectives = 0, True
         self._replaced = ""  # when the checkpoint that this save replaces was committed; empty: there is none
         self.checkpoint_id: PathLike | None = path
@@ -171,10 +180,12 @@ class StorageWriter(LocalWriter):
         if self._agents is not None:
             refuse_other_process()
         self._copies.clear()
-        return {**self.__dict__, "_store": None, "_adam_of_save": AdamSources()}
+        return {**self.__dict__, "_is_sent": True, "_store": None, "_adam_of_save": AdamSources()}
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Copies the state for an asynchronous save."""
+        if self._path is not None:
+            self._warn_if_anew(self._path)  # before an agent saves anything
         if self._agents is not None:
             return self._agents.staging(self._path, self._texts()).stage(state_dict)
         return self._copies.stage(state_dict)
@@ -210,6 +221,7 @@ class StorageWriter(LocalWriter):
         if not self._is_new:
             self._begin(self._path, self._save_id if self._step is None else str(uuid.uuid4()))
         self._is_new = False
+        self._warn_if_anew(needed(self.checkpoint_id))
         if self._agents is not None:
             self._agents.setting_up(self.checkpoint_id, self._texts()).set_up_storage_writer(
                 is_coordinator, *args, **kwargs
@@ -315,6 +327,10 @@ class StorageWriter(LocalWriter):
             run = str(real_home(checkpoint_id_of(checkpoint_id).run))
             _saves_begun[run] += 1
             self._try = _saves_begun[run]
+
+    def _warn_if_anew(self, checkpoint_id: PathLike) -> None:
+        if not self._is_sent and not (_is_distributed() and torch.distributed.get_rank()):
+            warn_of_earlier(checkpoint_id_of(checkpoint_id).run, _BESIDE)
 
     def _opened(self) -> tuple[Store, int]:
         if self._store is None or self._step is None:

@@ -29,6 +29,7 @@ from torch.utils import _pytree as pytree
 from bitsnap._common import PathLike, Role, brief, is_disabled, local_path, may_pickle, warn
 from bitsnap._objects import checkpoint_id_of
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
+from bitsnap._runs.earlier_trainings import Beside
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options
 from bitsnap._runs.path_saves import Pending, RankSaves, RankShard
@@ -57,6 +58,13 @@ from bitsnap.store import Store
 
 # The keys in ZeRO's optimizer states under which the flat fp32 masters are.
 _MASTERS = ("single_partition_of_fp32_groups", "fp32_flat_groups", "fp32_groups_flat_partition")
+
+
+_BESIDE = Beside(
+    "its tags take the place of those with the same name, and the file `latest` names the new ones",
+    "engine.load_checkpoint(DIRECTORY) before the first save",
+    "another directory",
+)
 
 
 class _Pending(NamedTuple):
@@ -89,7 +97,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         self._held: dict[str, Any] = {}  # states by their file names in it
         self._info: CheckpointCommitInfo | None = None
         self._pending: _Pending | None = None
-        self._saves = RankSaves(self._options)
+        self._saves = RankSaves(self._options, told=_BESIDE)
 
     def create(self, info: CheckpointCommitInfo) -> None:
         """Begins the checkpoint of a tag."""

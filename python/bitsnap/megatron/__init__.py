@@ -30,6 +30,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from bitsnap._bitsnap import Settings
 from bitsnap._common import PathLike, is_disabled, local_path
+from bitsnap._runs.earlier_trainings import Beside
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.path_checkpoints import Options as Options
 from bitsnap._runs.path_saves import RankSaves, RankShard
@@ -41,6 +42,11 @@ from bitsnap.megatron._pairs import note_weights, together
 from bitsnap.megatron._saves import FolderSave, convert_all
 from bitsnap.megatron._shards import OpenFolder, is_complete, is_ours
 
+_BESIDE = Beside(
+    "its folders iter_N take the place of those with the same N, and loading finds the newest of the new ones",
+    "--load DIRECTORY",
+    "another directory for --save",
+)
 _options = Options()
 _saves: RankSaves | None = None  # with these options
 _replaced = Replacing()
@@ -67,7 +73,7 @@ def use(**options: Any) -> None:
     """
     global _options, _saves
     _options = Options(**options)
-    _saves = _saves and RankSaves(_options, _saves)
+    _saves = _saves and RankSaves(_options, _saves, _BESIDE)
     if _replaced:
         return
     try:
@@ -256,7 +262,7 @@ def write_shard(shard: RankShard) -> None:
 def _rank_saves() -> RankSaves:
     global _saves
     if _saves is None:
-        _saves = RankSaves(_options)
+        _saves = RankSaves(_options, told=_BESIDE)
     return _saves
 
 

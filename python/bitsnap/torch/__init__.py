@@ -25,6 +25,7 @@ from bitsnap import checkpointer as _engine
 from bitsnap._common import KeyPath, Metrics, PathLike, brief, may_pickle, number_of, warn
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
+from bitsnap._explained import check_options
 from bitsnap._objects import Home
 from bitsnap._states.origins import saved_by
 from bitsnap._states.tensors import Part
@@ -101,6 +102,7 @@ class TrainingCheckpointer:
         may_pickle(allow_pickle)  # checks it
         self._allow_pickle = allow_pickle
         self._training = Training(model, optimizer, scheduler, dataloader, rng, extra)
+        check_options(options, "TrainingCheckpointer", _engine.Checkpointer, TrainingCheckpointer)
         self._engine = _engine.Checkpointer(path, **options)
         self._ranks = self._engine._ranks
         self._optional: frozenset[str] = frozenset()
@@ -230,10 +232,12 @@ class TrainingCheckpointer:
                 return candidate
             first = first or failure.error
             if failure.is_hopeless or not may_fall_back:
-                raise failure.error
+                with restoring.explained(candidate):
+                    raise failure.error
             _warn(f"step {candidate} cannot be restored, trying the step before: {failure.error}", 3)
         assert first is not None
-        raise first
+        with restoring.explained(None):
+            raise first
 
     def wait(self, timeout: float | None = None) -> None:
         """As bitsnap.Checkpointer.wait()."""

@@ -106,6 +106,89 @@ MISTAKES: list[tuple[str, Callable[[Path], Any], str]] = [
         "TypeError: metrics['loss'] must be a number, got Tensor of shape (2, 3)",
     ),
     (
+        "the name of settings",
+        lambda path: bitsnap.Store(path / "settings", settings="bouned"),
+        "settings must be bitsnap.Settings or one of lossless, lmc, bounded, bitsnap, raw, got 'bouned'; did you mean "
+        "'bounded'?",
+    ),
+    (
+        "a setting that is not there",
+        lambda _: bitsnap.Settings(objetive="speed"),  # type: ignore[call-arg]
+        "TypeError: there is no setting 'objetive', expected policy, objective",
+    ),
+    (
+        "no checkpoint to keep",
+        lambda path: bitsnap.Checkpointer(path / "kept", keep_last=0),
+        "keep_last must be at least 1, got 0: 1 keeps the newest checkpoint alone. Without keep_last and keep_every, "
+        "all are kept",
+    ),
+    (
+        "a similar run in place of a file",
+        lambda path: bitsnap.load(path / "stroe"),
+        "NotFoundError: {path}/stroe: there is no such file or run; did you mean '{path}/store@latest'?",
+    ),
+    (
+        "a branch of a run that is not there",
+        lambda path: bitsnap.Store(path / "new:lr2"),
+        "there is no such run; save the first checkpoints to {path}/new itself, and `bitsnap branch {path}/new@STEP "
+        "lr2` then begins the branch",
+    ),
+    (
+        "a file of torch to save to",
+        lambda path: bitsnap.save(path / "model.pt", {}),
+        "model.pt' exists and is a file of torch.save(), and no snapshot: save to '{path}/model.bsnap' instead",
+    ),
+    (
+        "a run to read that is not there",
+        lambda path: bitsnap.Store(path / "stor").load(),
+        "create=False or read_only=True begins none; did you mean '{path}/store'?",
+    ),
+    (
+        "a mistyped option",
+        lambda path: training(path / "new", evry=10),
+        "TypeError: TrainingCheckpointer() has no argument 'evry'; did you mean 'every'",
+    ),
+    (
+        "a label as a step",
+        lambda path: bitsnap.Store(path / "store", read_only=True).load("best"),  # type: ignore[arg-type]
+        "got 'best'; of a label, find('best') gives the step",
+    ),
+    (
+        "a mistyped word for the newest",
+        lambda path: bitsnap.load(path / "store@lastest"),
+        "the store has no labels; did you mean {path}/store@latest, the newest checkpoint?",
+    ),
+    (
+        "a step after its state",
+        lambda path: bitsnap.Store(path / "swapped").save({"w": 1}, 50),  # type: ignore[arg-type]
+        "TypeError: step must be an integer, got {{'w': 1}}; are the arguments swapped?",
+    ),
+    (
+        "a shard that is not there",
+        lambda path: bitsnap.Store(path / "store", read_only=True).load(shard=3),
+        "there is no shard 3: step 1 has one shard, number 0, which need not be named",
+    ),
+    (
+        "a step that goes back",
+        lambda path: bitsnap.Store(path / "store").save(0, {}),
+        "to go on from an earlier step, `bitsnap rollback {path}/store --to STEP` removes the steps above it",
+    ),
+    (
+        "a metric where there are none",
+        lambda path: bitsnap.Store(path / "store", read_only=True).best("loss"),
+        "no checkpoint has the metric 'loss'; none has metrics, which save(step, state, metrics={{...}}) gives it",
+    ),
+    (
+        "no folder for a file",
+        lambda path: bitsnap.save(path / "none" / "a.bsnap", {}),
+        "a.bsnap: the directory {path}/none does not exist; make it first",
+    ),
+    (
+        "a checkpoint of a run in place of a file",
+        lambda path: bitsnap.Snapshot(path / "store@1"),
+        "store@1: names a checkpoint of the run {path}/store, and is no file; bitsnap.load('{path}/store@1') loads its",
+    ),
+    (
         "a tensor as a step",
         lambda path: bitsnap.Store(path / "tensor").save(torch.ones(9), {}),
         "TypeError: step must be an integer, got Tensor of shape (9,)",

@@ -318,8 +318,8 @@ def test_a_branch_is_saved_to_and_loaded_by_its_path(tmp_path: Path) -> None:
         save(state_of(step), run / f"step-{step}")
     with bitsnap.Store(run, read_only=True) as store:
         store.branch("lr2", 100)
-    save(state_of(150), f"{run}:lr2/step-150")
     assert_same(loaded(state_of(100), f"{run}:lr2/step-100"), state_of(100))
+    save(state_of(150), f"{run}:lr2/step-150")
     assert_same(loaded(state_of(150), f"{run}:lr2/step-150"), state_of(150))
     for path, steps in ((run, [100, 200]), (f"{run}:lr2", [100, 150])):
         with bitsnap.Store(path, read_only=True) as store:

@@ -274,7 +274,7 @@ def test_metadata_is_kept_and_checked(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments_are_named(tmp_path: Path) -> None:
-    with pytest.raises(bitsnap.InvalidArgumentError, match=r"policy must be one of lossless, .* got 'best'"):
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"settings must be .* one of lossless, .* got 'best'"):
         bitsnap.save(tmp_path / "a.bsnap", {}, settings="best")
     with pytest.raises(
         bitsnap.InvalidArgumentError, match=r"objective must be one of ratio, balanced, speed, got 'best'"

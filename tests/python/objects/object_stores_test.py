@@ -51,6 +51,10 @@ def test_a_bucket_is_a_home_of_a_run(run: str) -> None:
         assert store.best("loss") == 3
     assert same(bitsnap.load(f"{run}@best"), state(2))
     assert same(bitsnap.load(f"{run}@latest"), state(3))
+    with pytest.raises(bitsnap.InvalidArgumentError, match=f"as in {run}@latest"):
+        bitsnap.load(run)
+    with pytest.raises(bitsnap.NotFoundError, match="no store found"):
+        bitsnap.load(f"{run}-none@2")
     with bitsnap.Store(run, keep_last=1) as store:
         store.save(4, state(4))
         assert store.steps() == [4]
@@ -153,6 +157,7 @@ NO_CLIENT = """
 import sys
 sys.modules["obstore"] = None
 import bitsnap
+from bitsnap import _objects
 try:
     bitsnap.Store("s3://bucket/run")
 except bitsnap.UnsupportedError as error:
@@ -164,10 +169,32 @@ def test_what_to_install_is_said() -> None:
     assert run_script(NO_CLIENT) == 's3://bucket: needs the package obstore: pip install "bitsnap[remote]"\n'
 
 
-def test_credentials_are_not_named() -> None:
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (
+            "Error performing PUT http://169.254.169.254/latest",
+            "GenericError",
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET",
+        ),
+        (
+            "403",
+            "PermissionDeniedError",
+            "S3 refused the credentials, or they do not allow this request (403)",
+        ),
+    ],
+)
+def test_credentials_that_are_missing_or_wrong_are_explained(server: str, text: str, kind: str, said: str) -> None:
+    client = _objects.Client("s3://bucket")
+    error = client._failed("find", "run", getattr(client._obstore.exceptions, kind)(text))
+    assert isinstance(error, bitsnap.IoError)
+    assert said in str(error)
+
+
+def test_credentials_are_not_named(server: str) -> None:
     script = """
 import os, bitsnap
-os.environ.update(AWS_ENDPOINT_URL="http://127.0.0.1:9", AWS_SECRET_ACCESS_KEY="hush", AWS_ACCESS_KEY_ID="me")
+os.environ.update(AWS_ENDPOINT_URL="http://u:hush@127.0.0.1:9", AWS_SECRET_ACCESS_KEY="hush", AWS_ACCESS_KEY_ID="me")
 import bitsnap._objects
 bitsnap._objects._RETRY["max_retries"] = 0
 try:
@@ -176,6 +203,7 @@ except bitsnap.IoError as error:
     print(error)
 """
     printed = run_script(script)
-    assert printed.startswith("find s3://bucket/run/bitsnap.json: Generic S3 error: ")
+    assert printed.startswith("find s3://bucket/run/bitsnap.json: http://127.0.0.1:9 cannot be reached: Conn")
+    assert "Check AWS_ENDPOINT_URL" in printed
     assert "hush" not in printed
     assert "me" not in printed.split()

@@ -20,7 +20,7 @@ from python.run_states import files_of
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"settings": "zip"}, "policy must be one of lossless"),
+        ({"settings": "zip"}, "settings must be bitsnap.Settings or one of lossless"),
         ({"keep_last": 0}, "keep_last must be at least 1, got 0"),
         ({"keep_every": 0}, "keep_every must be at least 1, got 0"),
         ({"keep_base": -1}, "keep_base must be 0 to"),
@@ -143,3 +143,15 @@ def test_the_directory_of_a_store_is_not_a_snapshot(tmp_path: Path) -> None:
             call()
     assert files_of(path) == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_asking_a_run_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
+    for step in (None, 3):
+        with bitsnap.Store(tmp_path / "run") as store, pytest.raises(bitsnap.NotFoundError):
+            store.load(step)
+        assert not (tmp_path / "run").exists()
+    with bitsnap.Store(tmp_path / "run") as store:
+        with pytest.raises(bitsnap.NotFoundError):
+            store.load()
+        store.save(1, {})
+    assert bitsnap.Store(tmp_path / "run", read_only=True).steps() == [1]

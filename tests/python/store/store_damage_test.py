@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,8 +38,12 @@ def test_damage_is_found_and_named_and_nothing_wrong_is_given_out(tmp_path: Path
         store.verify(steps=[10, 20])
         with pytest.raises(bitsnap.CorruptError):
             store.verify(steps=[30], decode=False)
-        with pytest.raises(bitsnap.CorruptError, match=file.name):
-            store.load(30)
+        advice = r"`bitsnap verify .*run` lists all damage, and `bitsnap repair .*run` mends .*load\(.*20.* reads the "
+        advice += r"checkpoint before; .*load\(.*30.*, partial=True\) reads what is left"
+        loads: list[tuple[Callable[[Any], Any], Any]] = [(store.load, 30), (bitsnap.load, f"{store.path}@30")]
+        for load, named in loads:
+            with pytest.raises(bitsnap.CorruptError, match=f"{file.name}.*{advice}"):
+                load(named)
         assert_same(store.load(20), states[1])
 
 

@@ -36,6 +36,7 @@ def steps(folder: Path) -> list[int]:
 def test_a_training_that_begins_anew_beside_an_earlier_one_is_told(call: Calls, tmp_path: Path) -> None:
     assert call("train", folder=str(tmp_path), options={}, last=2)["warnings"] == []
     (warning,) = call("train", folder=str(tmp_path), options={}, last=2)["warnings"]
+    assert "checkpoint-N take the place of those with the same N, and save_total_limit deletes" in warning
     assert warning.startswith(f"{tmp_path}/bitsnap has checkpoints of an earlier training, up to step 2, and this")
     assert "train(resume_from_checkpoint=True) resumes that training; another output_dir keeps" in warning
 
