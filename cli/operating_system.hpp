@@ -40,6 +40,8 @@ void ignore_file_size_signal() noexcept;
 // refuses, the priority stays.
 void lower_priority() noexcept;
 
+[[nodiscard]] std::int64_t process_number() noexcept;
+
 // Differs between calls and processes. (std::random_device binds the program to glibc 2.36.)
 [[nodiscard]] std::uint64_t random_number() noexcept;
 

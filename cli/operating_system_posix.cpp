@@ -184,6 +184,8 @@ Result<void> sync_file_system(const std::string& path) {
   return failed == 0 ? Result<void>() : fail_with_errno(failed, path, "cannot be synced");
 }
 
+std::int64_t process_number() noexcept { return ::getpid(); }
+
 std::string external_help() {
   return fmt::format("Programs beside this one, bitsnap-NAME:\n  {:<32}{}\n\n", kReport.name, kReport.description);
 }

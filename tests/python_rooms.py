@@ -21,6 +21,7 @@ ROOMS = [
     "_references",
     "_explained",
     "agents",
+    "_mirrors",
     "_tensors",
     "_states",
     "snapshot",

@@ -1,7 +1,11 @@
 // `bitsnap mirror`: makes a copy of a run in another place, such as an object store, and lets it follow the run.
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,6 +37,7 @@ struct MirrorCommandOptions {
   double megabytes_per_second = 0;
   bool watches = false;
   std::chrono::milliseconds poll{2'000};
+  std::optional<std::chrono::milliseconds> idle;
   std::chrono::milliseconds wait{0};
 };
 
@@ -69,32 +74,97 @@ bool has_changed(const MirrorReport& report) {
 }
 
 // A copy that follows the run until an interrupt. What fails is tried again: a service may be away for hours.
-Result<int> follow(const MirrorCommandOptions& options, const MirrorOptions& mirroring, const CommonOptions& common) {
-  bool is_first = true;
-  std::string said;
-  while (interrupt_signal() == 0) {
-    auto mirror = Mirror::open(options.from, options.to, mirroring);
-    auto report = mirror ? mirror->update() : tl::unexpected(mirror.error());
-    while (report && interrupt_signal() == 0) {
-      said.clear();
-      if (is_first || has_changed(*report)) print_update(*report, options, common);
-      is_first = false;
-      for (const auto until = Clock::now() + options.poll; Clock::now() < until && interrupt_signal() == 0;) {
-        std::this_thread::sleep_for(kSlice);
+class Follower {
+ public:
+  Follower(const MirrorCommandOptions& options, const MirrorOptions& mirroring, const CommonOptions& common)
+      : options_(options), mirroring_(mirroring), common_(common) {}
+
+  Result<int> run() {
+    while (!must_end()) {
+      auto mirror = Mirror::open(options_.from, options_.to, mirroring_);
+      Result<MirrorReport> report = mirror ? MirrorReport() : Result<MirrorReport>(tl::unexpected(mirror.error()));
+      while (report && !must_end()) {
+        note("");
+        report = mirror->update();
+        if (report) on_update(*report);
       }
-      report = mirror->update();
+      if (report || interrupt_signal() != 0) break;
+      const Error& error = report.error();
+      // Another process of this kind follows the run already.
+      if (options_.idle && error.kind() == ErrorKind::busy) return kExitOk;
+      note(error.message());
+      const bool may_pass =
+          error.kind() == ErrorKind::io || error.kind() == ErrorKind::busy || error.kind() == ErrorKind::not_found;
+      if (!may_pass) return tl::unexpected(error);
+      if (said_ != error.message()) print_error(error.message(), error_kind_name(error.kind()));
+      said_ = error.message();
+      rest();
     }
-    if (report || interrupt_signal() != 0) break;
-    const Error& error = report.error();
-    const bool may_pass =
-        error.kind() == ErrorKind::io || error.kind() == ErrorKind::busy || error.kind() == ErrorKind::not_found;
-    if (!may_pass) return tl::unexpected(error);
-    if (said != error.message()) print_error(error.message(), error_kind_name(error.kind()));
-    said = error.message();
-    std::this_thread::sleep_for(options.poll);
+    return kExitOk;
   }
-  return kExitOk;
-}
+
+ private:
+  void on_update(const MirrorReport& report) {
+    said_.clear();
+    newest_ = report.newest;
+    if (is_first_ || has_changed(report)) {
+      print_update(report, options_, common_);
+      changed_ = Clock::now();
+    }
+    is_first_ = false;
+    note("");
+    rest();
+  }
+
+  [[nodiscard]] bool must_end() const {
+    const bool is_idle = options_.idle && !is_first_ && said_.empty() && Clock::now() - changed_ > *options_.idle;
+    return interrupt_signal() != 0 || is_idle;
+  }
+
+  void rest() const {
+    for (const auto until = Clock::now() + options_.poll; Clock::now() < until && !must_end();) {
+      std::this_thread::sleep_for(kSlice);
+    }
+  }
+
+  // Says in the run how far the copy has come. A run in an object store gets no such file.
+  void note(const std::string& error) {
+    std::error_code failure;
+    if (!std::filesystem::is_directory(options_.from, failure)) return;
+    const auto steps = open_to_read(options_.from).and_then([](const auto& store) { return store->steps(); });
+    if (!steps) return;
+    std::vector<std::uint64_t> waiting;
+    for (const std::uint64_t step : *steps) {
+      if (!newest_ || step > *newest_) waiting.push_back(step);
+    }
+    const Json status = {{"process", process_number()},
+                         {"copy", options_.to},
+                         {"newest", newest_ ? Json(*newest_) : Json()},
+                         {"waiting", waiting},
+                         {"error", error.empty() ? Json() : Json(error)}};
+    const std::string text = status.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    if (text == noted_) return;
+    const std::filesystem::path path = std::filesystem::path(options_.from) / "mirror.json";
+    const std::filesystem::path temporary = path.string() + fmt::format(".{:016x}.tmp", random_number());
+    bool is_written = false;
+    {
+      std::ofstream file(temporary, std::ios::binary);
+      is_written = static_cast<bool>(file.write(text.data(), static_cast<std::streamsize>(text.size())).flush());
+    }
+    if (is_written) std::filesystem::rename(temporary, path, failure);
+    if (!is_written || failure) std::filesystem::remove(temporary, failure);
+    noted_ = text;
+  }
+
+  const MirrorCommandOptions& options_;
+  const MirrorOptions& mirroring_;
+  const CommonOptions& common_;
+  std::optional<std::uint64_t> newest_;  // checkpoint of the copy
+  bool is_first_ = true;
+  std::string said_;   // the last error that was printed
+  std::string noted_;  // what the file says
+  Clock::time_point changed_ = Clock::now();
+};
 
 Result<int> mirror(const MirrorCommandOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(const RunPath from, parse_run_path(options.from));
@@ -106,7 +176,7 @@ Result<int> mirror(const MirrorCommandOptions& options, const CommonOptions& com
   mirroring.interrupted = [] { return interrupt_signal() != 0; };
   MirrorCommandOptions named = options;
   named.from = from.run;
-  if (options.watches) return follow(named, mirroring, common);
+  if (options.watches) return Follower(named, mirroring, common).run();
   ProgressBar bar(run_name(from.run), !common.quiet);
   mirroring.progress = bar.run(common).progress;
   auto opened = Mirror::open(from.run, options.to, mirroring);
@@ -127,6 +197,14 @@ Command add_mirror(CLI::App& program, const CommonOptions& common) {
   add_argument(*app, "COPY", options->to, "The copy, a directory or an address; made if it is not there");
   app->add_flag("--watch", options->watches, "Follow the run until Ctrl-C or SIGTERM");
   add_seconds_option(*app, "--poll", options->poll, kLongestPoll, "With --watch: how often to look at RUN; default: 2");
+  app->add_option_function<double>(
+         "--idle",
+         [options](double seconds) {
+           options->idle = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+         },
+         "With --watch: end when the copy is like RUN and nothing has changed for so long")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber.description(""));
   app->add_option("--rate", options->megabytes_per_second, "Send at most so many MB each second")
       ->type_name("MB")
       ->check(CLI::PositiveNumber.description(""));

@@ -151,6 +151,7 @@ Result<void> check_is_there(const std::string& text) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(text, error)) || text.find("://") != std::string::npos) return {};
   const std::string path = without_slash(text.substr(0, text.rfind('@')));
+  if (path != text && is_store(path)) return {};
   const fs::path above = fs::path(path).parent_path();
   std::vector<std::string> beside;
   std::vector<std::string> runs;

@@ -49,6 +49,11 @@ from bitsnap._bitsnap import (
 )
 from bitsnap._common import bounded as bounded
 from bitsnap._engine.steps import wait_committed as wait_committed
+from bitsnap._mirrors import (
+    MirrorStatus as MirrorStatus,
+    mirror_status as mirror_status,
+    wait_mirrored as wait_mirrored,
+)
 from bitsnap._objects import Client as _ObjectClient, RefusedError as _RefusedError
 from bitsnap._states.adam import Adam as Adam
 from bitsnap._states.program_values import register_value as register_value

@@ -33,14 +33,15 @@ from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.restoring import Restored as Restored, Restoring
 from bitsnap._engine.saves import Flush, OnProgress, Save as Save, Saves
 from bitsnap._engine.steps import SavableSteps, Schedule
+from bitsnap._mirrors import Mirroring
 from bitsnap._objects import Home, absolute_home, home_of, native_run, object_url
 from bitsnap._states.adam import Adams, StateWithAdam, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.program_values import registration_of
 from bitsnap._states.tensors import with_metrics
-from bitsnap._tensors.device_copies import note_computed, take_warning
+from bitsnap._tensors.device_copies import note_computed
 from bitsnap.agents import AgentOptions, JobOptions, MemoryOptions, agent_status, explain_holder
-from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, MemoryWarning
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import Keys, load
 
@@ -92,6 +93,8 @@ class Checkpointer:
             bitsnap.callbacks has such functions. Its exceptions become warnings.
         flush_on_sigterm: on SIGTERM, wait up to 10 seconds until staged states are in the agent's memory, then do what
             the process would have done. For the main thread only.
+        mirror: the address of a copy in an object store, or the path of one, which follows the run in a process of its
+            own, as `bitsnap mirror` does. If there is no run yet, the newest checkpoint of the copy is brought back.
 
     The store is made, or opened for a moment as Store does, with the same errors: a wrong path or a missing right ends
     the constructor, not every save. No error are a disk that is full or mounted read-only, and another writer: these
@@ -127,6 +130,7 @@ class Checkpointer:
         timeout: float = 600.0,
         on_progress: OnProgress | None = None,
         flush_on_sigterm: bool = False,
+        mirror: PathLike | None = None,
     ) -> None:
         check_callable(on_progress, "on_progress")
         store = absolute_home(path, "path")
@@ -153,6 +157,9 @@ class Checkpointer:
         options.job.rank, options.job.world_size = self._ranks.rank, self._ranks.world_size
         options.job.session = self._ranks.session(timeout_ms) if session is None else session
         begin = partial(self._ranks.branch, timeout_ms=timeout_ms)
+        self._mirroring = None if mirror is None else Mirroring(store, mirror, branch is not None)
+        if self._mirroring is not None:
+            begin(self._mirroring.bring_back)
         options.path = native_run(branch_of_job(store, branch, branch_from, begin))
         try:
             native = NativeEngine.attach(options)
@@ -160,12 +167,13 @@ class Checkpointer:
             explain_holder(error, "Checkpointer")
             raise
         self._saves = Saves(native, SavableSteps(home_of(native.path), native.job), timeout_ms, on_progress)
-        self._memory_note = ""  # what the last MemoryWarning said
         has_one_agent = not session or self._ranks.world_size == 1
         self._restoring = Restoring(native, self.path, self._ranks, timeout_ms, has_one_agent)
         # Also at exit: calls that wait in the library must not outlive the interpreter.
         self._end = weakref.finalize(self, self._saves.let_go)
         self._flush = Flush(self._saves) if flush_on_sigterm else None
+        if self.rank != 0:
+            self._mirroring = None
 
     @property
     def path(self) -> Home:
@@ -287,7 +295,7 @@ class Checkpointer:
             self._saves.copy_beside(save, partial(_keeping, (self, packed), copy))
             self._schedule.note(persist)
             save._add_stall(time.perf_counter() - begin)
-        self._warn_of_memory()
+        self._saves.warn_of_memory()
         return save
 
     def reserve(self, state: Any, *, allow_pickle: bool = False) -> None:
@@ -308,7 +316,7 @@ class Checkpointer:
         self._saves.wait_for_copies()
         packed = self._packed(state, may_pickle=consent)
         self._saves.native.reserve(packed.native)
-        self._warn_of_memory()
+        self._saves.warn_of_memory()
 
     def steps(self) -> list[int]:
         """The steps that every rank can restore, as far as this rank knows, ascending.
@@ -452,6 +460,8 @@ class Checkpointer:
             )
         if self._saves.native.is_closed:
             raise InvalidArgumentError(f"{self.path}: the checkpointer has been closed")
+        if self._mirroring is not None:
+            self._mirroring.follow()
 
     def _packed(
         self,
@@ -478,15 +488,6 @@ class Checkpointer:
             return self._restoring.store().settings
         except BitsnapError:
             return None
-
-    def _warn_of_memory(self) -> None:
-        note = self._saves.native.memory_note
-        if note and not self._memory_note:
-            warn(note, MemoryWarning, stacklevel=3)
-        self._memory_note = note
-        unregistered = take_warning()
-        if unregistered is not None:
-            warn(unregistered, MemoryWarning, stacklevel=3)
 
     def _warn_of_failures(self) -> None:
         for text in self._saves.take_warnings():

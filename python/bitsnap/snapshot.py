@@ -60,10 +60,10 @@ class Snapshot:
     """
 
     def __init__(self, path: PathLike, *, bases: Bases = ()) -> None:
-        native = native_path(path)
+        native, others = native_path(path), native_bases(bases)
         _check_no_store(native)
         try:
-            self._native = NativeSnapshot.open(native, native_bases(bases))
+            self._native = NativeSnapshot.open(native, others)
             return
         except BitsnapError as error:
             failure = error

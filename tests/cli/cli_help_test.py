@@ -11,7 +11,7 @@ from cli.command_line import USAGE, run, run_json
 
 WIDTH = 100
 COMMANDS = [
-    *("add", "ingest", "watch", "estimate", "log", "label", "extract", "prune", "branch"),
+    *("add", "ingest", "watch", "estimate", "log", "label", "extract", "prune", "branch", "mirror"),
     *("rollback", "repair", "du", "agent"),
     *(
         "compress",

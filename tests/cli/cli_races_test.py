@@ -121,7 +121,7 @@ def test_watch_says_once_why_it_skips_a_folder(tmp_path: Path) -> None:
     assert skipped == [("best", "its name has no step"), ("step-9", "it is a symbolic link")]
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://b/r", "hf://a/b", "https://host/x.pt", "file:///tmp/x"])
+@pytest.mark.parametrize("url", ["hf://a/b", "https://host/x.pt", "file:///tmp/x"])
 def test_no_command_takes_a_url_for_a_path(tmp_path: Path, url: str) -> None:
     (tmp_path / "x.bin").write_bytes(b"content")
     for arguments in (

@@ -23,7 +23,15 @@ from bitsnap._engine.copies_beside import Copies
 from bitsnap._engine.steps import SavableSteps
 from bitsnap._objects import Home, home_of
 from bitsnap._states.adam import AdamOfState
-from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, NotFoundError
+from bitsnap._tensors.device_copies import take_warning
+from bitsnap.errors import (
+    BackgroundSaveWarning,
+    BitsnapError,
+    BusyError,
+    InvalidArgumentError,
+    MemoryWarning,
+    NotFoundError,
+)
 
 Stage: TypeAlias = Literal["copying", "skipped", "staged", "memory", "persisted", "failed"]
 OnProgress: TypeAlias = Callable[["Save"], object]
@@ -251,6 +259,7 @@ class Saves:
         self._watched: list[tuple[Save, str]] = []  # with the stage that was reported last
         self._is_ending = False
         self._watcher: threading.Thread | None = None
+        self._memory_note = ""  # what the last MemoryWarning said
 
     @property
     def is_forked(self) -> bool:
@@ -260,6 +269,15 @@ class Saves:
     def milliseconds(self, timeout: float | None) -> int:
         """A `timeout` of the caller; None stands for that of the Checkpointer."""
         return self.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout")
+
+    def warn_of_memory(self) -> None:
+        note = self.native.memory_note
+        if note and not self._memory_note:
+            warn(note, MemoryWarning, stacklevel=4)
+        self._memory_note = note
+        unregistered = take_warning()
+        if unregistered is not None:
+            warn(unregistered, MemoryWarning, stacklevel=4)
 
     def check_process(self) -> None:
         """Raises InvalidArgumentError in a forked child, in which no save makes progress."""

@@ -162,9 +162,10 @@ class SavableSteps:
         self._unasked = False
         warn(
             f"{self._path} has checkpoints up to step {self._first - 1}, and this training saves to it without having "
-            "called restore(). To continue that training, call restore() before the first save; for another training, "
-            "pass the path of another directory. Otherwise one run holds the steps of both, and keep_last removes the "
-            "earlier ones",
+            "called restore(): the run will hold the steps of both, and keep_last removes the earlier ones. If that is "
+            f"not meant, stop this training; `bitsnap rollback {shlex.quote(str(self._path))} --to {self._first - 1}` "
+            "then removes what it has saved. To continue the earlier training, call restore() before the first save; "
+            "for another one, pass the path of another directory",
             RestoreWarning,
             stacklevel=4,
         )

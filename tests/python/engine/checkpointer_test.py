@@ -170,7 +170,7 @@ def test_errors_of_the_caller_are_raised_at_once(jobs: Jobs, tmp_path: Path) -> 
         ({"memory": bitsnap.MemoryOptions(slots=3)}, "slots"),
         ({"memory": bitsnap.MemoryOptions(snapshots=0)}, "snapshots must be at least 1"),
         ({"memory": bitsnap.MemoryOptions(when_busy="maybe")}, "when_busy"),  # type: ignore[arg-type]
-        ({"settings": "best"}, "policy"),
+        ({"settings": "best"}, "settings must be"),
         ({"adam": bitsnap.Adam(step=3)}, "step must be a function here"),
         ({"timeout": -1}, "timeout"),
         ({"path": ""}, "path"),

@@ -30,7 +30,7 @@ def test_outputs_are_never_lost(tmp_path: Path) -> None:
     run("convert", tmp_path / "a.pt", tmp_path / "b.pt", "-f")
     assert_same(load_plain(tmp_path / "b.pt"), {"w": torch.ones(3)})
     message = refused(tmp_path / "a.pt", tmp_path / "c")
-    assert "its name does not tell the format; --to does" in message
+    assert "its name does not tell the format; name it " in message
     (tmp_path / "d").mkdir()
     assert "exists already" in refused(tmp_path / "a.pt", tmp_path / "d", "--to", "dcp", "-f")
     assert list((tmp_path / "d").iterdir()) == []

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +162,41 @@ def test_a_checkpoint_of_four_ranks_in_a_bucket_is_loaded_on_two(run: str, tmp_p
     run_script(RANKS, run, tmp_path / "losses.pt", timeout=300)
     with bitsnap.Store(run, read_only=True) as store:
         assert store.checkpoint(3).shards == 4
+
+
+def test_a_copy_follows_a_training_and_brings_it_back_on_another_machine(run: str, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    with bitsnap.Checkpointer(here, mirror=run) as checkpointer:
+        assert checkpointer.restore() is None
+        for step in range(3):
+            checkpointer.save(step, state(step))
+        checkpointer.wait()
+        bitsnap.wait_mirrored(here, 2, timeout=120)
+        status = bitsnap.mirror_status(here)
+        assert status is not None
+        assert (status.copy, status.newest, status.waiting, status.error) == (run, 2, (), None)
+    end_of(here)
+    shutil.rmtree(here)  # the machine is lost
+    with bitsnap.Checkpointer(there, mirror=run) as checkpointer:
+        restored = checkpointer.restore()
+        assert restored is not None
+        assert restored.step == 2
+        assert np.array_equal(restored.state["w"], state(2)["w"])
+        checkpointer.save(3, state(3))
+        checkpointer.wait()
+        bitsnap.wait_mirrored(there, 3, timeout=120)
+    end_of(there)
+    with bitsnap.Store(run, read_only=True) as store:
+        assert store.steps() == [0, 1, 2, 3]
+        assert not store.verify().damages
+    with pytest.raises(bitsnap.InvalidArgumentError, match="follows the run of a directory"):
+        bitsnap.Checkpointer(run, mirror=tmp_path / "copy")
+
+
+def end_of(run: Path) -> None:
+    """Ends the agent of a run, and the process that copies it."""
+    bitsnap.stop_agent(run)
+    process = json.loads((run / "mirror.json").read_bytes())["process"]
+    os.kill(process, signal.SIGTERM)
+    while Path(f"/proc/{process}").exists():
+        time.sleep(0.05)

@@ -26,7 +26,7 @@ def test_metrics_are_kept_with_each_checkpoint_and_name_the_best(tmp_path: Path)
         assert store.best("loss", highest=True) == store.best("k", highest=True) == 5
         assert store.load(2)["w"].tolist() == [0, 1]
         assert store.snapshot(2).metadata["note"] == "x"
-        with pytest.raises(bitsnap.NotFoundError, match="has the metric 'lost'; there is k, loss"):
+        with pytest.raises(bitsnap.NotFoundError, match="has the metric 'lost'; did you mean 'loss'"):
             store.best("lost")
 
 

@@ -1,0 +1,116 @@
+"""Copies that follow a run: the process that copies, which `bitsnap mirror --watch` is, and what it says of itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, SupportsIndex
+
+from bitsnap._bitsnap import is_store
+from bitsnap._common import PathLike, absolute_path, milliseconds_of, number_of
+from bitsnap._objects import Home, absolute_home, native_run, object_url
+from bitsnap.agents import find_program
+from bitsnap.errors import KINDS, BusyError, InternalError, InvalidArgumentError
+
+# The process ends when nothing has changed for so many seconds; the next save starts another one.
+_IDLE = 900
+_POLL = 0.1
+_FIRST_KIND = 11  # of the command's exit statuses
+
+
+class MirrorStatus(NamedTuple):
+    """How far a copy of a run has come.
+
+    Attributes:
+        copy: its path or address.
+        newest: its newest checkpoint; None if it has none, or if that is not known.
+        waiting: the checkpoints of the run that are newer.
+        error: why it does not follow now; None if it does.
+    """
+
+    copy: str
+    newest: int | None
+    waiting: tuple[int, ...]
+    error: str | None
+
+
+def mirror_status(path: PathLike) -> MirrorStatus | None:
+    """What the process that copies a run has noted last; None if there was none. `path`: the directory of the run."""
+    noted = _noted(absolute_path(path, "path"))
+    if noted is None:
+        return None
+    return MirrorStatus(noted["copy"], noted["newest"], tuple(noted["waiting"]), noted["error"])
+
+
+def wait_mirrored(path: PathLike, step: SupportsIndex, timeout: float = 600.0) -> None:
+    """Waits until the copy of a run has a step, or a later one. `path`: the directory of the run.
+
+    Raises:
+        BusyError: it does not have it after `timeout` seconds; the message says why, if that is known.
+    """
+    run, wanted = absolute_path(path, "path"), number_of(step, "step")
+    end = time.monotonic() + milliseconds_of(timeout, "timeout") / 1000
+    while True:
+        status = mirror_status(run)
+        if status is not None and status.newest is not None and status.newest >= wanted:
+            return
+        if time.monotonic() > end:
+            why = "no process copies it" if status is None else status.error or "it is being copied"
+            raise BusyError(f"{run}: the copy does not have step {wanted} after {timeout:g} s: {why}")
+        time.sleep(_POLL)
+
+
+def _noted(run: Path) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError):
+        noted = json.loads((run / "mirror.json").read_bytes())
+        if isinstance(noted, dict) and noted.keys() >= {"process", "copy", "newest", "waiting", "error"}:
+            return noted
+    return None
+
+
+class Mirroring:
+    """The copy that follows the run of one training."""
+
+    def __init__(self, run: Home, copy: PathLike, has_branch: bool) -> None:
+        if not isinstance(run, Path) or has_branch:
+            what = "a branch" if has_branch else f"{run}"
+            raise InvalidArgumentError(f"mirror: follows the run of a directory, and not {what}")
+        self._run, self._copy = run, str(absolute_home(copy, "mirror"))
+        is_remote = object_url(copy) is not None
+        self._program = str(find_program(name="bitsnap-remote" if is_remote else "bitsnap"))
+
+    def bring_back(self) -> None:
+        """Brings the newest checkpoint of the copy back if there is no run, as on another machine."""
+        if is_store(native_run(self._run)) or not is_store(native_run(self._copy)):
+            return
+        done = subprocess.run(
+            [self._program, "mirror", "--json", "--", f"{self._copy}@latest", str(self._run)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            kinds = list(KINDS.values())
+            number = done.returncode - _FIRST_KIND
+            kind = kinds[number] if 0 <= number < len(kinds) else InternalError
+            raise kind(f"mirror: {done.stderr.strip().removeprefix('bitsnap: error: ')}")
+
+    def follow(self) -> None:
+        """Starts the process unless it runs. It outlives this one."""
+        noted = _noted(self._run)
+        if noted is not None and noted["copy"] == self._copy and self._is_alive(noted["process"]):
+            return
+        command = [self._program, "mirror", str(self._run), self._copy, "--watch", "--quiet", "--idle", str(_IDLE)]
+        # setsid forks, so that this process has no child.
+        subprocess.run(["setsid", "--fork", *command], check=True, stdin=subprocess.DEVNULL, **_NO_OUTPUT)
+
+    def _is_alive(self, process: object) -> bool:
+        with suppress(OSError):
+            return self._copy.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+        return False
+
+
+_NO_OUTPUT: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
