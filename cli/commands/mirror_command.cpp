@@ -1,5 +1,6 @@
 // `bitsnap mirror`: makes a copy of a run in another place, such as an object store, and lets it follow the run.
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -30,6 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kSlice(100);
 constexpr std::chrono::seconds kLongestPoll(86'400);
+constexpr const char* kStatusName = "mirror.json";
 
 struct MirrorCommandOptions {
   std::string from;
@@ -90,8 +92,7 @@ class Follower {
       }
       if (report || interrupt_signal() != 0) break;
       const Error& error = report.error();
-      // Another process of this kind follows the run already.
-      if (options_.idle && error.kind() == ErrorKind::busy) return kExitOk;
+      if (options_.idle && (!is_store(options_.from) || is_followed_by_another())) return kExitOk;
       note(error.message());
       const bool may_pass =
           error.kind() == ErrorKind::io || error.kind() == ErrorKind::busy || error.kind() == ErrorKind::not_found;
@@ -116,9 +117,22 @@ class Follower {
     rest();
   }
 
+  // What fails is tried for longer: the training may have ended, so that nobody starts this again.
   [[nodiscard]] bool must_end() const {
-    const bool is_idle = options_.idle && !is_first_ && said_.empty() && Clock::now() - changed_ > *options_.idle;
-    return interrupt_signal() != 0 || is_idle;
+    constexpr int kFailing = 100;
+    const int factor = is_first_ || !said_.empty() ? kFailing : 1;
+    return interrupt_signal() != 0 || (options_.idle && Clock::now() - changed_ > *options_.idle * factor);
+  }
+
+  // By what another process of this kind has noted.
+  [[nodiscard]] bool is_followed_by_another() const {
+    std::ifstream file(std::filesystem::path(options_.from) / kStatusName);
+    const Json status = Json::parse(file, nullptr, false);
+    if (!status.is_object() || !status.contains("copy") || status["copy"] != options_.to) return false;
+    if (!status.contains("process") || !status["process"].is_number_integer()) return false;
+    const auto process = status["process"].get<std::int64_t>();
+    std::error_code failure;
+    return process != process_number() && std::filesystem::exists(fmt::format("/proc/{}", process), failure);
   }
 
   void rest() const {
@@ -144,7 +158,7 @@ class Follower {
                          {"error", error.empty() ? Json() : Json(error)}};
     const std::string text = status.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     if (text == noted_) return;
-    const std::filesystem::path path = std::filesystem::path(options_.from) / "mirror.json";
+    const std::filesystem::path path = std::filesystem::path(options_.from) / kStatusName;
     const std::filesystem::path temporary = path.string() + fmt::format(".{:016x}.tmp", random_number());
     bool is_written = false;
     {
@@ -171,7 +185,7 @@ Result<int> mirror(const MirrorCommandOptions& options, const CommonOptions& com
   BITSNAP_TRY(open_to_read(from.run));  // says what is there instead of a run
   MirrorOptions mirroring;
   mirroring.step = from.step;
-  mirroring.bytes_per_second = static_cast<std::uint64_t>(options.megabytes_per_second * 1e6);
+  mirroring.bytes_per_second = static_cast<std::uint64_t>(std::ceil(options.megabytes_per_second * 1e6));
   mirroring.timeout_ms = static_cast<std::uint64_t>(options.wait.count());
   mirroring.interrupted = [] { return interrupt_signal() != 0; };
   MirrorCommandOptions named = options;

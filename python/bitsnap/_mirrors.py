@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex
 
 from bitsnap._bitsnap import is_store
-from bitsnap._common import PathLike, absolute_path, milliseconds_of, number_of
+from bitsnap._common import PathLike, absolute_path, milliseconds_of, number_of, warn
 from bitsnap._objects import Home, absolute_home, native_run, object_url
 from bitsnap.agents import find_program
-from bitsnap.errors import KINDS, BusyError, InternalError, InvalidArgumentError
+from bitsnap.errors import KINDS, BackgroundSaveWarning, BusyError, InternalError, InvalidArgumentError
 
 # The process ends when nothing has changed for so many seconds; the next save starts another one.
 _IDLE = 900
@@ -79,6 +79,7 @@ class Mirroring:
             what = "a branch" if has_branch else f"{run}"
             raise InvalidArgumentError(f"mirror: follows the run of a directory, and not {what}")
         self._run, self._copy = run, str(absolute_home(copy, "mirror"))
+        self._warned: str | None = None  # of what was noted last
         is_remote = object_url(copy) is not None
         self._program = str(find_program(name="bitsnap-remote" if is_remote else "bitsnap"))
 
@@ -101,6 +102,10 @@ class Mirroring:
     def follow(self) -> None:
         """Starts the process unless it runs. It outlives this one."""
         noted = _noted(self._run)
+        error = noted["error"] if noted is not None and noted["copy"] == self._copy else None
+        if error is not None and error != self._warned:
+            warn(f"{self._copy} does not follow {self._run} now: {error}", BackgroundSaveWarning, stacklevel=4)
+        self._warned = error
         if noted is not None and noted["copy"] == self._copy and self._is_alive(noted["process"]):
             return
         command = [self._program, "mirror", str(self._run), self._copy, "--watch", "--quiet", "--idle", str(_IDLE)]

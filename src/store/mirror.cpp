@@ -77,6 +77,11 @@ class Mirror::Impl {
         copy_records_(*to_, copy_) {}
 
   Result<void> open() {
+    if (copy_.root() == run_.root() || (copy_.root() + "/").starts_with(run_.root() + "/")) {
+      return fail(
+          ErrorKind::invalid_argument,
+          fmt::format("{}: is the run {} itself, or lies in it; name another place", copy_.root(), run_.root()));
+    }
     BITSNAP_ASSIGN(run_record_, store::read_run_record(*from_, run_.run_record()));
     BITSNAP_TRY(make_directories());
     BITSNAP_TRY(take_lock());
@@ -100,7 +105,7 @@ class Mirror::Impl {
       const std::string name(os::file_name(path));
       const auto step = there_.find(*store::step_from_name(os::parent_directory(path)));
       const bool is_named = step != there_.end() && has_name(step->second.record, name);
-      if (store::is_snapshot_file_name(name) && !is_named) leftovers_.emplace(path, info.size_bytes);
+      if (store::is_snapshot_file_name(name) && !is_named) leftovers_.insert(path);
     }
     return {};
   }
@@ -142,6 +147,12 @@ class Mirror::Impl {
       MirroredSteps wanted = there_;
       for (auto& [step, entry] : chosen) {
         const auto [place, is_new] = wanted.emplace(step, entry);
+        if (!is_new && !is_same_save(place->second.record, entry.record)) {
+          return fail(ErrorKind::invalid_argument,
+                      fmt::format("{}: has another step {} than {}; nothing is replaced: name another directory, or "
+                                  "remove that step first",
+                                  copy_.root(), step, run_.root()));
+        }
         // A file that others need may be that of a checkpoint.
         if (!is_new && !entry.is_retired) place->second = entry;
       }
@@ -285,13 +296,11 @@ class Mirror::Impl {
   Result<void> send_file(std::uint64_t step, const ShardFile& file, std::uint64_t total, MirrorReport& report) {
     const std::string source = run_.step_file(step, file.file);
     const std::string target = copy_.step_file(step, file.file);
-    if (const auto found = leftovers_.find(os::join_path(store::step_name(step), file.file));
-        found != leftovers_.end()) {
-      BITSNAP_ASSIGN(const bool is_same, has_same_end(source, target));
-      leftovers_.erase(found);
-      if (is_same) return {};
-      BITSNAP_TRY(to_->remove(target));
-    }
+    // It is left if this update ends before a record names it.
+    const bool is_new = leftovers_.insert(os::join_path(store::step_name(step), file.file)).second;
+    BITSNAP_ASSIGN(const bool is_same, is_new ? Result<bool>(false) : has_same_end(source, target));
+    if (is_same) return {};
+    if (!is_new) BITSNAP_TRY(to_->remove(target));
     const auto on_piece = [&](std::size_t bytes) -> Result<void> {
       BITSNAP_TRY(keep_rate(bytes));
       report.sent_bytes += bytes;
@@ -306,7 +315,10 @@ class Mirror::Impl {
   // Whether a file that an update left, which was ended, is the one that is wanted.
   Result<bool> has_same_end(const std::string& source, const std::string& target) const {
     BITSNAP_ASSIGN(const auto wanted, from_->open(source));
-    BITSNAP_ASSIGN(const auto found, to_->open(target));
+    const auto found_or_error = to_->open(target);
+    if (!found_or_error && found_or_error.error().kind() == ErrorKind::not_found) return false;
+    if (!found_or_error) return tl::unexpected(found_or_error.error());
+    const auto& found = *found_or_error;
     const std::uint64_t size = wanted->size_bytes();
     if (found->size_bytes() != size) return false;
     const auto compared = static_cast<std::size_t>(std::min(size, kComparedBytes));
@@ -345,7 +357,8 @@ class Mirror::Impl {
       return {};
     }
     const MirroredStep& entry = now->second;
-    if (before == there_.end() && !entry.is_retired) {
+    const bool is_damaged = std::ranges::binary_search(copy_records_.unreadable(), step);
+    if (before == there_.end() && !entry.is_retired && !is_damaged) {
       BITSNAP_TRY(store::copy_commit_record(*to_, copy_, entry.record));
     } else {
       BITSNAP_TRY(store::replace_commit_record(*to_, copy_, entry.record, entry.is_retired));
@@ -407,7 +420,7 @@ class Mirror::Impl {
 
   // Files that an ended update has left, and that nothing has needed.
   Result<void> drop_leftovers() {
-    for (const auto& [path, size] : std::exchange(leftovers_, {})) {
+    for (const std::string& path : std::exchange(leftovers_, {})) {
       const std::uint64_t step = *store::step_from_name(os::parent_directory(path));
       const auto now = there_.find(step);
       const std::string name(os::file_name(path));
@@ -432,9 +445,9 @@ class Mirror::Impl {
   std::optional<store::LabelRecord> copied_labels_;
   store::MirrorSource source_;
   std::string own_id_;
-  MirroredSteps there_;                             // the records of the copy: nobody else changes them
-  std::map<std::string, std::uint64_t> leftovers_;  // snapshot files of the copy that no record names, with their sizes
-  std::uint64_t free_at_ns_ = 0;                    // when the next piece may be sent
+  MirroredSteps there_;              // the records of the copy: nobody else changes them
+  std::set<std::string> leftovers_;  // snapshot files of the copy that no record may name, by path below checkpoints/
+  std::uint64_t free_at_ns_ = 0;     // when the next piece may be sent
 };
 
 Mirror::Mirror(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -450,8 +463,9 @@ Result<Mirror> store::open_mirror(const Home& from, const Home& to, MirrorOption
 
 Result<Mirror> Mirror::open(const std::string& from, const std::string& to, MirrorOptions options) {
   return no_throw("mirror", [&]() -> Result<Mirror> {
-    BITSNAP_ASSIGN(const store::Home run, store::find_home(from));
-    BITSNAP_ASSIGN(const store::Home copy, store::find_home(to));
+    BITSNAP_ASSIGN(store::Home run, store::find_home(from));
+    BITSNAP_ASSIGN(store::Home copy, store::find_home(to));
+    for (store::Home* const home : {&run, &copy}) home->path = store::canonical_home(home->path);
     return store::open_mirror(run, copy, std::move(options));
   });
 }

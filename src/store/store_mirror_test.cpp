@@ -17,6 +17,8 @@
 #include "objects/object_store_fake.hpp"
 #include "os/file_system_fake.hpp"
 #include "store/label_record.hpp"
+#include "store/mirror_order.hpp"
+#include "store/mirror_records.hpp"
 #include "store/run_testing.hpp"
 #include "store/store_impl.hpp"
 
@@ -152,21 +154,38 @@ class MirrorTest : public ::testing::Test {
     }
   }
 
-  // The checkpoints of the copy that the run still has as they are there.
-  std::set<std::uint64_t> common_steps() {
-    std::set<std::uint64_t> common;
-    const auto copy = Mirrorer(bucket_).read();
-    if (!copy) return common;
-    const std::vector<std::uint64_t> steps = (*copy)->steps().value();
-    for (const std::uint64_t step : steps) {
-      const auto here = read_commit_record(local_, RunLayout(kLocalRun), step);
-      const auto there = read_commit_record(*Mirrorer(bucket_).files, RunLayout(kCopy), step);
-      if (here && there && here->time_unix_ms == there->time_unix_ms && here->attempt == there->attempt &&
-          here->shards[0].id == there->shards[0].id) {
-        common.insert(step);
-      }
+  // The checkpoints of the copy with all that they need.
+  std::map<std::uint64_t, MirroredSteps> checkpoints_of_copy() {
+    const Mirrorer process(bucket_);
+    std::map<std::uint64_t, MirroredSteps> found;
+    if (!process.read()) return found;
+    const MirroredSteps all = MirrorRecords(*process.files, RunLayout(kCopy)).read().value();
+    for (const auto& [step, entry] : all) {
+      if (entry.is_retired) continue;
+      add_needed(found[step] = {{step, entry}}, all);
     }
-    return common;
+    return found;
+  }
+
+  // Those that the run has as well. What a checkpoint needs may have been rolled back and saved again since: then the
+  // copy has the checkpoint only when the update is complete.
+  std::set<std::uint64_t> still_in_run(const std::map<std::uint64_t, MirroredSteps>& checkpoints) {
+    const MirroredSteps run = MirrorRecords(local_, RunLayout(kLocalRun)).read().value();
+    const auto is_same = [&](const auto& needed) {
+      const auto now = run.find(needed.first);
+      const CommitRecord& record = needed.second.record;
+      return now != run.end() && now->second.record.time_unix_ms == record.time_unix_ms &&
+             now->second.record.shards[0].id == record.shards[0].id;
+    };
+    std::set<std::uint64_t> steps;
+    for (const auto& [step, needed] : checkpoints) {
+      const auto now = run.find(step);
+      const bool is_checkpoint = now != run.end() && !now->second.is_retired;
+      const bool is_saved_again =
+          std::ranges::any_of(needed, [&](const auto& each) { return run.contains(each.first) && !is_same(each); });
+      if (is_checkpoint && is_same(*needed.find(step)) && !is_saved_again) steps.insert(step);
+    }
+    return steps;
   }
 
   os::FakeFileSystem local_;
@@ -293,6 +312,49 @@ TEST_F(MirrorTest, DamageOfTheRunIsNoRemoval) {
   EXPECT_EQ(broken_law({1, 2, 3, 4}), "");
 }
 
+TEST_F(MirrorTest, ACheckpointThatIsBroughtBackReplacesNothing) {
+  save(*writer(), 1);
+  ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
+  ASSERT_TRUE(writer()->rollback(1, kRunOnOne));
+  save(*writer(), 2);
+  os::FakeFileSystem other;
+  const Mirrorer process(bucket_);
+  ASSERT_TRUE(open_mirror(process.home(), {&other, kLocalRun}, {.step = 1}).value().update());
+  ASSERT_TRUE(process.mirror(local_));
+  {
+    StoreOptions options;
+    options.access = StoreAccess::write;
+    const auto store = open_store(other, kLocalRun, options).value();
+    ASSERT_TRUE(store->save(2, TestState(2, 8).state(), kRunOnOne));
+  }
+  auto back = open_mirror(process.home(), {&other, kLocalRun}, {.step = 2});
+  ASSERT_TRUE(back);
+  EXPECT_THAT(back->update().error().message(), HasSubstr("/run: has another step 2 than s3://bucket/run"));
+  const auto kept = open_store(other, kLocalRun, {.access = StoreAccess::read}).value();
+  EXPECT_EQ(check_step(*kept, 2, TestState(2, 8)), "");
+}
+
+TEST_F(MirrorTest, TheRunItselfIsNoPlaceForItsCopy) {
+  save(*writer(), 1);
+  for (const char* place : {"/run", "/run/copy"}) {
+    const auto refused = open_mirror({&local_, kLocalRun}, {&local_, place}, {});
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message(), HasSubstr("is the run /run itself, or lies in it"));
+  }
+}
+
+TEST_F(MirrorTest, ADamagedRecordOfTheCopyIsWrittenAgain) {
+  save(*writer(), 1);
+  save(*writer(), 2);
+  const Mirrorer process(bucket_);
+  ASSERT_TRUE(process.mirror(local_));
+  ASSERT_TRUE(process.objects->put("run/checkpoints/0000000002/commit.json", as_byte_span("nonsense")));
+  const auto again = Mirrorer(bucket_).mirror(local_);
+  ASSERT_TRUE(again) << again.error().message();
+  EXPECT_EQ(again->sent_bytes, 0U);
+  EXPECT_EQ(broken_law({1, 2}), "");
+}
+
 TEST_F(MirrorTest, KeepsToARate) {
   save(*writer(), 1);
   std::uint64_t asked = 0;
@@ -314,26 +376,30 @@ TEST_P(MirrorHistories, AreCopiedThroughAnyFault) {
       change(random);
       if (HasFatalFailure()) return;
     }
-    for (int attempt = 0;; ++attempt) {
-      const std::set<std::uint64_t> before = common_steps();
+    for (std::uint64_t tries = random() % 5; tries > 0; --tries) {
+      const auto before = checkpoints_of_copy();
       const Mirrorer process(bucket_);
       std::uint64_t left = random() % 40;
+      std::uint64_t until_change = random() % 60;  // the run may change while it is copied
       const auto fault = static_cast<RequestFault>(1 + random() % 4);
-      if (random() % 3 != 0) {
-        process.objects->set_fault(
-            [&left, fault](std::string_view, const std::string&) { return left-- == 0 ? fault : RequestFault::none; });
-      }
-      const auto done = process.mirror(local_);
-      ASSERT_EQ(broken_law(before), "") << "round " << round << (done ? "" : ", after " + done.error().message());
-      ASSERT_TRUE(done || attempt < 50) << done.error().message();
-      if (!done) continue;
-      ASSERT_EQ(broken_law(steps_of_run()), "") << "round " << round;
-      ASSERT_EQ(Mirrorer(bucket_).read().value()->steps().value(), writer()->steps().value());
-      ASSERT_EQ(names_in_copy(), names_in_run()) << "round " << round;
-      ASSERT_EQ(read_label_record(*Mirrorer(bucket_).files, RunLayout(kCopy)).value(),
-                read_label_record(local_, RunLayout(kLocalRun)).value());
-      break;
+      process.objects->set_fault([&](std::string_view, const std::string&) {
+        if (until_change-- == 0) change(random);
+        return left-- == 0 ? fault : RequestFault::none;
+      });
+      // What one update leaves, the next one of the same handle goes on with.
+      auto mirror = open_mirror({&local_, kLocalRun}, process.home(), {});
+      for (int update = 0; mirror && update < 2; ++update) static_cast<void>(mirror->update());
+      process.objects->set_fault(nullptr);
+      if (HasFatalFailure()) return;
+      ASSERT_EQ(broken_law(still_in_run(before)), "") << "round " << round;
     }
+    const auto done = Mirrorer(bucket_).mirror(local_);
+    ASSERT_TRUE(done) << done.error().message();
+    ASSERT_EQ(broken_law(steps_of_run()), "") << "round " << round;
+    ASSERT_EQ(Mirrorer(bucket_).read().value()->steps().value(), writer()->steps().value());
+    ASSERT_EQ(names_in_copy(), names_in_run()) << "round " << round;
+    ASSERT_EQ(read_label_record(*Mirrorer(bucket_).files, RunLayout(kCopy)).value(),
+              read_label_record(local_, RunLayout(kLocalRun)).value());
   }
 }
 
