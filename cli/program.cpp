@@ -138,7 +138,7 @@ bool is_run_url(std::string_view text) {
 bool is_local(const CLI::App& command, const CLI::Option& option) {
   constexpr std::array<std::string_view, 4> kCommands = {"compress", "decompress", "estimate", "bench"};
   constexpr std::array<std::string_view, 4> kOptions = {"--output", "--base", "--like", "DIR"};
-  const std::string command_name = command.get_name();
+  const std::string& command_name = command.get_name();
   const std::string name = option.get_name();
   return std::ranges::find(kCommands, command_name) != kCommands.end() ||
          std::ranges::find(kOptions, name) != kOptions.end();
