@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex
 
-from bitsnap._bitsnap import is_store
+from bitsnap._bitsnap import Store as NativeStore, StoreOptions
 from bitsnap._common import PathLike, absolute_path, milliseconds_of, number_of, warn
 from bitsnap._objects import Home, absolute_home, native_run, object_url
 from bitsnap.agents import find_program
-from bitsnap.errors import KINDS, BackgroundSaveWarning, BusyError, InternalError, InvalidArgumentError
+from bitsnap.errors import KINDS, BackgroundSaveWarning, BusyError, InternalError, InvalidArgumentError, NotFoundError
 
 # The process ends when nothing has changed for so many seconds; the next save starts another one.
 _IDLE = 900
@@ -71,6 +71,17 @@ def _noted(run: Path) -> dict[str, Any] | None:
     return None
 
 
+def _newest(place: Home) -> int | None:
+    """The newest checkpoint of a run; None: there is no run, or it is empty."""
+    options = StoreOptions()
+    options.access = "read"
+    options.create = False
+    try:
+        return NativeStore.open(native_run(place), options).latest()
+    except NotFoundError:
+        return None
+
+
 class Mirroring:
     """The copy that follows the run of one training."""
 
@@ -84,8 +95,8 @@ class Mirroring:
         self._program = str(find_program(name="bitsnap-remote" if is_remote else "bitsnap"))
 
     def bring_back(self) -> None:
-        """Brings the newest checkpoint of the copy back if there is no run, as on another machine."""
-        if is_store(native_run(self._run)) or not is_store(native_run(self._copy)):
+        """Brings the newest checkpoint of the copy back if the run has none, as on another machine."""
+        if _newest(self._run) is not None or _newest(self._copy) is None:
             return
         done = subprocess.run(
             [self._program, "mirror", "--json", "--", f"{self._copy}@latest", str(self._run)],
@@ -110,7 +121,10 @@ class Mirroring:
             return
         command = [self._program, "mirror", str(self._run), self._copy, "--watch", "--quiet", "--idle", str(_IDLE)]
         # setsid forks, so that this process has no child.
-        subprocess.run(["setsid", "--fork", *command], check=True, stdin=subprocess.DEVNULL, **_NO_OUTPUT)
+        try:
+            subprocess.run(["setsid", "--fork", *command], check=True, stdin=subprocess.DEVNULL, **_NO_OUTPUT)
+        except (OSError, subprocess.CalledProcessError) as error:
+            warn(f"{self._copy} does not follow {self._run}: {error}", BackgroundSaveWarning, stacklevel=4)
 
     def _is_alive(self, process: object) -> bool:
         with suppress(OSError):

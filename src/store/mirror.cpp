@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <ranges>
 #include <set>
 #include <thread>
 #include <utility>
@@ -36,32 +35,6 @@ constexpr int kUpdateAttempts = 8;
 constexpr std::uint64_t kMirrorPollMs = 100;
 // The index of a snapshot, with the hashes of its chunks, is at its end.
 constexpr std::uint64_t kComparedBytes = std::uint64_t{64} << 10;
-
-bool has_file(const CommitRecord& record, const ShardFile& file) {
-  for (std::size_t number = 0; number < record.file_count(); ++number) {
-    if (record.file(number) == file) return true;
-  }
-  return false;
-}
-
-bool has_name(const CommitRecord& record, const std::string& name) {
-  for (std::size_t number = 0; number < record.file_count(); ++number) {
-    if (record.file(number).file == name) return true;
-  }
-  return false;
-}
-
-// A step may be saved again after a rollback: its files then have the same names.
-bool is_same_save(const CommitRecord& a, const CommitRecord& b) {
-  return a.time_unix_ms == b.time_unix_ms && a.attempt == b.attempt;
-}
-
-std::optional<std::uint64_t> newest_of(const MirroredSteps& steps) {
-  for (const auto& [step, entry] : std::views::reverse(steps)) {
-    if (!entry.is_retired) return step;
-  }
-  return std::nullopt;
-}
 
 }  // namespace
 
@@ -104,8 +77,12 @@ class Mirror::Impl {
     for (const auto& [path, info] : files) {
       const std::string name(os::file_name(path));
       const auto step = there_.find(*store::step_from_name(os::parent_directory(path)));
-      const bool is_named = step != there_.end() && has_name(step->second.record, name);
+      const bool is_named = step != there_.end() && store::has_name(step->second.record, name);
       if (store::is_snapshot_file_name(name) && !is_named) leftovers_.insert(path);
+      // Shards of ranks that wait for their commit.
+      if (name.starts_with("shard-") && name.ends_with(".json")) {
+        waiting_.insert(*store::step_from_name(os::parent_directory(path)));
+      }
     }
     return {};
   }
@@ -130,13 +107,14 @@ class Mirror::Impl {
     if (!options_.step) BITSNAP_TRY(copy_small_records());
     BITSNAP_TRY(drop_leftovers());
     for (auto* const steps : {&report.added, &report.changed, &report.removed}) std::ranges::sort(*steps);
-    report.newest = newest_of(there_);
+    report.newest = store::newest_of(there_);
     return {};
   }
 
   // What the copy has to become.
   Result<MirroredSteps> choose() {
     BITSNAP_ASSIGN(MirroredSteps here, run_records_.read());
+    BITSNAP_TRY(check_run(here));
     if (options_.step) {
       const auto found = here.find(*options_.step);
       if (found == here.end() || found->second.is_retired) {
@@ -147,7 +125,7 @@ class Mirror::Impl {
       MirroredSteps wanted = there_;
       for (auto& [step, entry] : chosen) {
         const auto [place, is_new] = wanted.emplace(step, entry);
-        if (!is_new && !is_same_save(place->second.record, entry.record)) {
+        if (!is_new && !store::is_same_save(place->second.record, entry.record)) {
           return fail(ErrorKind::invalid_argument,
                       fmt::format("{}: has another step {} than {}; nothing is replaced: name another directory, or "
                                   "remove that step first",
@@ -163,8 +141,7 @@ class Mirror::Impl {
     // in the run.
     MirroredSteps others;
     for (const auto& [step, entry] : there_) {
-      const bool is_unreadable = std::ranges::binary_search(run_records_.unreadable(), step);
-      if (entry.is_retired || (std::ranges::binary_search(source_.steps, step) && !is_unreadable)) continue;
+      if (entry.is_retired || (std::ranges::binary_search(source_.steps, step) && !lost_.contains(step))) continue;
       const auto found = here.find(step);
       if (found == here.end()) {
         others.emplace(step, entry);
@@ -177,16 +154,52 @@ class Mirror::Impl {
     return here;
   }
 
+  // Damage of the run must not spread to the copy.
+  Result<void> check_run(MirroredSteps& here) {
+    BITSNAP_ASSIGN(const store::RunRecord run, store::read_run_record(*from_, run_.run_record()));
+    if (run.id != copied_run_.id) {
+      return fail(ErrorKind::invalid_argument, fmt::format("{}: another run is there now: expected the id {}, found {}",
+                                                           run_.root(), copied_run_.id, run.id));
+    }
+    if (!store::newest_of(here) && store::newest_of(there_)) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: has no checkpoint, and {} has some, which stay: a run keeps at least one; `bitsnap "
+                              "mirror {}@latest DIR` brings one back",
+                              run_.root(), copy_.root(), copy_.root()));
+    }
+    lost_.clear();
+    BITSNAP_ASSIGN(const os::FileInfo damaged, from_->stat(run_.damaged()));
+    if (damaged.exists) {
+      BITSNAP_ASSIGN(const std::vector<std::string> names, from_->list_directory(run_.damaged()));
+      for (const std::string& name : names) {
+        if (const auto step = store::step_from_name(name.substr(0, name.find('.')))) lost_.insert(*step);
+      }
+    }
+    lost_.insert(run_records_.unreadable().begin(), run_records_.unreadable().end());
+    lost_.insert(run_records_.without_record().begin(), run_records_.without_record().end());
+    for (auto& [step, entry] : here) {
+      const auto whole = there_.find(step);
+      if (entry.record.damaged_tensors == 0 || whole == there_.end()) continue;
+      if (whole->second.record.damaged_tensors == 0 && store::is_same_save(whole->second.record, entry.record))
+        lost_.insert(step);
+    }
+    for (const std::uint64_t step : lost_) {
+      if (there_.contains(step)) here.erase(step);
+    }
+    return {};
+  }
+
   // Notes in the copy, before it changes, which steps it will have from this run.
   Result<void> follow(const MirroredSteps& here) {
     if (own_id_.empty()) {
       BITSNAP_ASSIGN(own_id_, store::own_source_id(*from_, run_));
     }
     const bool is_followed = source_.id == own_id_;
-    const auto newest = newest_of(there_);
-    if (!is_followed && newest) {
+    const auto newest = store::newest_of(there_);
+    if (newest && !(is_followed && std::ranges::binary_search(source_.steps, *newest))) {
       const auto found = here.find(*newest);
-      if (found == here.end() || !is_same_save(found->second.record, there_.at(*newest).record)) {
+      const bool is_lost = is_followed && lost_.contains(*newest);
+      if (!is_lost && (found == here.end() || !store::is_same_save(found->second.record, there_.at(*newest).record))) {
         return fail(ErrorKind::invalid_argument,
                     fmt::format("{}: has step {}, which {} does not have{}; restore that checkpoint into an empty "
                                 "directory to go on from it, or give the copy of this run another address",
@@ -248,10 +261,10 @@ class Mirror::Impl {
     std::set<std::uint64_t> gone;
     for (const auto& [step, entry] : there_) {
       const auto now = wanted.find(step);
-      if (now == wanted.end() || is_same_save(now->second.record, entry.record)) continue;
+      if (now == wanted.end() || store::is_same_save(now->second.record, entry.record)) continue;
       for (std::size_t number = 0; number < now->second.record.file_count(); ++number) {
         const ShardFile& file = now->second.record.file(number);
-        if (has_name(entry.record, file.file) && !has_file(entry.record, file)) gone.insert(step);
+        if (store::has_name(entry.record, file.file) && !store::has_file(entry.record, file)) gone.insert(step);
       }
     }
     if (gone.empty()) return {};
@@ -278,7 +291,7 @@ class Mirror::Impl {
       const bool is_known = before != there_.end();
       for (std::size_t number = 0; number < entry.record.file_count(); ++number) {
         const ShardFile& file = entry.record.file(number);
-        if (is_known && has_file(before->second.record, file)) continue;
+        if (is_known && store::has_file(before->second.record, file)) continue;
         files.push_back({step, &file});
         total += file.bytes;
       }
@@ -301,6 +314,7 @@ class Mirror::Impl {
     BITSNAP_ASSIGN(const bool is_same, is_new ? Result<bool>(false) : has_same_end(source, target));
     if (is_same) return {};
     if (!is_new) BITSNAP_TRY(to_->remove(target));
+    sent_.insert(os::join_path(store::step_name(step), file.file));
     const auto on_piece = [&](std::size_t bytes) -> Result<void> {
       BITSNAP_TRY(keep_rate(bytes));
       report.sent_bytes += bytes;
@@ -392,7 +406,7 @@ class Mirror::Impl {
   Result<void> remove_unnamed(const CommitRecord& before, const CommitRecord& now) {
     for (std::size_t number = 0; number < before.file_count(); ++number) {
       const std::string& name = before.file(number).file;
-      if (!has_name(now, name)) BITSNAP_TRY(copy_records_.directories().remove_file(now.step, name));
+      if (!store::has_name(now, name)) BITSNAP_TRY(copy_records_.directories().remove_file(now.step, name));
     }
     return {};
   }
@@ -424,8 +438,12 @@ class Mirror::Impl {
       const std::uint64_t step = *store::step_from_name(os::parent_directory(path));
       const auto now = there_.find(step);
       const std::string name(os::file_name(path));
-      if (now != there_.end() && has_name(now->second.record, name)) continue;
-      BITSNAP_TRY(copy_records_.directories().remove_file(step, name));
+      if (now != there_.end() && store::has_name(now->second.record, name)) continue;
+      const bool is_own = sent_.contains(path) || (!options_.step && !waiting_.contains(step) &&
+                                                   !std::ranges::binary_search(copy_records_.unreadable(), step));
+      if (!is_own) continue;
+      const auto removed = copy_records_.directories().remove_file(step, name);
+      if (!removed && removed.error().kind() != ErrorKind::not_found) return removed;
       // The directory, if it is empty now.
       if (now == there_.end()) static_cast<void>(to_->remove(copy_.step_directory(step)));
     }
@@ -447,6 +465,9 @@ class Mirror::Impl {
   std::string own_id_;
   MirroredSteps there_;              // the records of the copy: nobody else changes them
   std::set<std::string> leftovers_;  // snapshot files of the copy that no record may name, by path below checkpoints/
+  std::set<std::string> sent_;       // those that this handle has written
+  std::set<std::uint64_t> waiting_;  // steps of the copy with shards that wait for their commit
+  std::set<std::uint64_t> lost_;     // steps that are damaged in the run: the copy keeps what it has of them
   std::uint64_t free_at_ns_ = 0;     // when the next piece may be sent
 };
 

@@ -1,6 +1,7 @@
 #include "store/mirror_order.hpp"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 namespace bitsnap::store {
@@ -98,6 +99,31 @@ class Changes {
 };
 
 }  // namespace
+
+bool has_file(const CommitRecord& record, const ShardFile& file) {
+  for (std::size_t number = 0; number < record.file_count(); ++number) {
+    if (record.file(number) == file) return true;
+  }
+  return false;
+}
+
+bool has_name(const CommitRecord& record, const std::string& name) {
+  for (std::size_t number = 0; number < record.file_count(); ++number) {
+    if (record.file(number).file == name) return true;
+  }
+  return false;
+}
+
+bool is_same_save(const CommitRecord& a, const CommitRecord& b) {
+  return a.time_unix_ms == b.time_unix_ms && a.attempt == b.attempt;
+}
+
+std::optional<std::uint64_t> newest_of(const MirroredSteps& steps) {
+  for (const auto& [step, entry] : std::views::reverse(steps)) {
+    if (!entry.is_retired) return step;
+  }
+  return std::nullopt;
+}
 
 std::vector<std::uint64_t> mirror_order(MirroredSteps copy, const MirroredSteps& wanted) {
   return Changes(std::move(copy), wanted).order();

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "store/commit_record.hpp"
@@ -18,6 +20,13 @@ struct MirroredStep {
 };
 
 using MirroredSteps = std::map<std::uint64_t, MirroredStep>;
+
+[[nodiscard]] bool has_file(const CommitRecord& record, const ShardFile& file);
+[[nodiscard]] bool has_name(const CommitRecord& record, const std::string& name);
+// Whether both are of one save. A step may be saved again after a rollback: its files then have the same names.
+[[nodiscard]] bool is_same_save(const CommitRecord& a, const CommitRecord& b);
+// The newest checkpoint.
+[[nodiscard]] std::optional<std::uint64_t> newest_of(const MirroredSteps& steps);
 
 // The steps that differ, each once: one that `wanted` has becomes what it is there, any other is removed. All files
 // that the records of `wanted` name are in the copy before.

@@ -16,8 +16,12 @@ Result<MirroredSteps> MirrorRecords::read() {
   std::map<std::uint64_t, Known> known;
   MirroredSteps steps;
   unreadable_.clear();
+  without_record_.clear();
   for (const StepEntry& entry : entries) {
-    if (entry.state == StepState::uncommitted) continue;
+    if (entry.state == StepState::uncommitted) {  // it may have lost its record
+      without_record_.push_back(entry.step);
+      continue;
+    }
     const bool is_retired = entry.state == StepState::retired;
     const auto before = known_.find(entry.step);
     Known now{entry.record, {{}, is_retired}};

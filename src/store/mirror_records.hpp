@@ -25,6 +25,9 @@ class MirrorRecords {
   // The steps whose records could not be read, ascending: they are damaged, or were removed meanwhile.
   [[nodiscard]] const std::vector<std::uint64_t>& unreadable() const noexcept { return unreadable_; }
 
+  // The steps with files and no record, ascending: a save or removal has not ended, or the record is lost.
+  [[nodiscard]] const std::vector<std::uint64_t>& without_record() const noexcept { return without_record_; }
+
   [[nodiscard]] StepDirectories& directories() noexcept { return directories_; }
 
  private:
@@ -36,6 +39,7 @@ class MirrorRecords {
   StepDirectories directories_;
   std::map<std::uint64_t, Known> known_;
   std::vector<std::uint64_t> unreadable_;
+  std::vector<std::uint64_t> without_record_;
 };
 
 }  // namespace bitsnap::store

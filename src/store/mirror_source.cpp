@@ -5,8 +5,12 @@
 
 #include <bitsnap/snapshot.hpp>
 
+#include <fmt/format.h>
+
 #include "base/try.hpp"
 #include "json/json_fields.hpp"
+#include "os/file_identity.hpp"
+#include "os/process.hpp"
 #include "os/random.hpp"
 
 namespace bitsnap::store {
@@ -51,7 +55,12 @@ Result<void> write_mirror_source(os::FileSystem& files, const RunLayout& copy, c
 Result<std::string> own_source_id(os::FileSystem& files, const RunLayout& run) {
   const std::string path = path_in(run, kIdName);
   BITSNAP_ASSIGN(MirrorSource own, read(files, path));
-  if (!own.id.empty()) return own.id;
+  // A directory that was copied with this file is another one.
+  const auto found = os::identify_file(run.root());
+  const std::string place =
+      found ? fmt::format("{} {} {}", os::machine_name(), found->device, found->inode) : std::string();
+  if (!own.id.empty() && own.host == place) return own.id;
+  own.host = place;
   own.id = SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
   BITSNAP_TRY(write(files, path, own));
   return own.id;

@@ -334,6 +334,41 @@ TEST_F(MirrorTest, ACheckpointThatIsBroughtBackReplacesNothing) {
   EXPECT_EQ(check_step(*kept, 2, TestState(2, 8)), "");
 }
 
+TEST_F(MirrorTest, WhatIsLostInTheRunStaysInTheCopy) {
+  {
+    const auto store = writer();
+    for (std::uint64_t step = 1; step <= 3; ++step) save(*store, step);
+  }
+  const Mirrorer process(bucket_);
+  ASSERT_TRUE(process.mirror(local_));
+  ASSERT_TRUE(local_.remove(RunLayout(kLocalRun).commit(3)));
+  ASSERT_TRUE(process.mirror(local_));
+  EXPECT_EQ(broken_law({1, 2, 3}), "");
+  ASSERT_TRUE(local_.remove(RunLayout(kLocalRun).commit(2)));
+  ASSERT_TRUE(local_.remove(RunLayout(kLocalRun).commit(1)));
+  const auto refused = process.mirror(local_);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(), HasSubstr("/run: has no checkpoint, and s3://bucket/run has some"));
+  EXPECT_EQ(broken_law({1, 2, 3}), "");
+}
+
+TEST_F(MirrorTest, ACopyThatWasContinuedIsNotReplaced) {
+  save(*writer(), 1);
+  ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
+  {
+    StoreOptions options;
+    options.access = StoreAccess::write;
+    ASSERT_TRUE(
+        open_store(*Mirrorer(bucket_).files, kCopy, options).value()->save(2, TestState(2, 6).state(), kRunOnOne));
+  }
+  ever_[2].insert(6);
+  save(*writer(), 2);
+  const auto refused = Mirrorer(bucket_).mirror(local_);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(), HasSubstr("has step 2, which /run does not have"));
+  EXPECT_EQ(check_step(*Mirrorer(bucket_).read().value(), 2, TestState(2, 6)), "");
+}
+
 TEST_F(MirrorTest, TheRunItselfIsNoPlaceForItsCopy) {
   save(*writer(), 1);
   for (const char* place : {"/run", "/run/copy"}) {

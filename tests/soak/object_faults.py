@@ -47,7 +47,7 @@ FAULTS: list[str | int] = [500, 503, 429, "500 after", "cut before", "lost answe
 KILLS = ["kill before", "kill after"]
 CHUNK = 40
 CASE_SECONDS = 90
-ADVICE = re.compile(r"trying again|again|check the |create the bucket|repair|another writer|already exists")
+ADVICE = re.compile(r"trying again|again|check |create the bucket|repair|another writer|already exists", re.IGNORECASE)
 
 # step -> variant of its state, and label -> step
 View = tuple[dict[int, int], dict[str, int]]

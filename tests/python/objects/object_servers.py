@@ -6,11 +6,13 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,8 +46,11 @@ class Server:
             for path, data in posts if self.scheme == "gs" else puts:
                 method = "POST" if self.scheme == "gs" else "PUT"
                 request = urllib.request.Request(self.address + path, data=data, method=method)
-                with urllib.request.urlopen(request, timeout=5):
-                    pass
+                try:
+                    urllib.request.urlopen(request, timeout=5).close()
+                except urllib.error.HTTPError as error:
+                    if error.code != 409:  # the bucket was made by the last attempt, when no object could be written
+                        return False
         except OSError:
             return False
         return True
@@ -56,7 +61,9 @@ def start(name: str, folder: Path) -> Iterator[Server]:
     """One of NAMES, with its data in the folder."""
     scheme = "gs" if name == "fake-gcs" else "s3"
     port = free_port()
-    server = Server(name, f"http://127.0.0.1:{port}", scheme)
+    # A process keeps the client of a bucket, with the address that the server had then.
+    bucket = name if name == "seaweedfs" else f"{name}-{secrets.token_hex(3)}"
+    server = Server(bucket, f"http://127.0.0.1:{port}", scheme)
     with (folder / "log").open("wb") as log:
         environment = os.environ | {"GATEWAY_PORT": str(port), "BIND_HOST": "127.0.0.1", "SERVICES": "s3"}  # ministack
         program = subprocess.Popen(_COMMANDS[name](folder, port), stdout=log, stderr=log, cwd=folder, env=environment)
