@@ -219,7 +219,7 @@ Command add_mirror(CLI::App& program, const CommonOptions& common) {
          "With --watch: end when the copy is like RUN and nothing has changed for so long")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber.description(""));
-  app->add_option("--rate", options->megabytes_per_second, "Send at most so many MB each second")
+  app->add_option("--rate", options->megabytes_per_second, "The most megabytes to send each second")
       ->type_name("MB")
       ->check(CLI::PositiveNumber.description(""));
   add_wait_option(*app, options->wait);

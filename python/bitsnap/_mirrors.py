@@ -15,7 +15,7 @@ from bitsnap._objects import Home, absolute_home, native_run, object_url
 from bitsnap.agents import find_program
 from bitsnap.errors import KINDS, BackgroundSaveWarning, BusyError, InternalError, InvalidArgumentError, NotFoundError
 
-# The process ends when nothing has changed for so many seconds; the next save starts another one.
+# Seconds without a change after which the process ends. The next save starts another one.
 _IDLE = 900
 _POLL = 0.1
 _FIRST_KIND = 11  # of the command's exit statuses
@@ -90,7 +90,7 @@ class Mirroring:
             what = "a branch" if has_branch else f"{run}"
             raise InvalidArgumentError(f"mirror: follows the run of a directory, and not {what}")
         self._run, self._copy = run, str(absolute_home(copy, "mirror"))
-        self._warned: str | None = None  # of what was noted last
+        self._warned: str | None = None  # the error of the last warning
         is_remote = object_url(copy) is not None
         self._program = str(find_program(name="bitsnap-remote" if is_remote else "bitsnap"))
 

@@ -33,7 +33,7 @@ class FakeObjectStore final : public ObjectStore {
   using FaultOf = std::function<RequestFault(std::string_view request, const std::string& key)>;
   // `fault_of` is asked before each request, which waits meanwhile, with its kind, such as "put", and its key.
   void set_fault(FaultOf fault_of);
-  std::size_t list_lag = 0;    // lists show the bucket as it was before so many changes
+  std::size_t list_lag = 0;    // how many changes a list does not show yet
   bool has_conditions = true;  // false: put_if_absent() and put_if_version() overwrite
 
   [[nodiscard]] std::vector<std::string> keys() const;

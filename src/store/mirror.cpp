@@ -55,21 +55,21 @@ class Mirror::Impl {
           ErrorKind::invalid_argument,
           fmt::format("{}: is the run {} itself, or lies in it; name another place", copy_.root(), run_.root()));
     }
-    BITSNAP_ASSIGN(run_record_, store::read_run_record(*from_, run_.run_record()));
+    BITSNAP_ASSIGN(const store::RunRecord run, store::read_run_record(*from_, run_.run_record()));
     BITSNAP_TRY(make_directories());
     BITSNAP_TRY(take_lock());
     BITSNAP_ASSIGN(const store::RunMarker marker, store::find_marker(*to_, copy_));
     if (marker == store::RunMarker::none) {
-      BITSNAP_TRY(store::write_run_record(*to_, copy_.run_record(), run_record_, false));
-      copied_run_ = run_record_;
+      BITSNAP_TRY(store::write_run_record(*to_, copy_.run_record(), run, false));
+      copied_run_ = run;
     } else {
       BITSNAP_ASSIGN(copied_run_, store::read_run_record(*to_, copy_.run_record()));
     }
-    if (copied_run_.id != run_record_.id) {
+    if (copied_run_.id != run.id) {
       return fail(ErrorKind::invalid_argument,
                   fmt::format("{}: is another run than {}: expected the id {}, found {}; give the copy an address of "
                               "its own",
-                              copy_.root(), run_.root(), run_record_.id, copied_run_.id));
+                              copy_.root(), run_.root(), run.id, copied_run_.id));
     }
     BITSNAP_ASSIGN(there_, copy_records_.read());
     BITSNAP_ASSIGN(source_, store::read_mirror_source(*to_, copy_));
@@ -137,11 +137,12 @@ class Mirror::Impl {
       return wanted;
     }
     BITSNAP_TRY(follow(here));
-    // Checkpoints that the copy had before it followed this run stay, with what they need, and those that are damaged
-    // in the run.
+    // Checkpoints that the copy had before it followed this run stay, with what they need, and all steps that are
+    // damaged in the run: others may need them.
     MirroredSteps others;
     for (const auto& [step, entry] : there_) {
-      if (entry.is_retired || (std::ranges::binary_search(source_.steps, step) && !lost_.contains(step))) continue;
+      const bool may_go = entry.is_retired || std::ranges::binary_search(source_.steps, step);
+      if (may_go && !lost_.contains(step)) continue;
       const auto found = here.find(step);
       if (found == here.end()) {
         others.emplace(step, entry);
@@ -343,7 +344,7 @@ class Mirror::Impl {
     return a == b;
   }
 
-  // Waits until so many bytes more keep to the rate.
+  // Waits until sending `bytes` more keeps to the rate.
   Result<void> keep_rate(std::size_t bytes) {
     if (options_.bytes_per_second == 0) return {};
     const std::uint64_t now = os::monotonic_ns();
@@ -458,7 +459,6 @@ class Mirror::Impl {
   store::MirrorRecords run_records_;
   store::MirrorRecords copy_records_;
   std::unique_ptr<os::FileLock> lock_;
-  store::RunRecord run_record_;
   store::RunRecord copied_run_;
   std::optional<store::LabelRecord> copied_labels_;
   store::MirrorSource source_;

@@ -352,6 +352,20 @@ TEST_F(MirrorTest, WhatIsLostInTheRunStaysInTheCopy) {
   EXPECT_EQ(broken_law({1, 2, 3}), "");
 }
 
+TEST_F(MirrorTest, ARetiredStepWhoseRecordIsDamagedStaysForThoseThatNeedIt) {
+  {
+    const auto store = writer();
+    for (std::uint64_t step = 1; step <= 3; ++step) save(*store, step);
+    ASSERT_TRUE(store->remove({1}, {.reencode = Reencode::never, .run = kRunOnOne}));
+  }
+  const std::string record = RunLayout(kLocalRun).retired(1);
+  ASSERT_TRUE(local_.stat(record)->exists);
+  ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
+  ASSERT_TRUE(local_.remove(record));
+  ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
+  EXPECT_EQ(broken_law({2, 3}), "");
+}
+
 TEST_F(MirrorTest, ACopyThatWasContinuedIsNotReplaced) {
   save(*writer(), 1);
   ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
