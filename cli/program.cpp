@@ -54,7 +54,7 @@ Files: one snapshot each
   bitsnap compress model.safetensors                     write model.bsnap
   bitsnap compress step2.safetensors --base step1.bsnap  store only what changed since step1
   bitsnap decompress model.bsnap                         write model.safetensors, byte for byte
-  bitsnap bench model.safetensors                        compare all codecs with zstd, lz4 and bzip2
+  bitsnap bench model.safetensors                        compare all codecs with zstd and lz4
 
 Both: files and checkpoints; RUN alone means its newest checkpoint, for `verify` all checkpoints
   bitsnap inspect model.bsnap                            show codec, size and reason of each tensor

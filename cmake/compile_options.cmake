@@ -28,6 +28,8 @@ target_include_directories(bitsnap_options INTERFACE ${PROJECT_SOURCE_DIR}/inclu
 target_link_libraries(bitsnap_options INTERFACE tl::expected)
 # The same bytes on every machine: no contraction of floating-point expressions.
 target_compile_options(bitsnap_options INTERFACE -ffp-contract=off)
+# So that a linker can leave out what a wheel does not call. In all builds, so that they share their objects.
+target_compile_options(bitsnap_options INTERFACE -ffunction-sections -fdata-sections)
 
 target_compile_options(
   bitsnap_options

@@ -2,7 +2,7 @@
 include_guard(GLOBAL)
 
 if(BITSNAP_SELF_CONTAINED)
-  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)  # of zstd, lz4 and bzip2
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)  # of zstd and lz4
   set(BITSNAP_FMT fmt::fmt-header-only)  # distributions have no static library of it
 else()
   set(BITSNAP_FMT fmt::fmt)
@@ -40,7 +40,6 @@ if((BITSNAP_CLI OR BITSNAP_TESTS) AND NOT BITSNAP_KERNELS_ONLY)
   find_package(nlohmann_json 3.10 REQUIRED)  # the library itself has its own reader and writer
 endif()
 if((BITSNAP_CLI OR BITSNAP_BENCHMARKS) AND NOT BITSNAP_KERNELS_ONLY)
-  find_package(BZip2 REQUIRED)
   pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
 endif()
 if(BITSNAP_TESTS AND BITSNAP_KERNELS_ONLY)
@@ -56,5 +55,6 @@ elseif(BITSNAP_TESTS)
   target_link_libraries(bitsnap_test_libraries INTERFACE GTest::gmock_main GTest::gmock GTest::gtest rapidcheck)
 endif()
 if(BITSNAP_BENCHMARKS)
+  find_package(BZip2 REQUIRED)
   find_package(benchmark REQUIRED)
 endif()

@@ -40,7 +40,7 @@ for python in "${pythons[@]}"; do
     --config-setting=build-dir=build/wheel --config-setting=cmake.define.BITSNAP_WERROR=ON \
     --config-setting=cmake.define.BITSNAP_SELF_CONTAINED=ON .) \
     >"$scratch/log" 2>&1 || { tail -n 60 "$scratch/log"; exit 1; }
-  PATH="$venv/bin:$PATH" "$venv/bin/auditwheel" repair --wheel-dir "$output" "$scratch"/bitsnap-*.whl \
+  PATH="$venv/bin:$PATH" "$venv/bin/auditwheel" repair -z 9 --wheel-dir "$output" "$scratch"/bitsnap-*.whl \
     >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
   rm -rf "$scratch"/bitsnap-*
 done

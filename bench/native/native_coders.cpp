@@ -27,7 +27,7 @@ void add_codecs(std::vector<CoderPointer>& coders) {
 
 void add_baselines(std::vector<CoderPointer>& coders) {
   for (const CoderPointer& coder : {cli::make_zstd_coder(1), cli::make_zstd_coder(3), cli::make_zstd_coder(19),
-                                    cli::make_lz4_coder(), cli::make_bzip2_coder()}) {
+                                    cli::make_lz4_coder(), make_bzip2_coder()}) {
     coders.push_back(coder);
     coders.push_back(make_plane_coder(coder, BytePlanes::rotated));
     coders.push_back(make_plane_coder(coder, BytePlanes::of_xor));

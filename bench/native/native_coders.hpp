@@ -18,6 +18,7 @@ using CoderPointer = std::shared_ptr<const Coder>;
 // Each is defined in the file of its name.
 [[nodiscard]] CoderPointer make_streaming_copy_coder();        // "memcpy-nt": copies with non-temporal stores
 [[nodiscard]] CoderPointer make_policy_coder(bool with_base);  // the policy lossless: one codec per chunk
+[[nodiscard]] CoderPointer make_bzip2_coder();                 // "bzip2-9"
 [[nodiscard]] CoderPointer make_bitx_coder();                  // BitX's method
 [[nodiscard]] CoderPointer make_huff0_coder(bool with_base);   // ZipNN's method; nullptr without a fitting libzstd.a
 [[nodiscard]] CoderPointer make_hashed_coder(CoderPointer coder);  // adds the two hashes of each chunk to a coder

@@ -1,7 +1,6 @@
-// memcpy, zstd, lz4 and bzip2 behind the interface Coder.
+// memcpy, zstd and lz4 behind the interface Coder.
 #include "cli/analysis/baseline_coders.hpp"
 
-#include <bzlib.h>
 #include <lz4.h>
 #include <zstd.h>
 
@@ -34,8 +33,7 @@ class ByteWorker final : public CoderWorker {
 };
 
 char* chars(Bytes bytes) noexcept { return reinterpret_cast<char*>(bytes.data()); }
-// libbz2 only reads its input, but its interface is older than const.
-char* chars(ConstBytes bytes) noexcept { return const_cast<char*>(reinterpret_cast<const char*>(bytes.data())); }
+const char* chars(ConstBytes bytes) noexcept { return reinterpret_cast<const char*>(bytes.data()); }
 int length(ConstBytes bytes) noexcept { return static_cast<int>(bytes.size()); }  // a chunk has 2 MiB at most
 
 ByteFunctions memcpy_functions() {
@@ -77,28 +75,10 @@ ByteFunctions lz4_functions() {
           }};
 }
 
-constexpr int kBzip2Level = 9;
-
-ByteFunctions bzip2_functions() {
-  return {
-      [](ConstBytes in, Bytes out) -> std::size_t {
-        auto size = static_cast<unsigned>(out.size());
-        const auto in_size = static_cast<unsigned>(in.size());
-        return BZ2_bzBuffToBuffCompress(chars(out), &size, chars(in), in_size, kBzip2Level, 0, 0) == BZ_OK ? size : 0;
-      },
-      [](ConstBytes in, Bytes out) {
-        auto size = static_cast<unsigned>(out.size());
-        const auto in_size = static_cast<unsigned>(in.size());
-        return BZ2_bzBuffToBuffDecompress(chars(out), &size, chars(in), in_size, 0, 0) == BZ_OK && size == out.size();
-      }};
-}
-
 std::size_t same_size(std::size_t bytes) noexcept { return bytes; }
 std::size_t lz4_bound(std::size_t bytes) noexcept {
   return static_cast<std::size_t>(LZ4_compressBound(static_cast<int>(bytes)));
 }
-// As the manual of bzip2 states.
-std::size_t bzip2_bound(std::size_t bytes) noexcept { return bytes + bytes / 100 + 600; }
 
 }  // namespace
 
@@ -114,10 +94,7 @@ std::shared_ptr<const Coder> make_zstd_coder(int level) {
                                      [level] { return zstd_functions(level); });
 }
 std::shared_ptr<const Coder> make_lz4_coder() { return std::make_shared<ByteCoder>("lz4", lz4_bound, lz4_functions); }
-std::shared_ptr<const Coder> make_bzip2_coder() {
-  return std::make_shared<ByteCoder>("bzip2-9", bzip2_bound, bzip2_functions);
-}
 
-Coders baseline_coders() { return {make_zstd_coder(1), make_zstd_coder(3), make_lz4_coder(), make_bzip2_coder()}; }
+Coders baseline_coders() { return {make_zstd_coder(1), make_zstd_coder(3), make_lz4_coder()}; }
 
 }  // namespace bitsnap::cli

@@ -48,10 +48,9 @@ class ByteCoder final : public Coder {
 
 [[nodiscard]] std::shared_ptr<const Coder> make_memcpy_coder();  // the ceiling: no coder is faster
 [[nodiscard]] std::shared_ptr<const Coder> make_zstd_coder(int level);
-[[nodiscard]] std::shared_ptr<const Coder> make_lz4_coder();    // at its default speed
-[[nodiscard]] std::shared_ptr<const Coder> make_bzip2_coder();  // level 9: slow, with a good ratio on weights
+[[nodiscard]] std::shared_ptr<const Coder> make_lz4_coder();  // at its default speed
 
-// The baselines of `bench` and `analyze`: zstd at levels 1 and 3, lz4, bzip2.
+// The baselines of `bench` and `analyze`: zstd at levels 1 and 3, lz4.
 [[nodiscard]] Coders baseline_coders();
 
 }  // namespace bitsnap::cli

@@ -198,8 +198,8 @@ Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
 }  // namespace
 
 Command add_bench(CLI::App& program, const CommonOptions& common) {
-  auto [app, options] = new_command<BenchOptions>(program, kFilesGroup, "bench",
-                                                  "Compare sizes and speeds of all codecs, zstd, lz4 and bzip2");
+  auto [app, options] =
+      new_command<BenchOptions>(program, kFilesGroup, "bench", "Compare sizes and speeds of all codecs, zstd and lz4");
   add_argument(*app, "FILE", options->file, "A snapshot, or a file or folder with tensors");
   add_base_option(*app, options->bases,
                   "Also code against this earlier file; repeat to name files or folders with bases of either file")

@@ -222,8 +222,6 @@ GENERAL = [
     "zstd-3+planes",
     "lz4",
     "lz4+planes",
-    "bzip2-9",
-    "bzip2-9+planes",
 ]
 BENCH = ["--limit-mb", "1", "--seconds", "0.2", "-T2"]
 
