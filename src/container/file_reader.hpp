@@ -26,6 +26,8 @@ class FileReader {
   [[nodiscard]] std::uint64_t file_bytes() const noexcept { return file_bytes_; }
   [[nodiscard]] const std::string& path() const noexcept { return file_->path(); }
 
+  [[nodiscard]] const os::RandomAccessFile& file() const noexcept { return *file_; }
+
   // Fills `out` (of the entry's stored size) with a chunk's payload and checks its stored hash.
   [[nodiscard]] Result<void> read_payload(const ChunkEntry& entry, ByteSpan out) const;
 

@@ -10,6 +10,7 @@
 #include "base/bytes.hpp"
 #include "base/hash.hpp"
 #include "base/try.hpp"
+#include "objects/extent_reader.hpp"
 #include "objects/object_requests.hpp"
 #include "os/atomic_file.hpp"
 #include "os/process.hpp"
@@ -83,6 +84,9 @@ class ObjectFileSystem::OpenedObject {
       return {};
     }
     if (offset + out.size() > std::min<std::uint64_t>(kHeadBytes, tail_begin)) {
+      for (const std::shared_ptr<ExtentReader>& ahead : aheads()) {
+        if (ahead->take(offset, out)) return {};
+      }
       return store_->read(key_, tail_.info.version, offset, out);
     }
     const std::lock_guard guard(mutex_);
@@ -97,13 +101,37 @@ class ObjectFileSystem::OpenedObject {
   std::uint64_t size_bytes() const noexcept { return tail_.info.size_bytes; }
   const std::string& path() const noexcept { return path_; }
 
+  // Reads ahead what is not in memory anyway, until end_read_ahead().
+  std::shared_ptr<ExtentReader> begin_read_ahead(std::vector<os::FileRange> ranges, std::uint64_t most_bytes) const {
+    const std::uint64_t tail_begin = size_bytes() - tail_.bytes.size();
+    std::erase_if(ranges, [&](const os::FileRange& range) {
+      return range.offset >= tail_begin || range.offset + range.size > size_bytes();
+    });
+    auto ahead = std::make_shared<ExtentReader>(
+        [this](std::uint64_t offset, ByteSpan out) { return store_->read(key_, tail_.info.version, offset, out); },
+        ranges, most_bytes);
+    const std::lock_guard guard(mutex_);
+    aheads_.push_back(ahead);
+    return ahead;
+  }
+  void end_read_ahead(const std::shared_ptr<ExtentReader>& ahead) const {
+    const std::lock_guard guard(mutex_);
+    std::erase(aheads_, ahead);
+  }
+
  private:
+  std::vector<std::shared_ptr<ExtentReader>> aheads() const {
+    const std::lock_guard guard(mutex_);
+    return aheads_;
+  }
+
   const std::shared_ptr<ObjectStore> store_;
   const std::string key_;
   const std::string path_;
   const ObjectTail tail_;
   mutable std::mutex mutex_;
   mutable std::vector<std::byte> head_;
+  mutable std::vector<std::shared_ptr<ExtentReader>> aheads_;  // one for each operation
 };
 
 class ObjectFileSystem::OpenedFile final : public os::RandomAccessFile {
@@ -112,8 +140,24 @@ class ObjectFileSystem::OpenedFile final : public os::RandomAccessFile {
   Result<void> read_at(std::uint64_t offset, ByteSpan out) const override { return object_->read_at(offset, out); }
   std::uint64_t size_bytes() const noexcept override { return object_->size_bytes(); }
   const std::string& path() const noexcept override { return object_->path(); }
+  bool has_requests() const noexcept override { return true; }
+  std::unique_ptr<os::ReadAhead> read_ahead(std::vector<os::FileRange> ranges,
+                                            std::uint64_t most_bytes) const override {
+    return std::make_unique<Ahead>(object_, std::move(ranges), most_bytes);
+  }
 
  private:
+  class Ahead final : public os::ReadAhead {
+   public:
+    Ahead(std::shared_ptr<const OpenedObject> object, std::vector<os::FileRange> ranges, std::uint64_t most_bytes)
+        : object_(std::move(object)), reader_(object_->begin_read_ahead(std::move(ranges), most_bytes)) {}
+    ~Ahead() override { object_->end_read_ahead(reader_); }
+
+   private:
+    const std::shared_ptr<const OpenedObject> object_;  // outlives the reader, which reads from it
+    const std::shared_ptr<ExtentReader> reader_;
+  };
+
   const std::shared_ptr<const OpenedObject> object_;
 };
 

@@ -5,6 +5,11 @@
 
 namespace bitsnap::os {
 
+std::unique_ptr<ReadAhead> RandomAccessFile::read_ahead(std::vector<FileRange> /*ranges*/,
+                                                        std::uint64_t /*most_bytes*/) const {
+  return nullptr;
+}
+
 std::uint64_t FileSystem::doubt_ms(const std::string& /*path*/) { return 0; }
 
 Result<std::optional<FileSystem::Tree>> FileSystem::list_tree(const std::string& /*path*/) { return std::nullopt; }

@@ -43,6 +43,20 @@ struct FileInfo {
 // Whether the names in a directory are now safe from a crash, or the file system cannot sync directories.
 enum class DirectorySync : std::uint8_t { done, unsupported };
 
+struct FileRange {
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+};
+
+// Bytes of a file are read before they are asked for, while this lives.
+class ReadAhead {
+ public:
+  ReadAhead() = default;
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+  virtual ~ReadAhead() = default;
+};
+
 // An open file, read at offsets. Thread-safe. Closed by the destructor.
 class RandomAccessFile {
  public:
@@ -54,6 +68,13 @@ class RandomAccessFile {
   // Fills `out` completely, or fails: with truncated if the file ends before, with io if the system call fails. After a
   // failure the contents of `out` are unspecified.
   [[nodiscard]] virtual Result<void> read_at(std::uint64_t offset, ByteSpan out) const = 0;
+
+  // Whether each read costs a request to a service.
+  [[nodiscard]] virtual bool has_requests() const noexcept { return false; }
+  // Says that each of these ranges will be read once, as it is, about in this order. A file with requests then reads
+  // several at once, and neighbours together, with up to `most_bytes` in memory. Other files do nothing (nullptr).
+  [[nodiscard]] virtual std::unique_ptr<ReadAhead> read_ahead(std::vector<FileRange> ranges,
+                                                              std::uint64_t most_bytes) const;
 
   // The size when the file was opened.
   [[nodiscard]] virtual std::uint64_t size_bytes() const noexcept = 0;

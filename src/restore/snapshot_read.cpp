@@ -13,6 +13,7 @@
 #include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "restore/box_copy.hpp"
+#include "restore/needed_payloads.hpp"
 #include "restore/run_control.hpp"
 #include "restore/snapshot_impl.hpp"
 
@@ -112,6 +113,15 @@ Result<std::uint64_t> read_pieces(const Snapshot::Impl& impl, std::span<const Pi
   return bytes;
 }
 
+restore::NeededPayloads payloads_of(const Snapshot::Impl& impl, std::span<const Piece> pieces) {
+  restore::NeededPayloads needed;
+  for (const Piece& piece : pieces) {
+    const std::uint64_t number = impl.index().streams.first_chunk[piece.stream] + piece.chunk;
+    needed.add(impl, static_cast<std::size_t>(number), true);
+  }
+  return needed;
+}
+
 // Reads all pieces, in parallel over chunks, each of which is decoded once. `total_bytes` is the sum for the progress.
 Result<void> read_all(const Snapshot::Impl& impl, std::vector<Piece> pieces, std::uint64_t total_bytes,
                       const RunOptions& options) {
@@ -127,6 +137,7 @@ Result<void> read_all(const Snapshot::Impl& impl, std::vector<Piece> pieces, std
   }
   batches.push_back(pieces.size());
 
+  const restore::ReadsAhead ahead(payloads_of(impl, pieces));
   restore::RunControl control(options, impl.limits, total_bytes);
   const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
     auto left = std::span<const Piece>(pieces).subspan(batches[item], batches[item + 1] - batches[item]);
@@ -286,6 +297,7 @@ Result<void> Snapshot::stream_tensors(std::span<const std::size_t> numbers, cons
       append_pieces(*impl_, tensor, nullptr, pieces);
       total += tensors()[tensor].size_bytes;
     }
+    const restore::ReadsAhead ahead(payloads_of(*impl_, pieces));
     restore::RunControl control(options, impl_->limits, total);
     std::vector<ByteSpan> decoded(control.slots());  // in the slot's working memory
     const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {

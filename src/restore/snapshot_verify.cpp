@@ -9,6 +9,7 @@
 #include "base/try.hpp"
 #include "codec/codec_id.hpp"
 #include "container/chunk_table.hpp"
+#include "restore/needed_payloads.hpp"
 #include "restore/run_control.hpp"
 #include "restore/snapshot_impl.hpp"
 #include "restore/verify_chunk.hpp"
@@ -61,6 +62,11 @@ Result<ChunkErrors> verify_chunks(const Snapshot::Impl& impl, bool decode, const
   std::uint64_t total = 0;
   for (const StreamInfo& info : impl.index().streams.streams) total += info.elements * element_size(info.dtype);
   const restore::ChunkGroups& groups = impl.groups();
+  restore::NeededPayloads needed;
+  for (std::size_t place = 0; place < impl.index().chunks.size(); ++place) {
+    needed.add(impl, groups.chunk_at(place), decode);
+  }
+  const restore::ReadsAhead ahead(std::move(needed));
   restore::RunControl control(options, impl.limits, total);
   std::vector<ChunkErrors> errors(control.slots());
   ChunkErrors found;

@@ -11,6 +11,7 @@
 #include "base/try.hpp"
 #include "container/chunk_table.hpp"
 #include "restore/chunk_groups.hpp"
+#include "restore/needed_payloads.hpp"
 #include "restore/run_control.hpp"
 #include "restore/verify_chunk.hpp"
 
@@ -71,6 +72,18 @@ class Columns {
   }
   [[nodiscard]] std::size_t batches() const noexcept { return groups_->batches(); }
 
+  // All payloads, in the order of the batches.
+  [[nodiscard]] NeededPayloads payloads() const {
+    NeededPayloads needed;
+    for (std::size_t batch = 0; batch < batches(); ++batch) {
+      static_cast<void>(for_each(batch, [&](std::size_t i, std::size_t stream, std::uint64_t chunk) -> Result<void> {
+        needed.add(impl(i), static_cast<std::size_t>(impl(i).index().streams.first_chunk[stream] + chunk), false);
+        return {};
+      }));
+    }
+    return needed;
+  }
+
   // Calls `action` with snapshot, stream and chunk for all chunks of a batch until one call fails.
   template <typename Action>
   Result<void> for_each(std::size_t batch, const Action& action) const {
@@ -107,6 +120,7 @@ Result<std::vector<std::vector<Damage>>> verify_together(std::span<const std::sh
       for (const StreamInfo& info : snapshot->streams()) total += info.elements * element_size(info.dtype);
     }
 
+    const ReadsAhead ahead(columns.payloads());
     const DecodeLimits limits;
     RunControl control(options, limits, total, kCacheShares);
     std::vector<std::vector<Found>> found_by(control.slots());

@@ -60,6 +60,33 @@ def test_reading_a_tensor_fetches_its_chunks(run: str, proxy: Proxy) -> None:
         found = bitsnap.load(f"{run}@1", keys=["t3"])
         assert np.array_equal(found["t3"], tensors["t3"])
         assert proxy.sent < 1.2 * (4 << 20)
+        assert payloads(proxy.requests, files=1) <= 1, proxy.requests  # neighbouring chunks are one request
+
+
+def payloads(requests: list[tuple[str, str]], files: int) -> int:
+    """How many requests were for chunks: those for snapshot files without one for the end and the head of each."""
+    return sum(path.endswith(".bsnap") for _, path in requests) - 2 * files
+
+
+@pytest.mark.parametrize("keys", [None, ["t1"]])
+def test_a_chain_is_read_in_few_requests(keys: list[str] | None, run: str, proxy: Proxy) -> None:
+    """Chunks that need each other are in four files; requests have 8 MiB at most."""
+    random = np.random.default_rng(1)
+    tensors = {f"t{i}": random.standard_normal(3_000_000).astype(np.float32) for i in range(4)}
+    with bitsnap.Store(run) as store:
+        for step in range(1, 5):
+            for values in tensors.values():
+                values[random.integers(0, 3_000_000, 30_000)] += np.float32(1e-3)
+            store.save(step, tensors)
+        stored = store.usage().stored_bytes
+    proxy.requests.clear()
+    proxy.sent = 0
+    found = bitsnap.load(f"{run}@4", keys=keys)
+    for name in keys or tensors:
+        assert np.array_equal(found[name], tensors[name])
+    wanted = stored if keys is None else stored // 4
+    assert proxy.sent < 1.1 * wanted, (proxy.sent, wanted)
+    assert payloads(proxy.requests, files=4) <= 4 + wanted // (7 << 20), proxy.requests
 
 
 FAULTS: list[str | int] = [500, "lost answer", 503, "cut before", 429, "500 after", "cut body"]
