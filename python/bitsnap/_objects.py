@@ -145,6 +145,20 @@ _SERVICES = {
 _ASKS_THE_MACHINE = re.compile(r"169\.254\.169\.254|metadata\.google\.internal|/computeMetadata/|/metadata/identity")
 
 
+_process: int | None = None  # that uses obstore, whose threads a forked child does not have
+
+
+def _check_process(name: str) -> None:
+    global _process
+    if _process is None:
+        _process = os.getpid()
+    elif _process != os.getpid():
+        raise UnsupportedError(
+            f"{name}: process {os.getpid()} was forked from {_process}, which has used an object store; its client "
+            "would wait forever. Start processes with the method 'spawn' or 'forkserver', or fork before the first use"
+        )
+
+
 class RefusedError(Exception):
     """The condition of a request is not met."""
 
@@ -164,13 +178,27 @@ class Client:
         self._endpoint = re.sub(r"//[^/@]*@", "//", endpoint or "") or "the service"
         from_url = self._obstore.store.from_url
         try:
-            self._bucket = from_url(name, client_options=_TIMEOUT | http, retry_config=_RETRY, **more)
-            self._changed = from_url(name, client_options=_TIMEOUT_CHANGE | http, retry_config=_RETRY_CHANGE, **more)
+            self._to_read = from_url(name, client_options=_TIMEOUT | http, retry_config=_RETRY, **more)
+            self._to_change = from_url(name, client_options=_TIMEOUT_CHANGE | http, retry_config=_RETRY_CHANGE, **more)
         except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
             raise UnsupportedError(f"{name}: {_short(error)}") from error
 
+    @property
+    def _bucket(self) -> Any:
+        """For what reads, and for uploads."""
+        _check_process(self._name)
+        return self._to_read
+
+    @property
+    def _changed(self) -> Any:
+        """For one request that changes an object."""
+        _check_process(self._name)
+        return self._to_change
+
     def _failed(self, request: str, key: str, error: Exception) -> Exception:
         place = f"{self._name}/{key}"
+        if isinstance(error, UnsupportedError):
+            return error
         if isinstance(error, FileNotFoundError):
             return NotFoundError(f"{request} {place}: there is no such object, or no such bucket")
         return IoError(f"{request} {place}: {self._why(error)}")

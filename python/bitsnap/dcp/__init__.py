@@ -21,6 +21,7 @@ import io
 import json
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ import torch
 from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from torch.distributed.checkpoint.storage import StorageReader as TorchStorageReader, WriteResult
 from torch.futures import Future
@@ -69,6 +70,7 @@ from bitsnap.dcp._shards import (
     results_of,
     shard_of,
 )
+from bitsnap.dcp._shared_reads import SharedReads, plans_with_readers, read_shared
 from bitsnap.dcp._staging import StagedCopies
 from bitsnap.errors import BusyError, ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.store import Store
@@ -355,9 +357,10 @@ class StorageWriter(LocalWriter):
 class StorageReader(TorchStorageReader):
     """Loads checkpoints of StorageWriter, for ``dcp.load``, with any planner.
 
-    Each rank reads the boxes of the tensors that it needs, from the shards that hold them; dtypes are converted if the
-    tensors to fill have other ones. Values that are no tensors are read from bitsnap's typed tree; nothing of the
-    checkpoint is unpickled. (The planners of torch unpickle what this reader has pickled in memory.)
+    Each rank reads the boxes of the tensors that it needs, from the shards that hold them. A box that several ranks
+    need is read by the first of them, which sends it to the others. Dtypes are converted if the tensors to fill have
+    other ones. Values that are no tensors are read from bitsnap's typed tree; nothing of the checkpoint is unpickled.
+    (The planners of torch unpickle what this reader has pickled in memory.)
 
     Args:
         path: a checkpoint id for all loads that are given none. If it names no step, it stands for the newest one.
@@ -399,19 +402,24 @@ class StorageReader(TorchStorageReader):
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Leaves the plans as they are."""
-        return plans
+        """Lets one rank read what several need."""
+        return plans_with_readers(plans)
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Reads everything that the plan names."""
+        """Reads everything that the plan names, and what other ranks read for this one."""
         checkpoint = self._checkpoint()
-        tensors = []
+        tensors = [item for item in plan.items if item.type != LoadItemType.BYTE_IO]
+
+        def read(items: Sequence[ReadItem]) -> None:
+            checkpoint.read_tensors(items, planner)
+
+        if isinstance(plan.storage_data, SharedReads):
+            read_shared(plan.storage_data, tensors, planner, read)
+        else:
+            read(tensors)
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 planner.load_bytes(item, _pickled(checkpoint.value(item.storage_index.fqn)))
-            else:
-                tensors.append(item)
-        checkpoint.read_tensors(tensors, planner)
         future: Future[None] = Future()
         future.set_result(None)
         return future

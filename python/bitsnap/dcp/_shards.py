@@ -245,7 +245,7 @@ class OpenStep(OpenedStep):
             raise CorruptError(f"{self.where}: shard {shard} should have the value {name!r}")
         return values[name]
 
-    def read_tensors(self, items: list[ReadItem], planner: LoadPlanner) -> None:
+    def read_tensors(self, items: Sequence[ReadItem], planner: LoadPlanner) -> None:
         targets = [(item, planner.resolve_tensor(item)) for item in items]
         requests = []
         for item, target in targets:

@@ -360,7 +360,7 @@ class TrainingCheckpointer:
         return None
 
     def _restore_from_all(self, step: int, dtensors: Set[str]) -> Failure | None:
-        """Reads the parts of this process from all shards."""
+        """Reads the parts of this process from all shards, and replicas from the first of them."""
         ranks = self._ranks
         shards, failure = ranks.together(
             lambda: AllShards(self._store(), step, ranks.rank, self._allow_pickle, dtensors), is_damage
@@ -375,11 +375,17 @@ class TrainingCheckpointer:
         # Processes may hold different tensors, as in a pipeline.
         nowhere = set.intersection(*ranks.gather(shards.names - parts.keys()))
         found = (shards.names & parts.keys()) | nowhere
-        forgotten = self._together(lambda: self._check(values, set(parts), places, found))
+        stateless = self._together(lambda: self._check(values, set(parts), places, found))
+        forgotten = set().union(*ranks.gather(stateless))
+        # Of replicas that were not equal, each process has its own.
+        apart = set().union(*ranks.gather({name for name in parts if not shards.is_common(name)}))
         wanted = {name: part for name, part in parts.items() if parameter_of(name) not in forgotten}
-        _, failure = ranks.together(lambda: shards.fill(wanted), is_damage)
+        sent = {name: part for name, part in wanted.items() if part.is_shared and name not in apart}
+        own_parts = {name: part for name, part in wanted.items() if part.is_saved or name not in sent}
+        _, failure = ranks.together(lambda: shards.fill(own_parts), is_damage)
         if failure is not None:
             return failure
+        send_to_replicas(list(sent.values()))
         own = values["rank"] if ranks.rank < shards.shards else None
         if own is not None and shards.shards != ranks.world_size:
             own = {**own, "dataloader": None}

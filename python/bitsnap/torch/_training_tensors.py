@@ -119,6 +119,10 @@ class AllShards:
         """Whether some tensors are other ones in each shard."""
         return any(_without_rank(name) != name for name in self._tensors)
 
+    def is_common(self, name: str) -> bool:
+        """Whether all shards have the same tensor of this name."""
+        return name in self._tensors
+
     def fill(self, parts: Mapping[str, Part]) -> None:
         """Reads parts, by their names, from whatever shards hold them."""
         requests = []
@@ -299,7 +303,7 @@ def send_to_replicas(parts: list[Part]) -> None:
 
 def _send(tensor: torch.Tensor, group: Any) -> None:
     source = distributed.get_global_rank(group, 0)
-    if not _can_send(tensor, group):
+    if not can_send(tensor, group):
         held = [tensor]
         distributed.broadcast_object_list(held, source, group)
         tensor.copy_(held[0])
@@ -311,7 +315,7 @@ def _send(tensor: torch.Tensor, group: Any) -> None:
         tensor.copy_(packed)
 
 
-def _can_send(tensor: torch.Tensor, group: Any) -> bool:
+def can_send(tensor: torch.Tensor, group: Any) -> bool:
     """Whether the backend of the group takes tensors of this device; NCCL takes none of the CPU."""
     backend = str(distributed.get_backend_config(group))
     return f"{tensor.device.type}:" in backend

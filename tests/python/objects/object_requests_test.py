@@ -7,7 +7,9 @@ import datetime
 import email.utils
 import itertools
 import re
+import subprocess
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 import bitsnap
 from python.objects.gcs_interface import Answer
 from python.objects.object_proxy import Fault, Proxy
+from python.processes import finish_script, run_script, start_script
 
 
 def lists(requests: list[tuple[str, str]]) -> int:
@@ -171,3 +174,98 @@ def test_clocks_may_differ_by_a_day(days: int, run: str, proxy: Proxy) -> None:
     with bitsnap.Store(run, read_only=True) as store:
         assert store.steps() == [3, 4]
         assert np.array_equal(store.load(4)["w"], state(5)["w"])
+
+
+JOB = """
+import sys, bitsnap, torch
+import torch.distributed as dist, torch.distributed.checkpoint as dcp, torch.multiprocessing as mp
+from bitsnap.dcp import StorageReader, StorageWriter
+from bitsnap.torch import TrainingCheckpointer
+
+run, file = sys.argv[1:]
+
+def made(value):
+    torch.manual_seed(value)
+    return {f"w{i}": torch.randn(1_000_000) for i in range(6)}
+
+def of_dcp(rank):
+    state = made(2)
+    dcp.load(state, checkpoint_id=f"{run}/step-1", storage_reader=StorageReader())
+    assert all(torch.equal(state[name], value) for name, value in made(1).items())
+
+def trained(seed):
+    torch.manual_seed(seed)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1000, 2000))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(4, 1000)).square().mean().backward()
+    optimizer.step()
+    return {"model": model, "optimizer": optimizer}
+
+def of_torch(rank):
+    training = trained(3)
+    assert TrainingCheckpointer(f"{run}-torch", **training).restore() == 1
+    model, expected = training["model"], trained(1)["model"]
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), expected.state_dict().values()))
+
+def saves(rank):
+    dcp.save(made(1), checkpoint_id=f"{run}/step-1", storage_writer=StorageWriter())
+    checkpointer = TrainingCheckpointer(f"{run}-torch", **trained(1))
+    checkpointer.save(1)
+    checkpointer.engine.wait()
+    checkpointer.close()
+    bitsnap.stop_agent(f"{run}-torch")
+
+def rank_of(rank, ranks, work):
+    dist.init_process_group("gloo", init_method=f"file://{file}.{work.__name__}", rank=rank, world_size=ranks)
+    work(rank)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.start_processes(rank_of, (1, saves), nprocs=1, start_method="fork")
+    for work in (of_dcp, of_torch):
+        print(work.__name__, flush=True)
+        sys.stdin.readline()
+        mp.start_processes(rank_of, (4, work), nprocs=4, start_method="fork")
+    print("end", flush=True)
+"""
+
+
+def test_four_ranks_read_a_replicated_state_once(run: str, proxy: Proxy, tmp_path: Path) -> None:
+    """The bytes of a load of DCP and of bitsnap.torch, beside what is stored."""
+    pytest.importorskip("torch")
+    process = start_script(JOB, run, tmp_path / "meeting", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    sent: list[int] = []
+    while (line := process.stdout.readline().strip()) != "end":
+        assert line in ("of_dcp", "of_torch"), process.communicate()
+        sent.append(proxy.sent)
+        process.stdin.write("\n")
+        process.stdin.flush()
+    sent.append(proxy.sent)
+    finish_script(process)
+    for place, (before, after) in zip((run, f"{run}-torch"), itertools.pairwise(sent), strict=True):
+        with bitsnap.Store(place, read_only=True) as store:
+            stored = store.usage().stored_bytes
+        assert after - before < 1.05 * stored, (place, after - before, stored)
+
+
+FORKS = """
+import os, sys, bitsnap
+with bitsnap.Store(sys.argv[1]) as store:
+    store.save(1, {"a": 1})
+if (child := os.fork()) == 0:
+    try:
+        bitsnap.load(f"{sys.argv[1]}@1")
+    except bitsnap.UnsupportedError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(bitsnap.load(f"{sys.argv[1]}@1")["a"])
+"""
+
+
+def test_a_forked_child_fails_instead_of_hanging(run: str) -> None:
+    lines = run_script(FORKS, run, timeout=60).splitlines()
+    assert "was forked from" in lines[0]
+    assert lines[1:] == ["1"]
