@@ -1,5 +1,6 @@
 // `bitsnap du`: bytes of a run by role and by step, and the bytes that pruning would free.
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <string>
@@ -8,11 +9,13 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/object_store.hpp>
 #include <bitsnap/store.hpp>
 
 #include "cli/command.hpp"
 #include "cli/input/run_path.hpp"
 #include "cli/output/branch_tree.hpp"
+#include "cli/output/month_in_bucket.hpp"
 #include "cli/output/progress_bar.hpp"
 #include "cli/output/stored_sizes.hpp"
 #include "cli/output/table.hpp"
@@ -28,6 +31,7 @@ constexpr std::size_t kMostSteps = 50;  // shown without -v
 struct DuOptions {
   std::string run;
   Retention retention;
+  std::vector<double> prices;
 };
 
 struct CheckpointSizes : Sizes {
@@ -43,6 +47,7 @@ struct DuReport {
   Sizes total;                  // including `needed`
   std::optional<PruneReport> pruning;
   std::vector<Branch> branches;  // of the run, if it is no branch itself
+  std::optional<MonthInBucket> month;
 };
 
 // What is left of the sizes of a shard whose file was counted with an equal shard.
@@ -111,6 +116,7 @@ Json report_json(const DuOptions& options, const DuReport& report) {
   document["needed"] = report.needed;
   document["prune"] = report.pruning;
   document["branches"] = report.branches;
+  if (report.month) document["month"] = to_json(*report.month);
   return document;
 }
 
@@ -168,6 +174,7 @@ std::string render(const DuReport& report, const CommonOptions& common) {
   if (!report.branches.empty()) {
     out += "\nbesides the run:\n" + render_branches(report.branches, "", common.table_width());
   }
+  if (report.month) out += '\n' + render(*report.month);
   if (report.pruning) {
     out += '\n' + (common.verbose || steps <= kMostSteps ? render_pruning(*report.pruning, report.first_own)
                                                          : render_pruning_sum(*report.pruning, report.first_own));
@@ -202,6 +209,12 @@ Result<int> du(const DuOptions& options, const CommonOptions& common) {
   if (run_of_branch(store->path()) == store->path()) {
     BITSNAP_ASSIGN(report.branches, store->branches());
   }
+  if (is_object_path(options.run)) {
+    BucketPrices prices;
+    if (!options.prices.empty()) prices = {options.prices[0], options.prices[1], options.prices[2]};
+    BITSNAP_ASSIGN(const std::vector<Checkpoint> checkpoints, store->checkpoints());
+    report.month = month_in_bucket(checkpoints, report.total.total.stored_bytes, prices);
+  }
   if (is_given(options.retention)) {
     BITSNAP_ASSIGN(report.pruning, foresee_pruning(*store, options.retention));
   }
@@ -221,11 +234,25 @@ Command add_du(CLI::App& program, const CommonOptions& common) {
   add_argument(*app, "RUN", options->run, "The directory of the run");
   add_keep_options(*app, options->retention);
   add_keep_steps_option(*app, options->retention);
-  app->footer(
-      fmt::format("With a --keep option, also prints what `prune` would free with it.\n"
-                  "For more than {} checkpoints only sums are shown; -v and --json show each.\n"
-                  "Branches of the run are listed with the bytes that they share with no other.",
-                  kMostSteps));
+  app->add_option("--prices", options->prices,
+                  "Of the bucket, in dollars: a GB for a month, a thousand writing requests, "
+                  "a thousand others; default: 0.023,0.005,0.0004")
+      ->type_name("GB,WRITES,READS")
+      ->delimiter(',')
+      ->expected(3)
+      ->check([](const std::string& text) {
+        double price = 0;
+        return CLI::detail::lexical_cast(text, price) && price >= 0 && std::isfinite(price)
+                   ? std::string()
+                   : fmt::format("expected a number of dollars, found '{}'", text);
+      });
+  app->footer(fmt::format(
+      "With a --keep option, also prints what `prune` would free with it.\n"
+      "For more than {} checkpoints only sums are shown; -v and --json show each.\n"
+      "Branches of the run are listed with the bytes that they share with no other.\n"
+      "Of a run in an object store, a month's price is shown: of the bytes, and of the requests of a training\n"
+      "that saves as often as it does now.",
+      kMostSteps));
   return {app, [options, &common] { return du(*options, common); }};
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,13 @@ def test_a_run_in_a_bucket_is_written_read_and_kept_small(run: str, folders: Pat
     original = folders / "checkpoint-10" / "model.safetensors"
     assert (tmp_path / name / "model.safetensors").read_bytes() == original.read_bytes()
     said("convert", f"{run}@20", tmp_path / "m.safetensors")
-    assert told("du", run)["stored_bytes"] > 0
+    used = told("du", run, "--prices", "1000,1,0.5")
+    month = used["month"]
+    assert month["stored_bytes"] == used["stored_bytes"] > 0
+    assert math.isclose(month["cost"]["storage"], used["stored_bytes"] / 1e6)
+    assert math.isclose(month["cost"]["requests"], (month["writes"] + month["reads"] / 2) / 1000)
+    assert month["writes"] == 2 * month["saves"]  # a file and a record
+    assert "a month in the bucket: $" in said("du", run)
     assert told("analyze", run, "--steps", "1")["states"]
     said("report", run, "-o", tmp_path / "page.html", "--steps", "1")
     said("rollback", run, "--to", "20")
