@@ -22,6 +22,7 @@ ROOMS = [
     "_explained",
     "agents",
     "_mirrors",
+    "_hub",
     "_tensors",
     "_states",
     "snapshot",

@@ -59,6 +59,8 @@ struct AgentOptions {
   std::string command;               // path of the program bitsnap, which the agent runs
   std::string log;                   // file that the agent appends its messages to; empty: none
   std::uint64_t linger_ms = 60'000;  // how long an agent without trainers and work keeps running, with its memory
+  // That the agent sends to an object store each second, at most; 0: no limit.
+  std::uint64_t upload_bytes_per_second = 0;
 };
 
 struct EngineOptions {

@@ -106,4 +106,8 @@ using ConnectObjectStore = std::function<Result<std::shared_ptr<ObjectStore>>(co
 // From now on, `connect` is asked for buckets that were not used before. Stores that are open keep their client.
 void connect_object_stores(ConnectObjectStore connect);
 
+// The most bytes that this process sends to object stores each second, to all buckets together; 0: no limit, as at the
+// beginning.
+void limit_object_uploads(std::uint64_t bytes_per_second);
+
 }  // namespace bitsnap

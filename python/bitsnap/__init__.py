@@ -49,6 +49,7 @@ from bitsnap._bitsnap import (
 )
 from bitsnap._common import bounded as bounded
 from bitsnap._engine.steps import wait_committed as wait_committed
+from bitsnap._hub import push_to_hub as push_to_hub
 from bitsnap._mirrors import (
     MirrorStatus as MirrorStatus,
     mirror_status as mirror_status,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -33,7 +35,7 @@ from bitsnap._common import (
     text_of,
 )
 from bitsnap._objects import native_home
-from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError, NotFoundError
+from bitsnap.errors import KINDS, BitsnapError, BusyError, InternalError, InvalidArgumentError, NotFoundError
 
 
 def find_program(*first: Path, name: str = "bitsnap") -> Path:
@@ -53,6 +55,9 @@ def find_program(*first: Path, name: str = "bitsnap") -> Path:
         looked = ", ".join(str(folder) for folder in dict.fromkeys(folders))
         raise NotFoundError(f"{name}: the command is neither beside this Python ({looked}) nor on PATH")
     return Path(found)
+
+
+_FIRST_KIND = 11  # of the command's exit statuses for errors
 
 
 @dataclass(frozen=True)
@@ -111,18 +116,22 @@ class AgentOptions:
         log: a file to which the agent appends its error messages. None, the default: no file.
         linger: how long an agent without trainers and work stays, with its memory, in seconds; 60 is the default. The
             value of the first rank counts.
+        rate: the megabytes (10^6 bytes) that it sends each second, at most, if the run is in an object store. None, the
+            default: no limit. The value of the first rank counts.
     """
 
     threads: SupportsIndex = 0
     command: PathLike | None = None
     log: PathLike | None = None
     linger: float = 60.0
+    rate: float | None = None
 
     def _fill(self, native: NativeAgentOptions, *, is_remote: bool) -> None:
         native.threads = number_of(self.threads, "threads", LARGEST_COUNT)
         native.command = native_path(self._program(is_remote))
         native.log = b"" if self.log is None else native_path(absolute_path(self.log, "log"))
         native.linger_ms = milliseconds_of(self.linger, "linger")
+        native.upload_bytes_per_second = 0 if self.rate is None else _bytes_of(self.rate)
 
     def _program(self, is_remote: bool) -> Path:
         if self.command is None:
@@ -131,6 +140,27 @@ class AgentOptions:
         if not os.access(program, os.X_OK) or not program.is_file():
             raise NotFoundError(f"command: {str(program)!r} is not an executable program")
         return program
+
+
+def run_program(program: Path, *arguments: PathLike) -> str:
+    """Runs a command of bitsnap. What it printed; its error, as the class that it has in Python."""
+    words = [os.fsdecode(each) for each in arguments]
+    done = subprocess.run([str(program), *words], capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return done.stdout
+    kinds = list(KINDS.values())
+    number = done.returncode - _FIRST_KIND
+    kind = kinds[number] if 0 <= number < len(kinds) else InternalError
+    raise kind(re.sub(r"^bitsnap: error: | \[\w+\]$", "", done.stderr.strip()))
+
+
+def _bytes_of(rate: float) -> int:
+    """Of a rate in megabytes each second."""
+    if isinstance(rate, bool) or not isinstance(rate, int | float):
+        raise TypeError(f"rate must be a number of megabytes, or None, got {brief(rate)}")
+    if not 0 < rate < 1e12:
+        raise InvalidArgumentError(f"rate must be a number of megabytes above 0, got {brief(rate)}")
+    return math.ceil(rate * 1e6)
 
 
 def check_agent(agent: Any, memory: Any) -> None:

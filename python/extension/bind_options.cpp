@@ -87,7 +87,9 @@ void bind_engine_options(nb::module_& module) {
   name_attribute(memory, "when_busy", &MemoryOptions::when_busy, kWhenBusy);
 
   nb::class_<AgentOptions> agent(module, "AgentOptions");
-  agent.def_rw("threads", &AgentOptions::threads).def_rw("linger_ms", &AgentOptions::linger_ms);
+  agent.def_rw("threads", &AgentOptions::threads)
+      .def_rw("linger_ms", &AgentOptions::linger_ms)
+      .def_rw("upload_bytes_per_second", &AgentOptions::upload_bytes_per_second);
   path_attribute(agent, "command", &AgentOptions::command);
   path_attribute(agent, "log", &AgentOptions::log);
 

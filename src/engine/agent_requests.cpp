@@ -133,6 +133,7 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
     const std::string prefix = fmt::format("a{:016x}", os::random_u64());
     os::FileSystem* files = &files_;
     if (is_object_path(hello.store)) {
+      limit_object_uploads(hello.upload_bytes_per_second);
       BITSNAP_ASSIGN(const store::Home home, store::home_of(hello.store));
       files = home.files;
     }

@@ -114,6 +114,7 @@ struct Hello {
   std::uint32_t memory_snapshots = 1;
   std::uint64_t linger_ms = 0;
   std::uint32_t threads = 0;
+  std::uint64_t upload_bytes_per_second = 0;
 };
 
 constexpr auto json_fields(std::type_identity<Hello>) {
@@ -131,6 +132,7 @@ constexpr auto json_fields(std::type_identity<Hello>) {
                     json_field<&Hello::memory_snapshots>("memory_snapshots"),
                     json_field<&Hello::linger_ms>("linger_ms"),
                     json_field<&Hello::threads>("threads"),
+                    json_field<&Hello::upload_bytes_per_second>("upload_bytes_per_second"),
                     json_field<&Hello::place>("place", JsonNeed::optional)};
 }
 

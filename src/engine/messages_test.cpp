@@ -61,6 +61,7 @@ Hello full_hello() {
   hello.memory_snapshots = 3;
   hello.linger_ms = 60'000;
   hello.threads = 12;
+  hello.upload_bytes_per_second = 5'000'000;
   return hello;
 }
 

@@ -141,7 +141,8 @@ engine::Hello Engine::Impl::hello() const {
           .budget_bytes = options_.memory.budget_bytes,
           .memory_snapshots = options_.memory.snapshots,
           .linger_ms = options_.agent.linger_ms,
-          .threads = arena_.agent_threads()};
+          .threads = arena_.agent_threads(),
+          .upload_bytes_per_second = options_.agent.upload_bytes_per_second};
 }
 
 Engine::Impl::Link Engine::Impl::link() const {

@@ -1,8 +1,10 @@
 #include "objects/object_file_system.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +16,7 @@
 #include "objects/object_requests.hpp"
 #include "os/atomic_file.hpp"
 #include "os/process.hpp"
+#include "os/rate_limit.hpp"
 
 namespace bitsnap::objects {
 namespace {
@@ -44,6 +47,12 @@ os::FileInfo directory_info() {
   info.exists = true;
   info.is_directory = true;
   return info;
+}
+
+void keep_upload_rate(std::size_t bytes) {
+  if (const std::uint64_t wait_ns = upload_rate().plan(bytes); wait_ns > 0) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(wait_ns));
+  }
 }
 
 // Excludes nobody.
@@ -178,10 +187,9 @@ class ObjectFileSystem::NewFile final : public os::WritableFile {
       if (upload_ == nullptr) {
         BITSNAP_ASSIGN(const std::string key, files_->key_to_change(path_));
         BITSNAP_ASSIGN(upload_, files_->store_->upload(key));
-        BITSNAP_TRY(upload_->append(buffer_));
-        buffer_ = {};
+        BITSNAP_TRY(send(std::exchange(buffer_, {})));
       }
-      return upload_->append(bytes);
+      return send(bytes);
     });
   }
   Result<void> sync() override {
@@ -199,6 +207,10 @@ class ObjectFileSystem::NewFile final : public os::WritableFile {
     if (!done) error_ = done.error();
     return done;
   }
+  Result<void> send(ConstByteSpan bytes) {
+    keep_upload_rate(bytes.size());
+    return upload_->append(bytes);
+  }
   Result<void> finish() {
     return sticky([&]() -> Result<void> {
       if (std::exchange(is_done_, true)) return {};
@@ -211,6 +223,7 @@ class ObjectFileSystem::NewFile final : public os::WritableFile {
         BITSNAP_TRY(files_->key_to_change(path_));
         return upload_->finish();
       }
+      keep_upload_rate(buffer_.size());
       return files_->create_once(path_, std::exchange(buffer_, {}));
     });
   }
@@ -445,53 +458,4 @@ std::shared_ptr<os::FileSystem> ObjectFileSystem::without_links(const std::strin
   return shared_from_this();
 }
 
-// ---- the buckets of this process
-
-namespace {
-
-struct Buckets {
-  std::mutex mutex;
-  ConnectObjectStore connect;
-  std::map<std::string, std::shared_ptr<ObjectFileSystem>> known;
-};
-
-Buckets& buckets() {
-  static Buckets& all = *new Buckets;  // NOLINT: open stores may outlive the end of main()
-  return all;
-}
-
-}  // namespace
-
-Result<os::FileSystem*> object_file_system(const std::string& path) {
-  const std::size_t begin = path.find("://") + 3;
-  const std::string bucket = path.substr(0, path.find('/', begin));
-  if (bucket.size() == begin) return fail(ErrorKind::invalid_argument, fmt::format("{}: names no bucket", path));
-  Buckets& all = buckets();
-  const std::lock_guard guard(all.mutex);
-  if (const auto found = all.known.find(bucket); found != all.known.end()) return found->second.get();
-  if (all.connect == nullptr) {
-    return fail(ErrorKind::unsupported,
-                fmt::format("{}: this program has no client for object stores; the Python package has one", path));
-  }
-  BITSNAP_ASSIGN(std::shared_ptr<ObjectStore> store, all.connect(bucket));
-  return (all.known[bucket] = std::make_shared<ObjectFileSystem>(bucket, std::move(store))).get();
-}
-
 }  // namespace bitsnap::objects
-
-namespace bitsnap {
-
-bool is_object_path(std::string_view path) noexcept {
-  const std::size_t end = path.find("://");
-  return end != std::string_view::npos && end > 0 && std::ranges::all_of(path.substr(0, end), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '+';
-         });
-}
-
-void connect_object_stores(ConnectObjectStore connect) {
-  objects::Buckets& all = objects::buckets();
-  const std::lock_guard guard(all.mutex);
-  all.connect = std::move(connect);
-}
-
-}  // namespace bitsnap

@@ -24,6 +24,7 @@
 #include "base/bytes.hpp"
 #include "objects/lease.hpp"
 #include "os/file_system.hpp"
+#include "os/rate_limit.hpp"
 
 namespace bitsnap::objects {
 
@@ -80,5 +81,8 @@ class ObjectFileSystem final : public os::FileSystem, public std::enable_shared_
 // The file system of the bucket that a path is in; lives as long as the process. unsupported if no client is there for
 // it.
 [[nodiscard]] Result<os::FileSystem*> object_file_system(const std::string& path);
+
+// Of all that this process sends to object stores.
+[[nodiscard]] os::RateLimit& upload_rate();
 
 }  // namespace bitsnap::objects

@@ -207,3 +207,30 @@ except bitsnap.IoError as error:
     assert "Check AWS_ENDPOINT_URL" in printed
     assert "hush" not in printed
     assert "me" not in printed.split()
+
+
+def test_a_rank_that_is_late(run: str) -> None:
+    """Its shard makes the checkpoint complete. If the others have gone on, it is told so, and changes nothing."""
+    with bitsnap.Store(run, shared=True) as store:
+        store.save_shard(1, {"a": 1}, shard=0, shards=2, attempt="first")
+        outcome = store.commit(1, 2, "first")
+        assert not outcome
+        assert outcome.missing == [1]
+        assert store.steps() == []
+        with bitsnap.Store(run, shared=True) as late:  # another process, later
+            late.save_shard(1, {"b": 2}, shard=1, shards=2, attempt="first")
+            assert late.commit(1, 2, "first")
+        assert store.steps() == [1]
+        # Of the next step, the others try again without it, and go on.
+        store.save_shard(2, {"a": 1}, shard=0, shards=2, attempt="second")
+        assert not store.commit(2, 2, "second")
+        for shard in range(2):
+            store.save_shard(3, {f"s{shard}": 3}, shard=shard, shards=2, attempt="third")
+        assert store.commit(3, 2, "third")
+        with bitsnap.Store(run, shared=True) as late:
+            with pytest.raises(bitsnap.InvalidArgumentError, match="must be greater than 3, the newest step"):
+                late.save_shard(2, {"b": 2}, shard=1, shards=2, attempt="second")
+            with pytest.raises(bitsnap.InvalidArgumentError, match="3"):
+                late.commit(2, 2, "second")
+        assert store.steps() == [1, 3]
+        assert not store.verify().damages

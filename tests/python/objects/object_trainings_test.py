@@ -52,6 +52,19 @@ def test_an_agent_saves_to_a_bucket_and_the_next_job_goes_on(run: str) -> None:
         assert not store.verify().damages
 
 
+def test_an_agent_keeps_to_its_rate(run: str) -> None:
+    """20 MB at 10 MB each second, in two files: the second waits for the first."""
+    values = np.random.default_rng(1).integers(0, 256, 10_000_000, dtype=np.uint8)
+    options = bitsnap.AgentOptions(rate=10)
+    with bitsnap.Checkpointer(run, agent=options, settings=bitsnap.Settings(base="keyframe")) as checkpointer:
+        begin = time.monotonic()
+        for step in range(2):
+            checkpointer.save(step, {"w": values ^ step})
+        checkpointer.wait()
+        assert time.monotonic() - begin > 0.9
+    bitsnap.stop_agent(run)
+
+
 TRAINING = """
 import os, signal, sys, torch
 from bitsnap.torch import TrainingCheckpointer
