@@ -355,6 +355,8 @@ def _connection(name: str) -> tuple[dict[str, Any], dict[str, Any], str | None]:
     if scheme == "s3":
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         more = {"credential_provider": _credentials()} | ({"endpoint": endpoint} if endpoint else {})
+        if "AWS_CHECKSUM_ALGORITHM" not in os.environ:
+            more["checksum_algorithm"] = "SHA256"  # which a request is signed with anyway; the service compares it
     elif scheme == "gs":
         endpoint = os.environ.get("STORAGE_EMULATOR_HOST")
         if endpoint and "://" not in endpoint:

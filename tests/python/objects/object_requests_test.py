@@ -145,6 +145,31 @@ def check(run: str, committed: set[int]) -> None:
     assert not committed
 
 
+@pytest.mark.parametrize("elements", [1000, 3_000_000])  # one request, and parts
+def test_what_changes_on_its_way_is_not_stored(
+    elements: int, run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if proxy.interface is not None:
+        pytest.skip("Google Cloud Storage gets no checksums")
+    values = np.random.default_rng(1).integers(0, 256, 4 * elements, dtype=np.uint8)
+    handle = proxy.handle
+
+    def handle_changed(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        if ".bsnap" in path and method == "PUT":
+            body = body[:-1] + bytes([body[-1] ^ 1])
+        return handle(method, path, headers, body)
+
+    with bitsnap.Store(run) as store:
+        store.save(1, {"a": 1})
+        monkeypatch.setattr(proxy, "handle", handle_changed)
+        with pytest.raises(bitsnap.IoError, match=re.escape(run)):
+            store.save(2, {"w": values})
+        monkeypatch.undo()
+        assert store.steps() == [1]
+        store.save(2, {"w": values})
+        assert np.array_equal(store.load(2)["w"], values)
+
+
 @pytest.mark.parametrize("days", [-1, 1])
 def test_clocks_may_differ_by_a_day(days: int, run: str, proxy: Proxy) -> None:
     """The clock of the service is another than that of this machine."""
