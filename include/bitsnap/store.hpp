@@ -115,9 +115,10 @@ struct StoreOptions {
   Retention retention = {};
   // False: others remove checkpoints as the retention says. This handle only codes for it. So do all ranks but one.
   bool prunes = true;
-  // From the second save of a run in this process on, its newest state stays in memory if twice its size fits into
-  // this, so that the next save need not decode it, also with another handle. The system may take that memory back
-  // whenever it is short of it; the next save then reads the state from its files. 0 keeps nothing.
+  // From the second save of a run in this process on, or the first one in an object store, its newest state stays in
+  // memory if twice its size fits into this, so that the next save need not decode it, also with another handle. The
+  // system may take that memory back whenever it is short of it; the next save then reads the state from its files. 0
+  // keeps nothing.
   std::uint64_t keep_base_bytes = UINT64_MAX;
   // How long to wait for another writer before `busy`; with `shared` at least two seconds, as a rank that creates,
   // labels or prunes does so alone.

@@ -87,9 +87,10 @@ class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
             coded against a pruned one are coded again, so that the store holds no more than standalone files would.
         keep_labelled: then keep also those with a label.
         prunes: False only codes for what `keep_last` and `keep_every` say, and removes nothing: others do.
-        keep_base: from the second save of a run in this process on, keep the newest state in memory, about twice its
-            size, so that the next save need not decode it from the files. The system may take this memory back at any
-            time. A number limits it to that many bytes, and False keeps nothing. The files are the same.
+        keep_base: from the second save of a run in this process on, or the first one in an object store, keep the
+            newest state in memory, about twice its size, so that the next save need not decode it from the files. The
+            system may take this memory back at any time. A number limits it to that many bytes, and False keeps
+            nothing. The files are the same.
         read_only: only read. This needs no lock and no write permission, and works at any time.
         shared: this process saves checkpoints together with others, with save_shard() and commit().
         create: make the store if it does not exist; False raises NotFoundError.

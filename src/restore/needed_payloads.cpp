@@ -19,6 +19,7 @@ void NeededPayloads::add(const Snapshot::Impl& impl, std::size_t number, bool wi
 }
 
 void NeededPayloads::add(const Snapshot::Impl& impl, std::size_t number, bool with_inputs, std::uint32_t depth) {
+  if (with_inputs && impl.has_decoded()) return;  // most chunks are in memory, and the others are read alone
   File& file = files_[&impl];
   if (file.is_known.empty()) file.is_known.resize(impl.index().chunks.size());
   if (file.is_known[number]) return;

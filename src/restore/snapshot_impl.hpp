@@ -130,6 +130,8 @@ struct Snapshot::Impl {
   std::uint64_t work_allowance = 0;  // see WorkBudget
 
   void set_decoded(std::shared_ptr<const restore::DecodedState> decoded) const;
+  // Whether chunks may be in memory, decoded.
+  [[nodiscard]] bool has_decoded() const noexcept { return has_decoded_.load(std::memory_order_relaxed); }
   // See Snapshot::sample_elements().
   [[nodiscard]] bool sample(std::size_t stream, std::uint64_t first, ByteSpan out) const;
 

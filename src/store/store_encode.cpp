@@ -3,6 +3,8 @@
 #include <ranges>
 #include <utility>
 
+#include <bitsnap/object_store.hpp>
+
 #include "base/try.hpp"
 #include "exec/executor.hpp"
 #include "save/base_finder.hpp"
@@ -147,8 +149,8 @@ bool Store::Impl::should_code_like(const store::Coding& other, const ShardPlace&
 }
 
 Result<void> Store::Impl::read_base_from_memory(const Snapshot& base, unsigned threads, bool is_new) const {
-  // An agent looks for no damage.
-  if (!cache_->attach_decoded(base) || is_new || !hands_base_over_as_) return {};
+  // An agent looks for no damage, and nobody does in an object store, where it would cost a download.
+  if (!cache_->attach_decoded(base) || is_new || !hands_base_over_as_ || is_object_path(layout_.root())) return {};
   BITSNAP_ASSIGN(const std::vector<Damage> damages, base.verify(false, {.threads = threads, .progress = nullptr}));
   return damages.empty() ? Result<void>() : tl::unexpected(damages.front().error);
 }
@@ -276,7 +278,8 @@ Result<void> Store::Impl::encode_or_keyframe(store::PendingSave& save, const Wri
 Result<void> Store::Impl::encode(store::PendingSave& save, const State& state, const RunOptions& options,
                                  store::Destination destination) {
   if (destination == store::Destination::disk && is_next_base(save)) {
-    save.keeper = cache_->make_keeper(settings_.base == BaseRule::keyframe);
+    // A base in an object store would have to be fetched again.
+    save.keeper = cache_->make_keeper(settings_.base == BaseRule::keyframe || is_object_path(layout_.root()));
   }
   const auto write = [&](const SaveOptions& coding, save::BaseFinder* bases, os::WritableFile& file,
                          exec::Executor& executor) {

@@ -34,7 +34,10 @@ def test_a_save_lists_nothing_and_makes_few_requests(run: str, proxy: Proxy) -> 
     with bitsnap.Store(run) as store:
         assert len(proxy.requests) <= 17, proxy.requests
         store.save(1, state(1))
+        proxy.sent = 0
         store.save(2, state(2))
+        assert store.checkpoint(2).base == 1
+        assert proxy.sent < 100_000  # of 400 kB: the base is in memory
         proxy.requests.clear()
         store.save(3, state(3))
         assert lists(proxy.requests) == 0, proxy.requests
