@@ -1,10 +1,8 @@
 #include "store/open_mirror.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +12,7 @@
 #include "os/clock.hpp"
 #include "os/process.hpp"
 #include "store/label_record.hpp"
+#include "store/mirror_files.hpp"
 #include "store/mirror_order.hpp"
 #include "store/mirror_records.hpp"
 #include "store/mirror_source.hpp"
@@ -33,8 +32,6 @@ using store::ShardFile;
 // Attempts of an update, while writers of the run remove and replace what is copied.
 constexpr int kUpdateAttempts = 8;
 constexpr std::uint64_t kMirrorPollMs = 100;
-// The index of a snapshot, with the hashes of its chunks, is at its end.
-constexpr std::uint64_t kComparedBytes = std::uint64_t{64} << 10;
 
 }  // namespace
 
@@ -47,7 +44,8 @@ class Mirror::Impl {
         run_(from.path),
         copy_(to.path),
         run_records_(*from_, run_),
-        copy_records_(*to_, copy_) {}
+        copy_records_(*to_, copy_),
+        files_(*from_, run_, *to_, copy_, options_) {}
 
   Result<void> open() {
     if (copy_.root() == run_.root() || (copy_.root() + "/").starts_with(run_.root() + "/")) {
@@ -73,18 +71,7 @@ class Mirror::Impl {
     }
     BITSNAP_ASSIGN(there_, copy_records_.read());
     BITSNAP_ASSIGN(source_, store::read_mirror_source(*to_, copy_));
-    BITSNAP_ASSIGN(const store::StoredFiles files, store::list_stored_files(*to_, copy_));
-    for (const auto& [path, info] : files) {
-      const std::string name(os::file_name(path));
-      const auto step = there_.find(*store::step_from_name(os::parent_directory(path)));
-      const bool is_named = step != there_.end() && store::has_name(step->second.record, name);
-      if (store::is_snapshot_file_name(name) && !is_named) leftovers_.insert(path);
-      // Shards of ranks that wait for their commit.
-      if (name.starts_with("shard-") && name.ends_with(".json")) {
-        waiting_.insert(*store::step_from_name(os::parent_directory(path)));
-      }
-    }
-    return {};
+    return files_.find_leftovers(there_);
   }
 
   Result<MirrorReport> update() {
@@ -102,10 +89,11 @@ class Mirror::Impl {
   Result<void> update_once(MirrorReport& report) {
     BITSNAP_ASSIGN(const MirroredSteps wanted, choose());
     BITSNAP_TRY(remove_other_saves(wanted, report));
-    BITSNAP_TRY(send_files(wanted, report));
+    BITSNAP_TRY(send_files(wanted));
+    report.sent_bytes = files_.sent_bytes();
     for (const std::uint64_t step : store::mirror_order(there_, wanted)) BITSNAP_TRY(change(step, wanted, report));
     if (!options_.step) BITSNAP_TRY(copy_small_records());
-    BITSNAP_TRY(drop_leftovers());
+    BITSNAP_TRY(files_.drop_leftovers(there_, copy_records_.unreadable()));
     for (auto* const steps : {&report.added, &report.changed, &report.removed}) std::ranges::sort(*steps);
     report.newest = store::newest_of(there_);
     return {};
@@ -244,16 +232,8 @@ class Mirror::Impl {
       const std::uint64_t waited_ms = (os::monotonic_ns() - start) / 1'000'000;
       const bool must_wait = waited_ms < options_.timeout_ms || to_->doubt_ms(copy_.lock()) > 0;
       if (lock.error().kind() != ErrorKind::busy || !must_wait) return tl::unexpected(std::move(lock).error());
-      BITSNAP_TRY(pause(kMirrorPollMs));
+      BITSNAP_TRY(files_.pause(kMirrorPollMs));
     }
-  }
-
-  Result<void> pause(std::uint64_t ms) const {
-    if (options_.interrupted && options_.interrupted()) {
-      return fail(ErrorKind::cancelled, fmt::format("{}: interrupted", copy_.root()));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
-    return {};
   }
 
   // Removes the steps that were saved again since under the same names of files, and those that need them.
@@ -280,7 +260,7 @@ class Mirror::Impl {
     return {};
   }
 
-  Result<void> send_files(const MirroredSteps& wanted, MirrorReport& report) {
+  Result<void> send_files(const MirroredSteps& wanted) {
     struct New {
       std::uint64_t step;
       const ShardFile* file;
@@ -297,66 +277,14 @@ class Mirror::Impl {
         total += file.bytes;
       }
     }
+    files_.begin(total);
     std::set<std::uint64_t> made;
     for (const New& each : files) {
       if (made.insert(each.step).second) BITSNAP_TRY(copy_records_.directories().create(each.step));
-      BITSNAP_TRY(send_file(each.step, *each.file, total, report));
+      BITSNAP_TRY(files_.send(each.step, *each.file));
     }
     for (const std::uint64_t step : made) BITSNAP_TRY(copy_records_.directories().sync_step(step));
     if (!made.empty()) BITSNAP_TRY(copy_records_.directories().sync_checkpoints());
-    return {};
-  }
-
-  Result<void> send_file(std::uint64_t step, const ShardFile& file, std::uint64_t total, MirrorReport& report) {
-    const std::string source = run_.step_file(step, file.file);
-    const std::string target = copy_.step_file(step, file.file);
-    // It is left if this update ends before a record names it.
-    const bool is_new = leftovers_.insert(os::join_path(store::step_name(step), file.file)).second;
-    BITSNAP_ASSIGN(const bool is_same, is_new ? Result<bool>(false) : has_same_end(source, target));
-    if (is_same) return {};
-    if (!is_new) BITSNAP_TRY(to_->remove(target));
-    sent_.insert(os::join_path(store::step_name(step), file.file));
-    const auto on_piece = [&](std::size_t bytes) -> Result<void> {
-      BITSNAP_TRY(keep_rate(bytes));
-      report.sent_bytes += bytes;
-      if (options_.progress && !options_.progress(report.sent_bytes, std::max(total, report.sent_bytes))) {
-        return fail(ErrorKind::cancelled, fmt::format("{}: cancelled", target));
-      }
-      return {};
-    };
-    return store::copy_file(*from_, source, *to_, target, on_piece);
-  }
-
-  // Whether a file that an update left, which was ended, is the one that is wanted.
-  Result<bool> has_same_end(const std::string& source, const std::string& target) const {
-    BITSNAP_ASSIGN(const auto wanted, from_->open(source));
-    const auto found_or_error = to_->open(target);
-    if (!found_or_error && found_or_error.error().kind() == ErrorKind::not_found) return false;
-    if (!found_or_error) return tl::unexpected(found_or_error.error());
-    const auto& found = *found_or_error;
-    const std::uint64_t size = wanted->size_bytes();
-    if (found->size_bytes() != size) return false;
-    const auto compared = static_cast<std::size_t>(std::min(size, kComparedBytes));
-    std::vector<std::byte> a(compared);
-    std::vector<std::byte> b(compared);
-    BITSNAP_TRY(wanted->read_at(size - compared, a));
-    BITSNAP_TRY(found->read_at(size - compared, b));
-    return a == b;
-  }
-
-  // Waits until sending `bytes` more keeps to the rate.
-  Result<void> keep_rate(std::size_t bytes) {
-    if (options_.bytes_per_second == 0) return {};
-    const std::uint64_t now = os::monotonic_ns();
-    free_at_ns_ = std::max(free_at_ns_, now);
-    const std::uint64_t at = free_at_ns_;
-    free_at_ns_ +=
-        static_cast<std::uint64_t>(1e9 * static_cast<double>(bytes) / static_cast<double>(options_.bytes_per_second));
-    for (std::uint64_t left = at - now; left > 0;) {
-      const std::uint64_t slice = std::min(left, kMirrorPollMs * 1'000'000);
-      BITSNAP_TRY(pause(slice / 1'000'000 + 1));
-      left -= slice;
-    }
     return {};
   }
 
@@ -433,24 +361,6 @@ class Mirror::Impl {
     return {};
   }
 
-  // Files that an ended update has left, and that nothing has needed.
-  Result<void> drop_leftovers() {
-    for (const std::string& path : std::exchange(leftovers_, {})) {
-      const std::uint64_t step = *store::step_from_name(os::parent_directory(path));
-      const auto now = there_.find(step);
-      const std::string name(os::file_name(path));
-      if (now != there_.end() && store::has_name(now->second.record, name)) continue;
-      const bool is_own = sent_.contains(path) || (!options_.step && !waiting_.contains(step) &&
-                                                   !std::ranges::binary_search(copy_records_.unreadable(), step));
-      if (!is_own) continue;
-      const auto removed = copy_records_.directories().remove_file(step, name);
-      if (!removed && removed.error().kind() != ErrorKind::not_found) return removed;
-      // The directory, if it is empty now.
-      if (now == there_.end()) static_cast<void>(to_->remove(copy_.step_directory(step)));
-    }
-    return {};
-  }
-
   const MirrorOptions options_;
   const std::shared_ptr<os::FileSystem> from_;
   const std::shared_ptr<os::FileSystem> to_;
@@ -458,17 +368,14 @@ class Mirror::Impl {
   const RunLayout copy_;
   store::MirrorRecords run_records_;
   store::MirrorRecords copy_records_;
+  store::MirrorFiles files_;
   std::unique_ptr<os::FileLock> lock_;
   store::RunRecord copied_run_;
   std::optional<store::LabelRecord> copied_labels_;
   store::MirrorSource source_;
   std::string own_id_;
-  MirroredSteps there_;              // the records of the copy: nobody else changes them
-  std::set<std::string> leftovers_;  // snapshot files of the copy that no record may name, by path below checkpoints/
-  std::set<std::string> sent_;       // those that this handle has written
-  std::set<std::uint64_t> waiting_;  // steps of the copy with shards that wait for their commit
-  std::set<std::uint64_t> lost_;     // steps that are damaged in the run: the copy keeps what it has of them
-  std::uint64_t free_at_ns_ = 0;     // when the next piece may be sent
+  MirroredSteps there_;           // the records of the copy: nobody else changes them
+  std::set<std::uint64_t> lost_;  // steps that are damaged in the run: the copy keeps what it has of them
 };
 
 Mirror::Mirror(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -1,0 +1,59 @@
+// The snapshot files of a copy that follows a run: sends them, keeps to a rate, and counts what an update has left that
+// ended before a record named it. docs/spec/store.md, "Mirrors".
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/mirror.hpp>
+
+#include "os/file_system.hpp"
+#include "store/mirror_order.hpp"
+#include "store/run_layout.hpp"
+
+namespace bitsnap::store {
+
+// One thread at a time uses it. All that the constructor gets outlives it.
+class MirrorFiles {
+ public:
+  MirrorFiles(os::FileSystem& from, const RunLayout& run, os::FileSystem& to, const RunLayout& copy,
+              const MirrorOptions& options)
+      : from_(from), run_(run), to_(to), copy_(copy), options_(options) {}
+
+  // Looks at the files of the copy, whose records are `there`.
+  [[nodiscard]] Result<void> find_leftovers(const MirroredSteps& there);
+
+  // From now on, sent_bytes() counts from 0, and progress is told of `total_bytes`.
+  void begin(std::uint64_t total_bytes);
+  [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return sent_bytes_; }
+  // The directory of the step exists. A file that was left is sent again only if it is not the one that is wanted.
+  [[nodiscard]] Result<void> send(std::uint64_t step, const ShardFile& file);
+
+  // Removes files that updates have left and that nothing has needed. `unreadable`: steps of the copy whose files may
+  // be those of a record, ascending.
+  [[nodiscard]] Result<void> drop_leftovers(const MirroredSteps& there, const std::vector<std::uint64_t>& unreadable);
+
+  // Fails with cancelled if the caller wants an end.
+  [[nodiscard]] Result<void> pause(std::uint64_t ms) const;
+
+ private:
+  [[nodiscard]] Result<bool> has_same_end(const std::string& source, const std::string& target) const;
+  [[nodiscard]] Result<void> keep_rate(std::size_t bytes);
+
+  os::FileSystem& from_;
+  const RunLayout& run_;
+  os::FileSystem& to_;
+  const RunLayout& copy_;
+  const MirrorOptions& options_;
+  std::set<std::string> leftovers_;  // snapshot files of the copy that no record may name, by path below checkpoints/
+  std::set<std::string> sent_;       // those that this object has written
+  std::set<std::uint64_t> waiting_;  // steps of the copy with shards that wait for their commit
+  std::uint64_t sent_bytes_ = 0;
+  std::uint64_t total_bytes_ = 0;
+  std::uint64_t free_at_ns_ = 0;  // when the next piece may be sent
+};
+
+}  // namespace bitsnap::store
