@@ -13,6 +13,7 @@
 #include "os/process.hpp"
 #include "store/label_record.hpp"
 #include "store/mirror_files.hpp"
+#include "store/mirror_labels.hpp"
 #include "store/mirror_order.hpp"
 #include "store/mirror_records.hpp"
 #include "store/mirror_source.hpp"
@@ -92,7 +93,11 @@ class Mirror::Impl {
     BITSNAP_TRY(send_files(wanted));
     report.sent_bytes = files_.sent_bytes();
     for (const std::uint64_t step : store::mirror_order(there_, wanted)) BITSNAP_TRY(change(step, wanted, report));
-    if (!options_.step) BITSNAP_TRY(copy_small_records());
+    if (options_.step) {
+      BITSNAP_TRY(store::bring_labels(*options_.step, run_records_.directories(), copy_records_.directories()));
+    } else {
+      BITSNAP_TRY(copy_small_records());
+    }
     BITSNAP_TRY(files_.drop_leftovers(there_, copy_records_.unreadable()));
     for (auto* const steps : {&report.added, &report.changed, &report.removed}) std::ranges::sort(*steps);
     report.newest = store::newest_of(there_);
@@ -125,6 +130,10 @@ class Mirror::Impl {
       return wanted;
     }
     BITSNAP_TRY(follow(here));
+    steps_of_run_.clear();
+    for (const auto& [step, entry] : here) {
+      if (!entry.is_retired) steps_of_run_.insert(step);
+    }
     // Checkpoints that the copy had before it followed this run stay, with what they need, and all steps that are
     // damaged in the run: others may need them.
     MirroredSteps others;
@@ -349,9 +358,11 @@ class Mirror::Impl {
       if (!found && !store::is_damage(found.error())) return tl::unexpected(std::move(found).error());
       if (found) copied_labels_ = *std::move(found);
     }
-    if (labels && labels.value() != copied_labels_) {
-      BITSNAP_TRY(store::write_label_record(*to_, copy_, *labels));
-      copied_labels_ = *labels;
+    if (labels) {
+      const store::LabelRecord before = copied_labels_.value_or(store::LabelRecord());
+      store::LabelRecord merged = store::merge_labels(*labels, before, there_, steps_of_run_, lost_);
+      if (merged != copied_labels_) BITSNAP_TRY(store::write_label_record(*to_, copy_, merged));
+      copied_labels_ = std::move(merged);
     }
     const auto run = store::read_run_record(*from_, run_.run_record());
     if (run && run->id == copied_run_.id && run->settings != copied_run_.settings) {
@@ -374,8 +385,9 @@ class Mirror::Impl {
   std::optional<store::LabelRecord> copied_labels_;
   store::MirrorSource source_;
   std::string own_id_;
-  MirroredSteps there_;           // the records of the copy: nobody else changes them
-  std::set<std::uint64_t> lost_;  // steps that are damaged in the run: the copy keeps what it has of them
+  MirroredSteps there_;                   // the records of the copy: nobody else changes them
+  std::set<std::uint64_t> steps_of_run_;  // its checkpoints, without those that are lost
+  std::set<std::uint64_t> lost_;          // steps that are damaged in the run: the copy keeps what it has of them
 };
 
 Mirror::Mirror(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

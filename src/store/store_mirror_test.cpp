@@ -404,6 +404,61 @@ TEST_F(MirrorTest, ADamagedRecordOfTheCopyIsWrittenAgain) {
   EXPECT_EQ(broken_law({1, 2}), "");
 }
 
+TEST_F(MirrorTest, LabelsOfCheckpointsThatTheRunDoesNotHaveStay) {
+  {
+    const auto store = writer();
+    for (std::uint64_t step = 1; step <= 4; ++step) save(*store, step);
+    ASSERT_TRUE(store->label(1, {"first", "best"}));
+    ASSERT_TRUE(store->label(3, {"third"}));
+  }
+  ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
+  os::FakeFileSystem other;
+  const Mirrorer process(bucket_);
+  ASSERT_TRUE(open_mirror(process.home(), {&other, kLocalRun}, {.step = 4}).value().update());
+  StoreOptions options;
+  options.access = StoreAccess::write;
+  const auto store = open_store(other, kLocalRun, options).value();
+  save(*store, 5);
+  ASSERT_TRUE(store->label(5, {"best", "fifth"}));
+  ASSERT_TRUE(process.mirror(other));
+  const auto reader = process.read().value();
+  EXPECT_EQ(reader->find("first").value(), 1U);
+  EXPECT_EQ(reader->find("third").value(), 3U);
+  EXPECT_EQ(reader->find("best").value(), 5U);  // the run that is copied has the last word
+  // What the run takes from its own checkpoints is taken in the copy, too.
+  ASSERT_TRUE(store->unlabel("fifth"));
+  ASSERT_TRUE(process.mirror(other));
+  EXPECT_FALSE(reader->find("fifth"));
+  EXPECT_EQ(reader->find("third").value(), 3U);
+}
+
+TEST_F(MirrorTest, ACheckpointThatIsBroughtBackHasItsLabelsAndFiles) {
+  const auto store = writer();
+  save(*store, 1);
+  CommitOptions commit;
+  commit.labels = {"best", "last"};
+  commit.files = {{"note.txt", {std::byte{7}}}};
+  ASSERT_TRUE(store->save(2, TestState(2).state(), kRunOnOne, nullptr, commit));
+  save(*store, 3);
+  ASSERT_TRUE(store->label(3, {"last"}));
+  ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
+  os::FakeFileSystem other;
+  const Mirrorer process(bucket_);
+  for (const std::uint64_t step : {3U, 2U}) {
+    ASSERT_TRUE(open_mirror(process.home(), {&other, kLocalRun}, {.step = step}).value().update());
+  }
+  const auto back = open_store(other, kLocalRun, {.access = StoreAccess::read}).value();
+  EXPECT_THAT(back->steps().value(), ElementsAre(2, 3));
+  EXPECT_EQ(back->find("best").value(), 2U);
+  EXPECT_EQ(back->find("last").value(), 3U);
+  EXPECT_EQ(back->files(2).value().at(0).name, "note.txt");
+  // A label that is there already stays where it is.
+  ASSERT_TRUE(store->label(1, {"best"}));
+  ASSERT_TRUE(process.mirror(local_));
+  ASSERT_TRUE(open_mirror(process.home(), {&other, kLocalRun}, {.step = 1}).value().update());
+  EXPECT_EQ(back->find("best").value(), 2U);
+}
+
 TEST_F(MirrorTest, KeepsToARate) {
   save(*writer(), 1);
   std::uint64_t asked = 0;
