@@ -2,11 +2,13 @@
 #include "store/open_mirror.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -376,6 +378,7 @@ TEST_F(MirrorTest, ACopyThatWasContinuedIsNotReplaced) {
         open_store(*Mirrorer(bucket_).files, kCopy, options).value()->save(2, TestState(2, 6).state(), kRunOnOne));
   }
   ever_[2].insert(6);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // saves are told apart by their times
   save(*writer(), 2);
   const auto refused = Mirrorer(bucket_).mirror(local_);
   ASSERT_FALSE(refused);
