@@ -76,10 +76,11 @@ class Mirror::Impl {
   }
 
   Result<MirrorReport> update() {
+    const MirroredSteps before = there_;
+    files_.begin();
     for (int attempt = 1;; ++attempt) {
-      MirrorReport report;
-      const Result<void> done = update_once(report);
-      if (done) return report;
+      const Result<void> done = update_once();
+      if (done) return report(before);
       // A writer of the run has removed a file that was to be copied.
       if (done.error().kind() != ErrorKind::not_found || attempt == kUpdateAttempts)
         return tl::unexpected(done.error());
@@ -87,21 +88,40 @@ class Mirror::Impl {
   }
 
  private:
-  Result<void> update_once(MirrorReport& report) {
+  Result<void> update_once() {
     BITSNAP_ASSIGN(const MirroredSteps wanted, choose());
-    BITSNAP_TRY(remove_other_saves(wanted, report));
+    BITSNAP_TRY(remove_other_saves(wanted));
     BITSNAP_TRY(send_files(wanted));
-    report.sent_bytes = files_.sent_bytes();
-    for (const std::uint64_t step : store::mirror_order(there_, wanted)) BITSNAP_TRY(change(step, wanted, report));
+    for (const std::uint64_t step : store::mirror_order(there_, wanted)) BITSNAP_TRY(change(step, wanted));
     if (options_.step) {
       BITSNAP_TRY(store::bring_labels(*options_.step, run_records_.directories(), copy_records_.directories()));
     } else {
       BITSNAP_TRY(copy_small_records());
     }
-    BITSNAP_TRY(files_.drop_leftovers(there_, copy_records_.unreadable()));
-    for (auto* const steps : {&report.added, &report.changed, &report.removed}) std::ranges::sort(*steps);
+    return files_.drop_leftovers(there_, copy_records_.unreadable());
+  }
+
+  // What has changed since the records of the copy were `before`.
+  [[nodiscard]] MirrorReport report(const MirroredSteps& before) const {
+    MirrorReport report;
+    const auto is_checkpoint = [](const MirroredSteps& steps, std::uint64_t step) {
+      const auto found = steps.find(step);
+      return found != steps.end() && !found->second.is_retired;
+    };
+    for (const auto& [step, entry] : there_) {
+      if (entry.is_retired) continue;
+      if (!is_checkpoint(before, step)) {
+        report.added.push_back(step);
+      } else if (before.at(step) != entry) {
+        report.changed.push_back(step);
+      }
+    }
+    for (const auto& [step, entry] : before) {
+      if (!entry.is_retired && !is_checkpoint(there_, step)) report.removed.push_back(step);
+    }
     report.newest = store::newest_of(there_);
-    return {};
+    report.sent_bytes = files_.sent_bytes();
+    return report;
   }
 
   // What the copy has to become.
@@ -246,7 +266,7 @@ class Mirror::Impl {
   }
 
   // Removes the steps that were saved again since under the same names of files, and those that need them.
-  Result<void> remove_other_saves(const MirroredSteps& wanted, MirrorReport& report) {
+  Result<void> remove_other_saves(const MirroredSteps& wanted) {
     MirroredSteps kept = there_;
     std::set<std::uint64_t> gone;
     for (const auto& [step, entry] : there_) {
@@ -265,7 +285,7 @@ class Mirror::Impl {
       }
     }
     for (const std::uint64_t step : gone) kept.erase(step);
-    for (const std::uint64_t step : store::mirror_order(there_, kept)) BITSNAP_TRY(change(step, kept, report));
+    for (const std::uint64_t step : store::mirror_order(there_, kept)) BITSNAP_TRY(change(step, kept));
     return {};
   }
 
@@ -286,7 +306,7 @@ class Mirror::Impl {
         total += file.bytes;
       }
     }
-    files_.begin(total);
+    files_.expect(total);
     std::set<std::uint64_t> made;
     for (const New& each : files) {
       if (made.insert(each.step).second) BITSNAP_TRY(copy_records_.directories().create(each.step));
@@ -298,13 +318,11 @@ class Mirror::Impl {
   }
 
   // Lets a step of the copy become what it is in `wanted`.
-  Result<void> change(std::uint64_t step, const MirroredSteps& wanted, MirrorReport& report) {
+  Result<void> change(std::uint64_t step, const MirroredSteps& wanted) {
     const auto before = there_.find(step);
     const auto now = wanted.find(step);
-    const bool was_checkpoint = before != there_.end() && !before->second.is_retired;
     if (now == wanted.end()) {
       BITSNAP_TRY(copy_records_.directories().remove(step));
-      if (was_checkpoint) report.removed.push_back(step);
       there_.erase(step);
       return {};
     }
@@ -322,8 +340,6 @@ class Mirror::Impl {
     }
     copy_tensor_index(step);
     if (before != there_.end()) BITSNAP_TRY(remove_unnamed(before->second.record, entry.record));
-    if (!entry.is_retired) (was_checkpoint ? report.changed : report.added).push_back(step);
-    if (entry.is_retired && was_checkpoint) report.removed.push_back(step);
     there_[step] = entry;
     return {};
   }

@@ -36,9 +36,9 @@ Result<void> MirrorFiles::find_leftovers(const MirroredSteps& there) {
   return {};
 }
 
-void MirrorFiles::begin(std::uint64_t total_bytes) {
+void MirrorFiles::begin() {
   sent_bytes_ = 0;
-  total_bytes_ = total_bytes;
+  total_bytes_ = 0;
 }
 
 Result<void> MirrorFiles::send(std::uint64_t step, const ShardFile& file) {

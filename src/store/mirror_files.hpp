@@ -26,8 +26,10 @@ class MirrorFiles {
   // Looks at the files of the copy, whose records are `there`.
   [[nodiscard]] Result<void> find_leftovers(const MirroredSteps& there);
 
-  // From now on, sent_bytes() counts from 0, and progress is told of `total_bytes`.
-  void begin(std::uint64_t total_bytes);
+  // From now on, sent_bytes() counts from 0.
+  void begin();
+  // Tells progress how many bytes are still to be sent.
+  void expect(std::uint64_t bytes) { total_bytes_ = sent_bytes_ + bytes; }
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return sent_bytes_; }
   // The directory of the step exists. A file that was left is sent again only if it is not the one that is wanted.
   [[nodiscard]] Result<void> send(std::uint64_t step, const ShardFile& file);

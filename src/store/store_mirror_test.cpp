@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -460,6 +461,28 @@ TEST_F(MirrorTest, ACheckpointThatIsBroughtBackHasItsLabelsAndFiles) {
   ASSERT_TRUE(process.mirror(local_));
   ASSERT_TRUE(open_mirror(process.home(), {&other, kLocalRun}, {.step = 1}).value().update());
   EXPECT_EQ(back->find("best").value(), 2U);
+}
+
+TEST_F(MirrorTest, AnUpdateThatBeginsAgainReportsAllThatItDid) {
+  const auto store = writer();
+  for (std::uint64_t step = 1; step <= 3; ++step) save(*store, step);
+  const Mirrorer process(bucket_);
+  bool is_first = true;
+  process.objects->set_fault([&](std::string_view, const std::string& key) {
+    // The run goes back while its first file is sent.
+    if (key.ends_with(".bsnap") && std::exchange(is_first, false)) {
+      EXPECT_TRUE(store->rollback(2, kRunOnOne));
+    }
+    return RequestFault::none;
+  });
+  const auto done = process.mirror(local_);
+  ASSERT_TRUE(done) << done.error().message();
+  EXPECT_THAT(done->added, ElementsAre(1, 2));
+  std::uint64_t bytes = 0;
+  for (const std::string& path : local_.all_files()) {
+    if (path.ends_with(".bsnap")) bytes += local_.stat(path)->size_bytes;
+  }
+  EXPECT_EQ(done->sent_bytes, bytes);
 }
 
 TEST_F(MirrorTest, KeepsToARate) {
