@@ -41,10 +41,11 @@ ChunkDraws::ChunkDraws(std::span<const SampledUnit> chunks, std::uint64_t sample
     const std::vector<std::size_t>& numbers = entry.second;
     Stratum& stratum = strata_.emplace_back();
     std::vector<double> ends;  // of the chunks, in bytes of the stratum
+    double bytes = 0;
     for (const std::size_t number : numbers) {
-      ends.push_back((ends.empty() ? 0 : ends.back()) + static_cast<double>(chunks[number].bytes));
+      bytes += static_cast<double>(chunks[number].bytes);
+      ends.push_back(bytes);
     }
-    const double bytes = ends.back();
     const auto count = static_cast<double>(numbers.size());
     stratum.weight = bytes / total;
     const double wanted = std::max(static_cast<double>(kSubsamples),
