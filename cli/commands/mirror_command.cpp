@@ -106,14 +106,16 @@ class Follower {
 
  private:
   void on_update(const MirrorReport& report) {
-    said_.clear();
+    const std::string failure = report.failure ? report.failure->message() : "";
+    if (report.failure && said_ != failure) print_error(failure, error_kind_name(report.failure->kind()));
+    said_ = failure;
     newest_ = report.newest;
     if (is_first_ || has_changed(report)) {
       print_update(report, options_, common_);
       changed_ = Clock::now();
     }
     is_first_ = false;
-    note("");
+    note(failure);
     rest();
   }
 
@@ -199,6 +201,7 @@ Result<int> mirror(const MirrorCommandOptions& options, const CommonOptions& com
   BITSNAP_ASSIGN(const MirrorReport report, opened->update());
   bar.clear();
   print_update(report, named, common);
+  if (report.failure) return tl::unexpected(*report.failure);
   return kExitOk;
 }
 

@@ -31,6 +31,9 @@ struct MirrorReport {
   std::vector<std::uint64_t> removed;
   std::optional<std::uint64_t> newest = {};  // checkpoint of the copy
   std::uint64_t sent_bytes = 0;              // of snapshot files
+  // Why some checkpoints of the run could not be copied: their files, or files that they need, cannot be read. All
+  // others are copied.
+  std::optional<Error> failure = {};
 };
 
 // One thread at a time uses a Mirror.
@@ -44,8 +47,9 @@ class Mirror {
   Mirror& operator=(Mirror&&) noexcept;
   ~Mirror();
 
-  // Makes the copy like the run is now. An error leaves the copy as a run that has what it had, and perhaps some of
-  // what is new; the next update continues. Files that were sent are not sent again.
+  // Makes the copy like the run is now, but for what MirrorReport::failure says. An error leaves the copy as a run that
+  // has what it had, and perhaps some of what is new; the next update continues. Files that were sent are not sent
+  // again.
   [[nodiscard]] Result<MirrorReport> update();
 
   class Impl;  // of the library

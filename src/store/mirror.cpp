@@ -1,9 +1,11 @@
 #include "store/open_mirror.hpp"
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -12,13 +14,14 @@
 #include "os/clock.hpp"
 #include "os/process.hpp"
 #include "store/label_record.hpp"
+#include "store/mirror_copy.hpp"
+#include "store/mirror_failures.hpp"
 #include "store/mirror_files.hpp"
 #include "store/mirror_labels.hpp"
 #include "store/mirror_order.hpp"
 #include "store/mirror_records.hpp"
 #include "store/mirror_source.hpp"
 #include "store/run_marker.hpp"
-#include "store/stored_files.hpp"
 
 namespace bitsnap {
 
@@ -45,8 +48,9 @@ class Mirror::Impl {
         run_(from.path),
         copy_(to.path),
         run_records_(*from_, run_),
-        copy_records_(*to_, copy_),
-        files_(*from_, run_, *to_, copy_, options_) {}
+        there_(*from_, run_, *to_, copy_),
+        files_(*from_, run_, *to_, copy_, options_),
+        failures_(*from_, run_) {}
 
   Result<void> open() {
     if (copy_.root() == run_.root() || (copy_.root() + "/").starts_with(run_.root() + "/")) {
@@ -70,35 +74,127 @@ class Mirror::Impl {
                               "its own",
                               copy_.root(), run_.root(), run.id, copied_run_.id));
     }
-    BITSNAP_ASSIGN(there_, copy_records_.read());
+    BITSNAP_TRY(there_.read());
     BITSNAP_ASSIGN(source_, store::read_mirror_source(*to_, copy_));
-    return files_.find_leftovers(there_);
+    return files_.find_leftovers(there_.steps());
   }
 
   Result<MirrorReport> update() {
-    const MirroredSteps before = there_;
+    const MirroredSteps before = there_.steps();
     files_.begin();
     for (int attempt = 1;; ++attempt) {
-      const Result<void> done = update_once();
-      if (done) return report(before);
-      // A writer of the run has removed a file that was to be copied.
-      if (done.error().kind() != ErrorKind::not_found || attempt == kUpdateAttempts)
-        return tl::unexpected(done.error());
+      Result<void> done = update_once();
+      if (!done && (done.error().kind() != ErrorKind::not_found || attempt == kUpdateAttempts)) {
+        return tl::unexpected(std::move(done).error());
+      }
+      if (!done) continue;
+      // A writer of the run may have removed a file that was to be copied.
+      if (failures_.is_empty() || attempt == kUpdateAttempts) return report(before);
+      BITSNAP_ASSIGN(const MirroredSteps now, run_records_.read());
+      if (!failures_.are_outdated(now)) return report(before);
     }
   }
 
  private:
+  // Copies what can be copied. Then failures_ says why the rest cannot.
   Result<void> update_once() {
     BITSNAP_ASSIGN(const MirroredSteps wanted, choose());
+    BITSNAP_TRY(failures_.forget(wanted));
     BITSNAP_TRY(remove_other_saves(wanted));
-    BITSNAP_TRY(send_files(wanted));
-    for (const std::uint64_t step : store::mirror_order(there_, wanted)) BITSNAP_TRY(change(step, wanted));
+    files_.expect(bytes_to_send(wanted));
+    for (bool is_done = false; !is_done;) {
+      std::set<std::uint64_t> held = failures_.steps();
+      if (held.empty()) {
+        BITSNAP_ASSIGN(is_done, become(wanted));
+      } else {
+        BITSNAP_ASSIGN(is_done, become(store::hold_back(there_.steps(), wanted, held)));
+      }
+    }
+    held_back_.clear();
+    for (const auto& [step, entry] : wanted) {
+      const auto now = there_.steps().find(step);
+      if (!entry.is_retired && (now == there_.steps().end() || now->second.is_retired)) held_back_.insert(step);
+    }
     if (options_.step) {
-      BITSNAP_TRY(store::bring_labels(*options_.step, run_records_.directories(), copy_records_.directories()));
+      if (held_back_.empty()) {
+        BITSNAP_TRY(store::bring_labels(*options_.step, run_records_.directories(), there_.directories()));
+      }
     } else {
       BITSNAP_TRY(copy_small_records());
     }
-    return files_.drop_leftovers(there_, copy_records_.unreadable());
+    std::set<std::uint64_t> kept = failures_.steps();
+    kept.insert(there_.unreadable().begin(), there_.unreadable().end());
+    return files_.drop_leftovers(there_.steps(), kept);
+  }
+
+  // False if the files of a step cannot be read; failures_ has it then.
+  Result<bool> become(const MirroredSteps& wanted) {
+    for (const std::vector<std::uint64_t>& steps : store::mirror_order(there_.steps(), wanted)) {
+      for (const std::uint64_t step : steps) {
+        const auto entry = wanted.find(step);
+        if (entry == wanted.end()) continue;
+        BITSNAP_ASSIGN(const bool is_sent, send_files(step, entry->second.record));
+        if (!is_sent) return false;
+      }
+      for (const std::uint64_t step : steps) BITSNAP_TRY(there_.change(step, wanted));
+    }
+    return true;
+  }
+
+  // The files of a record that the copy does not have.
+  [[nodiscard]] std::vector<const ShardFile*> new_files(std::uint64_t step, const CommitRecord& record) const {
+    const auto before = there_.steps().find(step);
+    std::vector<const ShardFile*> files;
+    for (std::size_t number = 0; number < record.file_count(); ++number) {
+      const ShardFile& file = record.file(number);
+      if (before == there_.steps().end() || !store::has_file(before->second.record, file)) files.push_back(&file);
+    }
+    return files;
+  }
+
+  [[nodiscard]] std::uint64_t bytes_to_send(const MirroredSteps& wanted) const {
+    std::uint64_t total = 0;
+    for (const auto& [step, entry] : wanted) {
+      for (const ShardFile* const file : new_files(step, entry.record)) total += file->bytes;
+    }
+    return total;
+  }
+
+  // False if one cannot be read.
+  Result<bool> send_files(std::uint64_t step, const CommitRecord& record) {
+    std::vector<const ShardFile*> files = new_files(step, record);
+    if (files.empty()) return true;
+    BITSNAP_ASSIGN(const bool are_there, have_all(step, record, files));
+    if (!are_there) return false;
+    BITSNAP_TRY(there_.directories().create(step));
+    for (const ShardFile* const file : files) {
+      BITSNAP_ASSIGN(std::optional<Error> unread, files_.send(step, *file));
+      if (!unread) continue;
+      BITSNAP_TRY(failures_.note(step, record, file->file, *std::move(unread)));
+      return false;
+    }
+    BITSNAP_TRY(there_.directories().sync_step(step));
+    BITSNAP_TRY(there_.directories().sync_checkpoints());
+    return true;
+  }
+
+  // Whether the run has the files, before the first one is sent. A repair keeps a checkpoint that lacks some: then they
+  // are taken from `files`.
+  Result<bool> have_all(std::uint64_t step, const CommitRecord& record, std::vector<const ShardFile*>& files) {
+    for (auto file = files.begin(); file != files.end();) {
+      const std::string path = run_.step_file(step, (*file)->file);
+      BITSNAP_ASSIGN(const os::FileInfo info, from_->stat(path));
+      if (info.exists) {
+        ++file;
+      } else if (record.damaged_tensors > 0) {
+        file = files.erase(file);
+      } else {
+        Error error(ErrorKind::not_found, fmt::format("{}: the file is missing", path));
+        BITSNAP_TRY(failures_.note(step, record, (*file)->file, std::move(error)));
+        return false;
+      }
+    }
+    return true;
   }
 
   // What has changed since the records of the copy were `before`.
@@ -108,7 +204,7 @@ class Mirror::Impl {
       const auto found = steps.find(step);
       return found != steps.end() && !found->second.is_retired;
     };
-    for (const auto& [step, entry] : there_) {
+    for (const auto& [step, entry] : there_.steps()) {
       if (entry.is_retired) continue;
       if (!is_checkpoint(before, step)) {
         report.added.push_back(step);
@@ -117,10 +213,11 @@ class Mirror::Impl {
       }
     }
     for (const auto& [step, entry] : before) {
-      if (!entry.is_retired && !is_checkpoint(there_, step)) report.removed.push_back(step);
+      if (!entry.is_retired && !is_checkpoint(there_.steps(), step)) report.removed.push_back(step);
     }
-    report.newest = store::newest_of(there_);
+    report.newest = store::newest_of(there_.steps());
     report.sent_bytes = files_.sent_bytes();
+    report.failure = failures_.error(copy_.root(), held_back_);
     return report;
   }
 
@@ -135,7 +232,7 @@ class Mirror::Impl {
       }
       MirroredSteps chosen{*found};
       store::add_needed(chosen, here);
-      MirroredSteps wanted = there_;
+      MirroredSteps wanted = there_.steps();
       for (auto& [step, entry] : chosen) {
         const auto [place, is_new] = wanted.emplace(step, entry);
         if (!is_new && !store::is_same_save(place->second.record, entry.record)) {
@@ -157,7 +254,7 @@ class Mirror::Impl {
     // Checkpoints that the copy had before it followed this run stay, with what they need, and all steps that are
     // damaged in the run: others may need them.
     MirroredSteps others;
-    for (const auto& [step, entry] : there_) {
+    for (const auto& [step, entry] : there_.steps()) {
       const bool may_go = entry.is_retired || std::ranges::binary_search(source_.steps, step);
       if (may_go && !lost_.contains(step)) continue;
       const auto found = here.find(step);
@@ -167,7 +264,7 @@ class Mirror::Impl {
         found->second.is_retired = false;
       }
     }
-    store::add_needed(others, there_);
+    store::add_needed(others, there_.steps());
     here.merge(others);
     return here;
   }
@@ -179,7 +276,7 @@ class Mirror::Impl {
       return fail(ErrorKind::invalid_argument, fmt::format("{}: another run is there now: expected the id {}, found {}",
                                                            run_.root(), copied_run_.id, run.id));
     }
-    if (!store::newest_of(here) && store::newest_of(there_)) {
+    if (!store::newest_of(here) && store::newest_of(there_.steps())) {
       return fail(ErrorKind::invalid_argument,
                   fmt::format("{}: has no checkpoint, and {} has some, which stay: a run keeps at least one; `bitsnap "
                               "mirror {}@latest DIR` brings one back",
@@ -196,13 +293,13 @@ class Mirror::Impl {
     lost_.insert(run_records_.unreadable().begin(), run_records_.unreadable().end());
     lost_.insert(run_records_.without_record().begin(), run_records_.without_record().end());
     for (auto& [step, entry] : here) {
-      const auto whole = there_.find(step);
-      if (entry.record.damaged_tensors == 0 || whole == there_.end()) continue;
+      const auto whole = there_.steps().find(step);
+      if (entry.record.damaged_tensors == 0 || whole == there_.steps().end()) continue;
       if (whole->second.record.damaged_tensors == 0 && store::is_same_save(whole->second.record, entry.record))
         lost_.insert(step);
     }
     for (const std::uint64_t step : lost_) {
-      if (there_.contains(step)) here.erase(step);
+      if (there_.steps().contains(step)) here.erase(step);
     }
     return {};
   }
@@ -213,11 +310,12 @@ class Mirror::Impl {
       BITSNAP_ASSIGN(own_id_, store::own_source_id(*from_, run_));
     }
     const bool is_followed = source_.id == own_id_;
-    const auto newest = store::newest_of(there_);
+    const auto newest = store::newest_of(there_.steps());
     if (newest && !(is_followed && std::ranges::binary_search(source_.steps, *newest))) {
       const auto found = here.find(*newest);
       const bool is_lost = is_followed && lost_.contains(*newest);
-      if (!is_lost && (found == here.end() || !store::is_same_save(found->second.record, there_.at(*newest).record))) {
+      if (!is_lost &&
+          (found == here.end() || !store::is_same_save(found->second.record, there_.steps().at(*newest).record))) {
         return fail(ErrorKind::invalid_argument,
                     fmt::format("{}: has step {}, which {} does not have{}; restore that checkpoint into an empty "
                                 "directory to go on from it, or give the copy of this run another address",
@@ -232,7 +330,7 @@ class Mirror::Impl {
     }
     if (is_followed) {
       for (const std::uint64_t step : source_.steps) {
-        if (there_.contains(step)) steps.insert(step);
+        if (there_.steps().contains(step)) steps.insert(step);
       }
     }
     now.steps.assign(steps.begin(), steps.end());
@@ -267,102 +365,29 @@ class Mirror::Impl {
 
   // Removes the steps that were saved again since under the same names of files, and those that need them.
   Result<void> remove_other_saves(const MirroredSteps& wanted) {
-    MirroredSteps kept = there_;
+    MirroredSteps kept = there_.steps();
     std::set<std::uint64_t> gone;
-    for (const auto& [step, entry] : there_) {
+    for (const auto& [step, entry] : there_.steps()) {
       const auto now = wanted.find(step);
       if (now == wanted.end() || store::is_same_save(now->second.record, entry.record)) continue;
       for (std::size_t number = 0; number < now->second.record.file_count(); ++number) {
         const ShardFile& file = now->second.record.file(number);
         if (store::has_name(entry.record, file.file) && !store::has_file(entry.record, file)) gone.insert(step);
       }
+      if (!gone.contains(step)) continue;
+      std::vector<const ShardFile*> files = new_files(step, now->second.record);
+      BITSNAP_ASSIGN(const bool are_there, have_all(step, now->second.record, files));
+      if (!are_there) gone.erase(step);
     }
     if (gone.empty()) return {};
     for (bool has_grown = true; has_grown;) {
       has_grown = false;
-      for (const auto& [step, entry] : there_) {
+      for (const auto& [step, entry] : there_.steps()) {
         if (!gone.contains(step) && store::refers_to(entry.record, gone)) has_grown = gone.insert(step).second;
       }
     }
     for (const std::uint64_t step : gone) kept.erase(step);
-    for (const std::uint64_t step : store::mirror_order(there_, kept)) BITSNAP_TRY(change(step, kept));
-    return {};
-  }
-
-  Result<void> send_files(const MirroredSteps& wanted) {
-    struct New {
-      std::uint64_t step;
-      const ShardFile* file;
-    };
-    std::vector<New> files;
-    std::uint64_t total = 0;
-    for (const auto& [step, entry] : wanted) {
-      const auto before = there_.find(step);
-      const bool is_known = before != there_.end();
-      for (std::size_t number = 0; number < entry.record.file_count(); ++number) {
-        const ShardFile& file = entry.record.file(number);
-        if (is_known && store::has_file(before->second.record, file)) continue;
-        files.push_back({step, &file});
-        total += file.bytes;
-      }
-    }
-    files_.expect(total);
-    std::set<std::uint64_t> made;
-    for (const New& each : files) {
-      if (made.insert(each.step).second) BITSNAP_TRY(copy_records_.directories().create(each.step));
-      BITSNAP_TRY(files_.send(each.step, *each.file));
-    }
-    for (const std::uint64_t step : made) BITSNAP_TRY(copy_records_.directories().sync_step(step));
-    if (!made.empty()) BITSNAP_TRY(copy_records_.directories().sync_checkpoints());
-    return {};
-  }
-
-  // Lets a step of the copy become what it is in `wanted`.
-  Result<void> change(std::uint64_t step, const MirroredSteps& wanted) {
-    const auto before = there_.find(step);
-    const auto now = wanted.find(step);
-    if (now == wanted.end()) {
-      BITSNAP_TRY(copy_records_.directories().remove(step));
-      there_.erase(step);
-      return {};
-    }
-    const MirroredStep& entry = now->second;
-    const bool is_damaged = std::ranges::binary_search(copy_records_.unreadable(), step);
-    if (before == there_.end() && !entry.is_retired && !is_damaged) {
-      BITSNAP_TRY(store::copy_commit_record(*to_, copy_, entry.record));
-    } else {
-      BITSNAP_TRY(store::replace_commit_record(*to_, copy_, entry.record, entry.is_retired));
-    }
-    if (before != there_.end() && before->second.is_retired != entry.is_retired) {
-      const std::string other = copy_.step_file(step, store::record_file_name(before->second.is_retired));
-      BITSNAP_TRY(to_->remove(other));
-      BITSNAP_TRY(copy_records_.directories().sync_step(step));
-    }
-    copy_tensor_index(step);
-    if (before != there_.end()) BITSNAP_TRY(remove_unnamed(before->second.record, entry.record));
-    there_[step] = entry;
-    return {};
-  }
-
-  // A cache, which need not be there.
-  void copy_tensor_index(std::uint64_t step) {
-    static_cast<void>(no_throw("tensor index", [&]() -> Result<void> {
-      const std::string source = run_.step_file(step, store::kTensorsName);
-      const std::string target = copy_.step_file(step, store::kTensorsName);
-      BITSNAP_ASSIGN(const os::FileInfo info, from_->stat(source));
-      if (!info.exists) return {};
-      static_cast<void>(to_->remove(target));
-      return store::copy_file(*from_, source, *to_, target);
-    }));
-  }
-
-  // Removes the files of a step that its new record does not name.
-  Result<void> remove_unnamed(const CommitRecord& before, const CommitRecord& now) {
-    for (std::size_t number = 0; number < before.file_count(); ++number) {
-      const std::string& name = before.file(number).file;
-      if (!store::has_name(now, name)) BITSNAP_TRY(copy_records_.directories().remove_file(now.step, name));
-    }
-    return {};
+    return become(kept).map([](bool) {});
   }
 
   // The labels, and the settings of the run.
@@ -376,7 +401,7 @@ class Mirror::Impl {
     }
     if (labels) {
       const store::LabelRecord before = copied_labels_.value_or(store::LabelRecord());
-      store::LabelRecord merged = store::merge_labels(*labels, before, there_, steps_of_run_, lost_);
+      store::LabelRecord merged = store::merge_labels(*labels, before, there_.steps(), steps_of_run_, lost_);
       if (merged != copied_labels_) BITSNAP_TRY(store::write_label_record(*to_, copy_, merged));
       copied_labels_ = std::move(merged);
     }
@@ -394,14 +419,15 @@ class Mirror::Impl {
   const RunLayout run_;
   const RunLayout copy_;
   store::MirrorRecords run_records_;
-  store::MirrorRecords copy_records_;
+  store::MirrorCopy there_;  // the copy, as it is
   store::MirrorFiles files_;
+  store::MirrorFailures failures_;
   std::unique_ptr<os::FileLock> lock_;
   store::RunRecord copied_run_;
   std::optional<store::LabelRecord> copied_labels_;
   store::MirrorSource source_;
   std::string own_id_;
-  MirroredSteps there_;                   // the records of the copy: nobody else changes them
+  std::set<std::uint64_t> held_back_;     // checkpoints of the run that the copy does not have
   std::set<std::uint64_t> steps_of_run_;  // its checkpoints, without those that are lost
   std::set<std::uint64_t> lost_;          // steps that are damaged in the run: the copy keeps what it has of them
 };

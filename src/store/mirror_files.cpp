@@ -18,6 +18,7 @@ namespace {
 constexpr std::uint64_t kRateSliceMs = 100;
 // The index of a snapshot, with the hashes of its chunks, is at its end.
 constexpr std::uint64_t kComparedBytes = std::uint64_t{64} << 10;
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
 }  // namespace
 
@@ -41,41 +42,73 @@ void MirrorFiles::begin() {
   total_bytes_ = 0;
 }
 
-Result<void> MirrorFiles::send(std::uint64_t step, const ShardFile& file) {
-  const std::string source = run_.step_file(step, file.file);
+Result<std::optional<Error>> MirrorFiles::send(std::uint64_t step, const ShardFile& file) {
+  const std::string path = os::join_path(step_name(step), file.file);
   const std::string target = copy_.step_file(step, file.file);
+  auto source = from_.open(run_.step_file(step, file.file), os::AccessPattern::sequential);
+  if (!source) return of_run(std::move(source).error());
   // It is left if this update ends before a record names it.
-  const bool is_new = leftovers_.insert(os::join_path(step_name(step), file.file)).second;
-  BITSNAP_ASSIGN(const bool is_same, is_new ? Result<bool>(false) : has_same_end(source, target));
-  if (is_same) return {};
-  if (!is_new) BITSNAP_TRY(to_.remove(target));
-  sent_.insert(os::join_path(step_name(step), file.file));
-  const auto on_piece = [&](std::size_t bytes) -> Result<void> {
-    BITSNAP_TRY(keep_rate(bytes));
-    sent_bytes_ += bytes;
+  if (!leftovers_.insert(path).second) {
+    unread_.reset();
+    const auto found = compare(**source, target);
+    if (!found && unread_) return of_run(*std::exchange(unread_, std::nullopt));
+    if (!found) return tl::unexpected(found.error());
+    if (*found == Leftover::whole) return std::nullopt;
+    if (*found == Leftover::other) BITSNAP_TRY(to_.remove(target));
+  }
+  sent_.insert(path);
+  BITSNAP_ASSIGN(const auto output, to_.create(target));
+  unread_.reset();
+  Result<void> copied = copy(**source, *output);
+  if (unread_) return of_run(*std::exchange(unread_, std::nullopt));
+  if (!copied) return tl::unexpected(std::move(copied).error());
+  BITSNAP_TRY(output->sync());
+  BITSNAP_TRY(output->close());
+  return std::nullopt;
+}
+
+// An error of the disk may be one of this file alone; if a service fails, it is not the file.
+Result<std::optional<Error>> MirrorFiles::of_run(Error error) const {
+  if (is_damage(error) || (error.kind() == ErrorKind::io && from_.has_lasting_locks())) return std::optional(error);
+  return tl::unexpected(std::move(error));
+}
+
+Result<void> MirrorFiles::copy(const os::RandomAccessFile& source, os::WritableFile& target) {
+  const std::uint64_t size = source.size_bytes();
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, size)));
+  for (std::uint64_t offset = 0; offset < size; offset += kPieceBytes) {
+    const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, size - offset));
+    BITSNAP_TRY(keep_rate(piece));
+    sent_bytes_ += piece;
     if (options_.progress && !options_.progress(sent_bytes_, std::max(total_bytes_, sent_bytes_))) {
-      return fail(ErrorKind::cancelled, fmt::format("{}: cancelled", target));
+      return fail(ErrorKind::cancelled, fmt::format("{}: cancelled", target.path()));
     }
-    return {};
-  };
-  return copy_file(from_, source, to_, target, on_piece);
+    BITSNAP_TRY(read(source, offset, ByteSpan(block).first(piece)));
+    BITSNAP_TRY(target.append(ConstByteSpan(block).first(piece)));
+  }
+  return {};
+}
+
+// Of a file of the run: an error is noted.
+Result<void> MirrorFiles::read(const os::RandomAccessFile& source, std::uint64_t offset, ByteSpan out) {
+  Result<void> done = source.read_at(offset, out);
+  if (!done) unread_ = done.error();
+  return done;
 }
 
 // Whether a file that an update left, which was ended, is the one that is wanted.
-Result<bool> MirrorFiles::has_same_end(const std::string& source, const std::string& target) const {
-  BITSNAP_ASSIGN(const auto wanted, from_.open(source));
-  const auto found_or_error = to_.open(target);
-  if (!found_or_error && found_or_error.error().kind() == ErrorKind::not_found) return false;
-  if (!found_or_error) return tl::unexpected(found_or_error.error());
-  const auto& found = *found_or_error;
-  const std::uint64_t size = wanted->size_bytes();
-  if (found->size_bytes() != size) return false;
+Result<MirrorFiles::Leftover> MirrorFiles::compare(const os::RandomAccessFile& wanted, const std::string& target) {
+  const auto found = to_.open(target);
+  if (!found && found.error().kind() == ErrorKind::not_found) return Leftover::none;
+  if (!found) return tl::unexpected(found.error());
+  const std::uint64_t size = wanted.size_bytes();
+  if ((*found)->size_bytes() != size) return Leftover::other;
   const auto compared = static_cast<std::size_t>(std::min(size, kComparedBytes));
   std::vector<std::byte> a(compared);
   std::vector<std::byte> b(compared);
-  BITSNAP_TRY(wanted->read_at(size - compared, a));
-  BITSNAP_TRY(found->read_at(size - compared, b));
-  return a == b;
+  BITSNAP_TRY(read(wanted, size - compared, a));
+  BITSNAP_TRY((*found)->read_at(size - compared, b));
+  return a == b ? Leftover::whole : Leftover::other;
 }
 
 // Waits until sending `bytes` more keeps to the rate.
@@ -102,15 +135,17 @@ Result<void> MirrorFiles::pause(std::uint64_t ms) const {
   return {};
 }
 
-Result<void> MirrorFiles::drop_leftovers(const MirroredSteps& there, const std::vector<std::uint64_t>& unreadable) {
+Result<void> MirrorFiles::drop_leftovers(const MirroredSteps& there, const std::set<std::uint64_t>& kept) {
   for (const std::string& path : std::exchange(leftovers_, {})) {
     const std::uint64_t step = *step_from_name(os::parent_directory(path));
     const auto now = there.find(step);
     const std::string name(os::file_name(path));
     if (now != there.end() && has_name(now->second.record, name)) continue;
-    const bool is_own = sent_.contains(path) ||
-                        (!options_.step && !waiting_.contains(step) && !std::ranges::binary_search(unreadable, step));
-    if (!is_own) continue;
+    if (kept.contains(step)) {
+      leftovers_.insert(path);
+      continue;
+    }
+    if (!sent_.contains(path) && (options_.step || waiting_.contains(step))) continue;
     const auto removed = to_.remove(copy_.step_file(step, name));
     if (!removed && removed.error().kind() != ErrorKind::not_found) return removed;
     // The directory, if it is empty now.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,17 +33,22 @@ class MirrorFiles {
   void expect(std::uint64_t bytes) { total_bytes_ = sent_bytes_ + bytes; }
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return sent_bytes_; }
   // The directory of the step exists. A file that was left is sent again only if it is not the one that is wanted.
-  [[nodiscard]] Result<void> send(std::uint64_t step, const ShardFile& file);
+  // Returns the error if the file of the run cannot be read, and fails if it is the place, not the file, that fails.
+  [[nodiscard]] Result<std::optional<Error>> send(std::uint64_t step, const ShardFile& file);
 
-  // Removes files that updates have left and that nothing has needed. `unreadable`: steps of the copy whose files may
-  // be those of a record, ascending.
-  [[nodiscard]] Result<void> drop_leftovers(const MirroredSteps& there, const std::vector<std::uint64_t>& unreadable);
+  // Removes files that updates have left and that nothing has needed. `kept`: steps whose files may
+  // be needed later.
+  [[nodiscard]] Result<void> drop_leftovers(const MirroredSteps& there, const std::set<std::uint64_t>& kept);
 
   // Fails with cancelled if the caller wants an end.
   [[nodiscard]] Result<void> pause(std::uint64_t ms) const;
 
  private:
-  [[nodiscard]] Result<bool> has_same_end(const std::string& source, const std::string& target) const;
+  enum class Leftover : std::uint8_t { none, other, whole };
+  [[nodiscard]] Result<Leftover> compare(const os::RandomAccessFile& wanted, const std::string& target);
+  [[nodiscard]] Result<void> copy(const os::RandomAccessFile& source, os::WritableFile& target);
+  [[nodiscard]] Result<void> read(const os::RandomAccessFile& source, std::uint64_t offset, ByteSpan out);
+  [[nodiscard]] Result<std::optional<Error>> of_run(Error error) const;
   [[nodiscard]] Result<void> keep_rate(std::size_t bytes);
 
   os::FileSystem& from_;
@@ -56,6 +62,7 @@ class MirrorFiles {
   std::uint64_t sent_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;
   std::uint64_t free_at_ns_ = 0;  // when the next piece may be sent
+  std::optional<Error> unread_;   // why the file that is being sent could not be read
 };
 
 }  // namespace bitsnap::store

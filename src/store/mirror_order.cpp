@@ -1,6 +1,7 @@
 #include "store/mirror_order.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <ranges>
 #include <utility>
 
@@ -32,20 +33,14 @@ class Changes {
     std::ranges::sort(pending_);
   }
 
-  std::vector<std::uint64_t> order() {
-    std::vector<std::uint64_t> order;
+  MirrorOrder order() {
+    MirrorOrder order;
     while (!pending_.empty()) {
-      // If each waits for another one, the newest goes first: then the newest checkpoints are whole the soonest.
-      auto next = std::ranges::find_if(pending_, [&](std::uint64_t step) { return can_change(step); });
-      if (next == pending_.end()) next = std::prev(pending_.end());
-      const std::uint64_t step = *next;
-      pending_.erase(next);
-      order.push_back(step);
-      if (const MirroredStep* const becomes = step_in(wanted_, step)) {
-        copy_[step] = *becomes;
-      } else {
-        copy_.erase(step);
-      }
+      // Checkpoints that go leave last: until the others are there, they may be the only ones.
+      auto next = std::ranges::find_if(pending_, [&](std::uint64_t step) { return !goes(step) && can_change(step); });
+      if (next == pending_.end()) next = std::ranges::find_if(pending_, [&](auto step) { return can_change(step); });
+      order.push_back(next == pending_.end() ? circle() : std::vector{*next});
+      if (next != pending_.end()) become(*next);
     }
     return order;
   }
@@ -57,23 +52,81 @@ class Changes {
     return now == nullptr ? becomes == nullptr : becomes != nullptr && *now == *becomes;
   }
 
-  [[nodiscard]] bool can_change(std::uint64_t step) const {
+  // Whether the step is a checkpoint and will be none.
+  [[nodiscard]] bool goes(std::uint64_t step) const {
+    const MirroredStep* const now = step_in(copy_, step);
     const MirroredStep* const becomes = step_in(wanted_, step);
-    if (becomes != nullptr && !finds_all(*becomes)) return false;
+    return now != nullptr && !now->is_retired && (becomes == nullptr || becomes->is_retired);
+  }
+
+  void become(std::uint64_t step) {
+    std::erase(pending_, step);
+    if (const MirroredStep* const becomes = step_in(wanted_, step)) {
+      copy_[step] = *becomes;
+    } else {
+      copy_.erase(step);
+    }
+  }
+
+  [[nodiscard]] bool can_change(std::uint64_t step) const {
+    return for_each_in_the_way(step, [](std::uint64_t) { return false; });
+  }
+
+  // The fewest steps that wait for each other, and for no others, in the order in which they change: the newest that
+  // has to go first, so that the newest checkpoints are whole the soonest.
+  std::vector<std::uint64_t> circle() {
+    std::set<std::uint64_t> fewest = waits_for(pending_.back());
+    for (const std::uint64_t step : std::set(fewest)) {
+      std::set<std::uint64_t> others = waits_for(step);
+      if (others.size() <= fewest.size()) fewest = std::move(others);
+    }
+    std::vector<std::uint64_t> steps;
+    while (!fewest.empty()) {
+      auto next = std::ranges::find_if(fewest, [&](std::uint64_t step) { return can_change(step); });
+      if (next == fewest.end()) next = std::prev(fewest.end());
+      steps.push_back(*next);
+      become(*next);
+      fewest.erase(next);
+    }
+    return steps;
+  }
+
+  // The step, and all pending ones that have to change before it.
+  [[nodiscard]] std::set<std::uint64_t> waits_for(std::uint64_t step) const {
+    std::set<std::uint64_t> steps = {step};
+    std::vector<std::uint64_t> open = {step};
+    while (!open.empty()) {
+      const std::uint64_t next = open.back();
+      open.pop_back();
+      for_each_in_the_way(next, [&](std::uint64_t other) {
+        if (std::ranges::binary_search(pending_, other) && steps.insert(other).second) open.push_back(other);
+        return true;
+      });
+    }
+    return steps;
+  }
+
+  // Calls `visit` with each step that has to change before this one, until it returns false, which is the result.
+  template <typename Visit>
+  bool for_each_in_the_way(std::uint64_t step, Visit&& visit) const {
+    const MirroredStep* const becomes = step_in(wanted_, step);
+    if (becomes != nullptr && !finds_all(*becomes, visit)) return false;
     const MirroredStep* const now = step_in(copy_, step);
     return std::ranges::all_of(copy_, [&](const auto& other) {
-      return other.first == step || still_finds(other.first, other.second, step, now, becomes);
+      return other.first == step || still_finds(other.first, other.second, step, now, becomes) || visit(other.first);
     });
   }
 
-  // Whether what a wanted record refers to is there. What is broken in the run itself does not count.
-  [[nodiscard]] bool finds_all(const MirroredStep& entry) const {
+  // Visits what a wanted record refers to and is not there. What is broken in the run itself does not count.
+  template <typename Visit>
+  bool finds_all(const MirroredStep& entry, Visit&& visit) const {
     for (const ShardFile& file : entry.record.shards) {
       for (const StepReference& reference : file.references) {
         if (target_of(reference, step_in(wanted_, reference.step)) == nullptr) continue;
         const ShardFile* const target = target_of(reference, step_in(copy_, reference.step));
-        if (target == nullptr) return false;
-        if (reference.standalone && target->depth != 0 && !has_become(reference.step)) return false;
+        const bool is_there =
+            target != nullptr && (!reference.standalone || target->depth == 0 || has_become(reference.step));
+        if (!is_there && !visit(reference.step)) return false;
       }
     }
     return true;
@@ -125,8 +178,40 @@ std::optional<std::uint64_t> newest_of(const MirroredSteps& steps) {
   return std::nullopt;
 }
 
-std::vector<std::uint64_t> mirror_order(MirroredSteps copy, const MirroredSteps& wanted) {
+MirrorOrder mirror_order(MirroredSteps copy, const MirroredSteps& wanted) {
   return Changes(std::move(copy), wanted).order();
+}
+
+MirroredSteps hold_back(const MirroredSteps& copy, const MirroredSteps& wanted, std::set<std::uint64_t>& held) {
+  for (;;) {
+    MirroredSteps steps = wanted;
+    for (const std::uint64_t step : held) {
+      steps.erase(step);
+      if (const MirroredStep* const stays = step_in(copy, step)) steps.emplace(step, *stays);
+    }
+    std::set<std::uint64_t> more;
+    for (const auto& [step, entry] : steps) {
+      for (const ShardFile& file : entry.record.shards) {
+        for (const StepReference& reference : file.references) {
+          const bool is_lost = target_of(reference, step_in(wanted, reference.step)) != nullptr &&
+                               target_of(reference, step_in(steps, reference.step)) == nullptr;
+          if (held.contains(step) ? step_in(copy, reference.step) != nullptr : is_lost) {
+            more.insert(held.contains(step) ? reference.step : step);
+          }
+        }
+      }
+    }
+    const auto newest = newest_of(wanted);
+    if (newest && newest_of(steps) != newest) {
+      for (const auto& [step, entry] : copy) {
+        const MirroredStep* const becomes = step_in(wanted, step);
+        if (!entry.is_retired && (becomes == nullptr || becomes->is_retired)) more.insert(step);
+      }
+    }
+    const std::size_t before = held.size();
+    held.merge(more);
+    if (held.size() == before) return steps;
+  }
 }
 
 void add_needed(MirroredSteps& steps, const MirroredSteps& all) {

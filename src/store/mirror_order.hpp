@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,17 @@ using MirroredSteps = std::map<std::uint64_t, MirroredStep>;
 // The newest checkpoint.
 [[nodiscard]] std::optional<std::uint64_t> newest_of(const MirroredSteps& steps);
 
-// The steps that differ, each once: one that `wanted` has becomes what it is there, any other is removed. All files
-// that the records of `wanted` name are in the copy before.
-[[nodiscard]] std::vector<std::uint64_t> mirror_order(MirroredSteps copy, const MirroredSteps& wanted);
+// The steps that differ, each once: one that `wanted` has becomes what it is there, any other is removed. The files of
+// a step are in the copy before its record changes. Steps of one group wait for each other: the files of all come
+// before the first of their records.
+using MirrorOrder = std::vector<std::vector<std::uint64_t>>;
+[[nodiscard]] MirrorOrder mirror_order(MirroredSteps copy, const MirroredSteps& wanted);
+
+// What the copy can become if the steps `held` cannot change: these stay as they are in the copy, and so do those that
+// need what is new in them, and those that they need; all of them are added to `held`. If the newest checkpoint of
+// `wanted` is among them, no checkpoint is removed.
+[[nodiscard]] MirroredSteps hold_back(const MirroredSteps& copy, const MirroredSteps& wanted,
+                                      std::set<std::uint64_t>& held);
 
 // Adds what the steps need of `all`, and what that needs.
 void add_needed(MirroredSteps& steps, const MirroredSteps& all);

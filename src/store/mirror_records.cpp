@@ -3,13 +3,10 @@
 #include "base/try.hpp"
 
 namespace bitsnap::store {
-namespace {
 
 bool is_unchanged(const os::FileInfo& a, const os::FileInfo& b) {
   return a.file_id == b.file_id && a.modified_ns == b.modified_ns && a.size_bytes == b.size_bytes;
 }
-
-}  // namespace
 
 Result<MirroredSteps> MirrorRecords::read() {
   BITSNAP_ASSIGN(const auto entries, directories_.list_again());

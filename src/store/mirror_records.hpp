@@ -14,6 +14,9 @@
 
 namespace bitsnap::store {
 
+// Whether a file is still the one that it was.
+[[nodiscard]] bool is_unchanged(const os::FileInfo& a, const os::FileInfo& b);
+
 // One thread at a time uses it.
 class MirrorRecords {
  public:
