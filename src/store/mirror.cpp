@@ -345,6 +345,11 @@ class Mirror::Impl {
       const auto made = to_->create_directory(directory);
       if (made || made.error().kind() != ErrorKind::invalid_argument) BITSNAP_TRY(made);
     }
+    // If the directory above is unreadable, it cannot be synced.
+    const std::string above = os::parent_directory(copy_.root());
+    if (const auto synced = to_->sync_directory(above); !synced && to_->list_directory(above)) {
+      return tl::unexpected(synced.error());
+    }
     return to_->sync_directory(copy_.root()).map([](os::DirectorySync) {});
   }
 

@@ -1,6 +1,7 @@
 #include "store/mirror_copy.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "base/no_throw.hpp"
@@ -11,7 +12,12 @@ namespace bitsnap::store {
 
 Result<void> MirrorCopy::read() {
   BITSNAP_ASSIGN(steps_, records_.read());
-  return {};
+  // A process that was killed may not have synced what it changed, and what comes now relies on that.
+  std::set<std::uint64_t> all(records_.without_record().begin(), records_.without_record().end());
+  all.insert(records_.unreadable().begin(), records_.unreadable().end());
+  for (const auto& [step, entry] : steps_) all.insert(step);
+  for (const std::uint64_t step : all) BITSNAP_TRY(directories().sync_step(step));
+  return directories().sync_checkpoints();
 }
 
 Result<void> MirrorCopy::change(std::uint64_t step, const MirroredSteps& wanted) {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/try.hpp"
+#include "os/atomic_file.hpp"
 #include "os/clock.hpp"
 #include "store/stored_files.hpp"
 
@@ -26,6 +27,10 @@ Result<void> MirrorFiles::find_leftovers(const MirroredSteps& there) {
   BITSNAP_ASSIGN(const StoredFiles files, list_stored_files(to_, copy_));
   for (const auto& [path, info] : files) {
     const std::string name(os::file_name(path));
+    if (os::AtomicFile::is_temporary_name(name)) {
+      BITSNAP_TRY(to_.remove(os::join_path(copy_.checkpoints(), path)));
+      continue;
+    }
     const auto step = there.find(*step_from_name(os::parent_directory(path)));
     const bool is_named = step != there.end() && has_name(step->second.record, name);
     if (is_snapshot_file_name(name) && !is_named) leftovers_.insert(path);
@@ -57,14 +62,24 @@ Result<std::optional<Error>> MirrorFiles::send(std::uint64_t step, const ShardFi
     if (*found == Leftover::other) BITSNAP_TRY(to_.remove(target));
   }
   sent_.insert(path);
-  BITSNAP_ASSIGN(const auto output, to_.create(target));
   unread_.reset();
-  Result<void> copied = copy(**source, *output);
+  Result<void> written = write(**source, target);
   if (unread_) return of_run(*std::exchange(unread_, std::nullopt));
-  if (!copied) return tl::unexpected(std::move(copied).error());
-  BITSNAP_TRY(output->sync());
-  BITSNAP_TRY(output->close());
+  if (!written) return tl::unexpected(std::move(written).error());
   return std::nullopt;
+}
+
+// What has the name is whole, also after a crash: an object appears whole.
+Result<void> MirrorFiles::write(const os::RandomAccessFile& source, const std::string& target) {
+  if (to_.has_lasting_locks()) {
+    BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(to_, target, false));
+    BITSNAP_TRY(copy(source, file.file()));
+    return file.commit();
+  }
+  BITSNAP_ASSIGN(const auto object, to_.create(target));
+  BITSNAP_TRY(copy(source, *object));
+  BITSNAP_TRY(object->sync());
+  return object->close();
 }
 
 // An error of the disk may be one of this file alone; if a service fails, it is not the file.

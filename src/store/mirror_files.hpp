@@ -24,7 +24,7 @@ class MirrorFiles {
               const MirrorOptions& options)
       : from_(from), run_(run), to_(to), copy_(copy), options_(options) {}
 
-  // Looks at the files of the copy, whose records are `there`.
+  // Looks at the files of the copy, whose records are `there`. Removes temporary ones.
   [[nodiscard]] Result<void> find_leftovers(const MirroredSteps& there);
 
   // From now on, sent_bytes() counts from 0.
@@ -46,6 +46,7 @@ class MirrorFiles {
  private:
   enum class Leftover : std::uint8_t { none, other, whole };
   [[nodiscard]] Result<Leftover> compare(const os::RandomAccessFile& wanted, const std::string& target);
+  [[nodiscard]] Result<void> write(const os::RandomAccessFile& source, const std::string& target);
   [[nodiscard]] Result<void> copy(const os::RandomAccessFile& source, os::WritableFile& target);
   [[nodiscard]] Result<void> read(const os::RandomAccessFile& source, std::uint64_t offset, ByteSpan out);
   [[nodiscard]] Result<std::optional<Error>> of_run(Error error) const;

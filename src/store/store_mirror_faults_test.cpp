@@ -168,5 +168,35 @@ TEST_F(MirrorTest, NothingIsRemovedWhileTheNewestCheckpointCannotBeCopied) {
   EXPECT_EQ(broken_law({2}), "");
 }
 
+TEST_F(MirrorTest, ACopyOnADiskIsWholeAfterACrashOfTheMachine) {
+  const auto store = writer();
+  for (std::uint64_t step = 1; step <= 2; ++step) save(*store, step);
+  for (std::uint64_t killed_at = 0;; ++killed_at) {
+    os::FakeFileSystem disk;
+    bool is_killed = false;
+    {
+      os::FaultyFileSystem process(disk);
+      process.fail_at(killed_at, {.lasting = true, .half_done = killed_at % 2 == 0});
+      auto mirror = open_mirror({&local_, kLocalRun}, {&process, "/copy"}, {});
+      if (mirror) static_cast<void>(mirror->update());
+      is_killed = process.failures() > 0;
+    }
+    {
+      auto mirror = open_mirror({&local_, kLocalRun}, {&disk, "/copy"}, {});
+      ASSERT_TRUE(mirror) << killed_at << ": " << mirror.error().message();
+      const auto done = mirror->update();
+      ASSERT_TRUE(done) << killed_at << ": " << done.error().message();
+    }
+    disk.crash();
+    const auto copy = open_store(disk, "/copy", {.access = StoreAccess::read});
+    ASSERT_TRUE(copy) << killed_at << ": " << copy.error().message();
+    for (const std::uint64_t step : {1U, 2U}) ASSERT_EQ(check_step(**copy, step, TestState(step)), "") << killed_at;
+    for (const std::string& path : disk.all_files()) {
+      ASSERT_FALSE(path.starts_with("/copy/checkpoints/") && path.ends_with(".tmp")) << killed_at << ": " << path;
+    }
+    if (!is_killed) break;
+  }
+}
+
 }  // namespace
 }  // namespace bitsnap::store
