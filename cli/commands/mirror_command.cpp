@@ -90,6 +90,10 @@ class Follower {
         report = mirror->update();
         if (report) on_update(*report);
       }
+      if (!report && interrupt_signal() != 0 && !common_.quiet) {
+        print_note(fmt::format("{}: stopped before it was like {}; the next `bitsnap mirror` goes on\n", options_.to,
+                               options_.from));
+      }
       if (report || interrupt_signal() != 0) break;
       const Error& error = report.error();
       if (options_.idle && (!is_store(options_.from) || is_followed_by_another())) return kExitOk;

@@ -21,7 +21,7 @@ struct MirrorOptions {
   std::uint64_t bytes_per_second = 0;  // that are sent at most; 0: no limit
   std::uint64_t timeout_ms = 0;        // the longest wait for another writer of the copy
   Progress progress = nullptr;         // bytes of an update
-  // Asked while something is waited for; true ends the wait with cancelled.
+  // Asked while something is waited for, before each step and each few megabytes; true ends the call with cancelled.
   std::function<bool()> interrupted = nullptr;
 };
 

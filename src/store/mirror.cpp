@@ -130,6 +130,7 @@ class Mirror::Impl {
   // False if the files of a step cannot be read; failures_ has it then.
   Result<bool> become(const MirroredSteps& wanted) {
     for (const std::vector<std::uint64_t>& steps : store::mirror_order(there_.steps(), wanted)) {
+      BITSNAP_TRY(files_.check_interrupt());
       for (const std::uint64_t step : steps) {
         const auto entry = wanted.find(step);
         if (entry == wanted.end()) continue;

@@ -93,6 +93,7 @@ Result<void> MirrorFiles::copy(const os::RandomAccessFile& source, os::WritableF
   std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, size)));
   for (std::uint64_t offset = 0; offset < size; offset += kPieceBytes) {
     const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, size - offset));
+    BITSNAP_TRY(check_interrupt());
     BITSNAP_TRY(keep_rate(piece));
     sent_bytes_ += piece;
     if (options_.progress && !options_.progress(sent_bytes_, std::max(total_bytes_, sent_bytes_))) {
@@ -142,10 +143,13 @@ Result<void> MirrorFiles::keep_rate(std::size_t bytes) {
   return {};
 }
 
+Result<void> MirrorFiles::check_interrupt() const {
+  if (!options_.interrupted || !options_.interrupted()) return {};
+  return fail(ErrorKind::cancelled, fmt::format("{}: interrupted", copy_.root()));
+}
+
 Result<void> MirrorFiles::pause(std::uint64_t ms) const {
-  if (options_.interrupted && options_.interrupted()) {
-    return fail(ErrorKind::cancelled, fmt::format("{}: interrupted", copy_.root()));
-  }
+  BITSNAP_TRY(check_interrupt());
   std::this_thread::sleep_for(std::chrono::milliseconds(ms));
   return {};
 }

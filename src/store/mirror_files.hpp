@@ -41,6 +41,7 @@ class MirrorFiles {
   [[nodiscard]] Result<void> drop_leftovers(const MirroredSteps& there, const std::set<std::uint64_t>& kept);
 
   // Fails with cancelled if the caller wants an end.
+  [[nodiscard]] Result<void> check_interrupt() const;
   [[nodiscard]] Result<void> pause(std::uint64_t ms) const;
 
  private:

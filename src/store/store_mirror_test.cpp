@@ -1,4 +1,5 @@
 // Mirrors: copies of runs that change in drawn ways, in an object store whose requests fail at any moment.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <random>
@@ -241,6 +242,29 @@ TEST_F(MirrorTest, KeepsToARate) {
   const auto done = Mirrorer(bucket_).mirror(local_, options);
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().kind(), ErrorKind::cancelled);
+}
+
+TEST_F(MirrorTest, AnInterruptEndsAnUpdateBetweenSteps) {
+  const auto store = writer();
+  for (std::uint64_t step = 1; step <= 4; ++step) save(*store, step);
+  MirrorOptions options;
+  options.interrupted = [&] { return std::ranges::count(names_in_copy(), "checkpoints/0000000002/commit.json") > 0; };
+  const auto done = Mirrorer(bucket_).mirror(local_, options);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().kind(), ErrorKind::cancelled);
+  EXPECT_THAT(Mirrorer(bucket_).read().value()->steps().value(), ElementsAre(1, 2));
+  EXPECT_THAT(Mirrorer(bucket_).mirror(local_)->added, ElementsAre(3, 4));
+  EXPECT_EQ(broken_law({1, 2, 3, 4}), "");
+}
+
+TEST_F(MirrorTest, AnInterruptEndsAnUpdateWithinAFile) {
+  ASSERT_TRUE(writer()->save(1, TestState(1, 0, 500).state(), kRunOnOne));  // 6 MB
+  MirrorOptions options;
+  options.interrupted = [asked = 0]() mutable { return ++asked > 2; };
+  const auto done = Mirrorer(bucket_).mirror(local_, options);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().kind(), ErrorKind::cancelled);
+  EXPECT_THAT(Mirrorer(bucket_).read().value()->steps().value(), IsEmpty());
 }
 
 class MirrorHistories : public MirrorTest, public ::testing::WithParamInterface<std::uint64_t> {};

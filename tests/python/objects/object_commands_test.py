@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from safetensors.numpy import save_file
 
 import bitsnap
 from bitsnap.agents import find_program
+from python.objects.object_proxy import Proxy
 
 
 def said(*arguments: str | Path, status: int = 0, folder: Path | None = None) -> str:
@@ -133,3 +135,26 @@ def test_a_copy_is_watched_while_a_run_grows(run: str, folders: Path, tmp_path: 
         watching.terminate()
         assert watching.wait(60) == 0
     said("verify", run)
+
+
+def test_a_copy_that_is_watched_stops_between_files(run: str, proxy: Proxy, folders: Path, tmp_path: Path) -> None:
+    local = tmp_path / "run"
+    for step in range(1, 31):
+        said("add", local, "--step", str(step), folders / "checkpoint-10")
+    proxy.slow_seconds = 0.3
+    proxy.fault = lambda method, path: "slow" if method == "PUT" and "checkpoints" in path else None
+    arguments: list[str | Path] = [find_program(), "mirror", local, run, "--watch"]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as watching:
+        while not any("commit.json" in path for method, path in proxy.requests if method == "PUT"):
+            time.sleep(0.05)
+        watching.terminate()
+        start = time.monotonic()
+        assert watching.wait(60) == 0
+        assert time.monotonic() - start < 5
+        assert watching.stderr is not None
+        assert f"{run}: stopped before it was like {local}" in watching.stderr.read()
+    proxy.reset()
+    assert 0 < len(told("log", run)) < 30
+    said("verify", run)
+    assert len(told("mirror", local, run)["added"]) < 30
+    assert len(told("log", run)) == 30
