@@ -96,6 +96,8 @@ class Follower {
       }
       if (report || interrupt_signal() != 0) break;
       const Error& error = report.error();
+      last_ = error;
+      is_failing_ = true;
       if (options_.idle && (!is_store(options_.from) || is_followed_by_another())) return kExitOk;
       note(error.message());
       const bool may_pass =
@@ -105,7 +107,8 @@ class Follower {
       said_ = error.message();
       rest();
     }
-    return kExitOk;
+    if (!last_ || interrupt_signal() != 0) return kExitOk;
+    return fail(last_->kind(), is_failing_ ? "gave up: " + last_->message() : last_->message());
   }
 
  private:
@@ -113,6 +116,8 @@ class Follower {
     const std::string failure = report.failure ? report.failure->message() : "";
     if (report.failure && said_ != failure) print_error(failure, error_kind_name(report.failure->kind()));
     said_ = failure;
+    last_ = report.failure;
+    is_failing_ = false;
     newest_ = report.newest;
     if (is_first_ || has_changed(report)) {
       print_update(report, options_, common_);
@@ -123,10 +128,11 @@ class Follower {
     rest();
   }
 
-  // What fails is tried for longer: the training may have ended, so that nobody starts this again.
+  // What fails is tried for longer: a service may be away for a while, and after the last save of a training nobody
+  // starts this again.
   [[nodiscard]] bool must_end() const {
-    constexpr int kFailing = 100;
-    const int factor = is_first_ || !said_.empty() ? kFailing : 1;
+    constexpr int kFailing = 4;
+    const int factor = is_first_ || is_failing_ ? kFailing : 1;
     return interrupt_signal() != 0 || (options_.idle && Clock::now() - changed_ > *options_.idle * factor);
   }
 
@@ -181,8 +187,10 @@ class Follower {
   const CommonOptions& common_;
   std::optional<std::uint64_t> newest_;  // checkpoint of the copy
   bool is_first_ = true;
-  std::string said_;   // the last error that was printed
-  std::string noted_;  // what the file says
+  bool is_failing_ = false;    // the last update did not come to its end
+  std::optional<Error> last_;  // of the last update
+  std::string said_;           // the last error that was printed
+  std::string noted_;          // what the file says
   Clock::time_point changed_ = Clock::now();
 };
 
@@ -223,7 +231,7 @@ Command add_mirror(CLI::App& program, const CommonOptions& common) {
          [options](double seconds) {
            options->idle = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
          },
-         "With --watch: end when the copy is like RUN and nothing has changed for so long")
+         "With --watch: end when nothing has changed for so long, or for 4 times as long while copying fails")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber.description(""));
   app->add_option("--rate", options->megabytes_per_second, "The most megabytes to send each second")
@@ -240,7 +248,7 @@ Command add_mirror(CLI::App& program, const CommonOptions& common) {
       throw CLI::ValidationError("--watch", "follows a whole run, not RUN@STEP");
     }
   });
-  return {app, [options, &common] { return mirror(*options, common); }, options->watches};
+  return {app, [options, &common] { return mirror(*options, common); }, true};
 }
 
 }  // namespace bitsnap::cli
