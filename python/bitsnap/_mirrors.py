@@ -92,6 +92,10 @@ class Mirroring:
         self._run, self._copy = run, str(absolute_home(copy, "mirror"))
         self._warned: str | None = None  # the error of the last warning
         is_remote = object_url(copy) is not None
+        if is_remote and not all(self._copy.partition("://")[2].partition("/")[2].split("/")):
+            raise InvalidArgumentError(
+                f"mirror: expected the address of a run, as s3://bucket/run with single slashes; found {self._copy}"
+            )
         self._program = str(find_program(name="bitsnap-remote" if is_remote else "bitsnap"))
 
     def bring_back(self) -> None:

@@ -19,6 +19,7 @@
 #include "store/mirror_files.hpp"
 #include "store/mirror_labels.hpp"
 #include "store/mirror_order.hpp"
+#include "store/mirror_place.hpp"
 #include "store/mirror_records.hpp"
 #include "store/mirror_source.hpp"
 #include "store/run_marker.hpp"
@@ -58,7 +59,13 @@ class Mirror::Impl {
           ErrorKind::invalid_argument,
           fmt::format("{}: is the run {} itself, or lies in it; name another place", copy_.root(), run_.root()));
     }
+    BITSNAP_TRY(store::check_run_address(run_.root()));
+    BITSNAP_TRY(store::check_copy_place(*to_, copy_.root()));
     BITSNAP_ASSIGN(const store::RunRecord run, store::read_run_record(*from_, run_.run_record()));
+    if (options_.step) {  // before anything is made
+      BITSNAP_ASSIGN(const MirroredSteps here, run_records_.read());
+      BITSNAP_TRY(check_step(here));
+    }
     BITSNAP_TRY(make_directories());
     BITSNAP_TRY(take_lock());
     BITSNAP_ASSIGN(const store::RunMarker marker, store::find_marker(*to_, copy_));
@@ -222,16 +229,20 @@ class Mirror::Impl {
     return report;
   }
 
+  // Whether the run has the checkpoint that is copied alone.
+  Result<void> check_step(const MirroredSteps& here) const {
+    const auto found = here.find(*options_.step);
+    if (found != here.end() && !found->second.is_retired) return {};
+    return tl::unexpected(run_records_.directories().not_found(*options_.step));
+  }
+
   // What the copy has to become.
   Result<MirroredSteps> choose() {
     BITSNAP_ASSIGN(MirroredSteps here, run_records_.read());
     BITSNAP_TRY(check_run(here));
     if (options_.step) {
-      const auto found = here.find(*options_.step);
-      if (found == here.end() || found->second.is_retired) {
-        return tl::unexpected(run_records_.directories().not_found(*options_.step));
-      }
-      MirroredSteps chosen{*found};
+      BITSNAP_TRY(check_step(here));
+      MirroredSteps chosen{*here.find(*options_.step)};
       store::add_needed(chosen, here);
       MirroredSteps wanted = there_.steps();
       for (auto& [step, entry] : chosen) {

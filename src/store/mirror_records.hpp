@@ -32,6 +32,7 @@ class MirrorRecords {
   [[nodiscard]] const std::vector<std::uint64_t>& without_record() const noexcept { return without_record_; }
 
   [[nodiscard]] StepDirectories& directories() noexcept { return directories_; }
+  [[nodiscard]] const StepDirectories& directories() const noexcept { return directories_; }
 
  private:
   struct Known {

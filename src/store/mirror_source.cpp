@@ -16,8 +16,6 @@
 namespace bitsnap::store {
 namespace {
 
-constexpr std::string_view kSourceName = "mirror-source.json";  // in the copy
-constexpr std::string_view kIdName = "mirror-id.json";          // in the run
 constexpr std::string_view kSourceKey = "mirror";
 
 std::string path_in(const RunLayout& layout, std::string_view name) { return os::join_path(layout.root(), name); }
@@ -45,15 +43,15 @@ static constexpr auto json_fields(std::type_identity<MirrorSource>) {
 }
 
 Result<MirrorSource> read_mirror_source(os::FileSystem& files, const RunLayout& copy) {
-  return read(files, path_in(copy, kSourceName));
+  return read(files, path_in(copy, kMirrorSourceName));
 }
 
 Result<void> write_mirror_source(os::FileSystem& files, const RunLayout& copy, const MirrorSource& source) {
-  return write(files, path_in(copy, kSourceName), source);
+  return write(files, path_in(copy, kMirrorSourceName), source);
 }
 
 Result<std::string> own_source_id(os::FileSystem& files, const RunLayout& run) {
-  const std::string path = path_in(run, kIdName);
+  const std::string path = path_in(run, kMirrorIdName);
   BITSNAP_ASSIGN(MirrorSource own, read(files, path));
   // A directory that was copied with this file is another one.
   const auto found = os::identify_file(run.root());

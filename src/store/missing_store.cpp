@@ -13,6 +13,7 @@
 #include "base/quote_name.hpp"
 #include "base/similar_names.hpp"
 #include "base/try.hpp"
+#include "os/atomic_file.hpp"
 #include "store/label_record.hpp"
 #include "store/run_layout.hpp"
 #include "store/run_marker.hpp"
@@ -164,6 +165,14 @@ std::string describe_no_store(os::FileSystem& files, const std::string& root) {
 
 Error no_store_error(os::FileSystem& files, const std::string& root) {
   return {ErrorKind::not_found, fmt::format("{}: no store found: {}", root, describe_no_store(files, root))};
+}
+
+bool is_unfinished_store(const std::vector<std::string>& names) {
+  return std::ranges::all_of(names, [](const std::string& name) {
+    return name == kLockName || name == kCheckpointsName || name == kCatalogName || name == kDamagedName ||
+           name == kLabelsName || name == kBranchesName || name == kMirrorSourceName || name == kMirrorIdName ||
+           os::AtomicFile::is_temporary_name(name);
+  });
 }
 
 Result<void> check_new_store_name(os::FileSystem& files, const std::string& root) {

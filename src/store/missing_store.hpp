@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <bitsnap/error.hpp>
 
@@ -20,6 +21,10 @@ namespace bitsnap::store {
 // invalid_argument if a new store would get a name that means something else: RUN@STEP, or RUN:BRANCH. A directory that
 // exists may have any name.
 [[nodiscard]] Result<void> check_new_store_name(os::FileSystem& files, const std::string& root);
+
+// Whether these names may stand in a directory that becomes a store: an interrupted creation leaves them, and so does
+// the loss of the run record.
+[[nodiscard]] bool is_unfinished_store(const std::vector<std::string>& names);
 
 // The stores in the same directory with a similar name: "; did you mean '/a/run'?", or nothing.
 [[nodiscard]] std::string similar_stores(os::FileSystem& files, const std::string& root);

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/bytes.hpp"
 #include "os/file_system_faulty.hpp"
 #include "store/mirror_testing.hpp"
 
@@ -16,6 +17,7 @@ namespace {
 using objects::RequestFault;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST_F(MirrorTest, LabelsOfCheckpointsThatTheRunDoesNotHaveStay) {
   {
@@ -166,6 +168,37 @@ TEST_F(MirrorTest, NothingIsRemovedWhileTheNewestCheckpointCannotBeCopied) {
   ASSERT_TRUE(mirror->update());
   EXPECT_THAT(process.read().value()->steps().value(), ElementsAre(2));
   EXPECT_EQ(broken_law({2}), "");
+}
+
+TEST_F(MirrorTest, ACheckpointThatIsMissingLeavesNothing) {
+  save(*writer(), 1);
+  const auto refused = Mirrorer(bucket_).mirror(local_, {.step = 99});
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(), HasSubstr("/run: step 99 not found; nearby is 1"));
+  EXPECT_THAT(bucket_.keys(), IsEmpty());
+}
+
+TEST_F(MirrorTest, PlacesWhereNoRunCanBeAreRefused) {
+  save(*writer(), 1);
+  const Mirrorer process(bucket_);
+  const auto message_of = [&](os::FileSystem& files, const std::string& place) {
+    const auto refused = open_mirror({&local_, kLocalRun}, {&files, place}, {});
+    return refused ? "" : refused.error().message();
+  };
+  EXPECT_EQ(message_of(*process.files, "s3://bucket"),
+            "s3://bucket: names a bucket and no run in it: expected a key after the bucket, as in s3://bucket/run");
+  EXPECT_EQ(message_of(*process.files, "s3://bucket/a//run"),
+            "s3://bucket/a//run: expected a key with single slashes, found '//' after s3://bucket/a");
+  EXPECT_EQ(message_of(*process.files, "s3://bucket/copy@20"),
+            "s3://bucket/copy@20: this names a checkpoint of the run s3://bucket/copy, expected the run alone");
+  EXPECT_EQ(message_of(local_, "/copy@latest"),
+            "/copy@latest: this names a checkpoint of the run /copy, expected the run alone");
+  local_.plant("/home/letter.txt", as_byte_span("Dear"));
+  EXPECT_THAT(message_of(local_, "/home"), HasSubstr("/home: is no run, and none can be made there: the directory "
+                                                     "holds 'letter.txt'"));
+  EXPECT_THAT(message_of(local_, "/home/letter.txt"), HasSubstr("this is a file, expected the directory of a run"));
+  EXPECT_THAT(bucket_.keys(), IsEmpty());
+  EXPECT_FALSE(local_.stat("/copy@latest")->exists);
 }
 
 TEST_F(MirrorTest, ACopyOnADiskIsWholeAfterACrashOfTheMachine) {

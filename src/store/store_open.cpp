@@ -25,16 +25,6 @@ constexpr std::uint64_t kRankWaitMs = 2000;
 
 std::string random_run_id() { return SnapshotId{os::random_u64(), os::random_u64()}.to_hex(); }
 
-// Names that may stand in a directory that becomes a store: an interrupted creation leaves them, and so does the loss
-// of the run record.
-bool is_unfinished_store(const std::vector<std::string>& names) {
-  return std::ranges::all_of(names, [](const std::string& name) {
-    return name == store::kLockName || name == store::kCheckpointsName || name == store::kCatalogName ||
-           name == store::kDamagedName || name == store::kLabelsName || name == store::kBranchesName ||
-           os::AtomicFile::is_temporary_name(name);
-  });
-}
-
 Error lost_run_record(const store::RunLayout& layout) {
   return Error(ErrorKind::not_found,
                fmt::format("{}: {} is missing; repair the store to rebuild it", layout.root(), store::kRunRecordName));
@@ -192,7 +182,7 @@ Result<void> Store::Impl::create_run() {
     if (!info.exists) return created;
   }
   BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.root()));
-  if (!is_unfinished_store(names) && std::ranges::find(names, store::kRunRecordName) == names.end()) {
+  if (!store::is_unfinished_store(names) && std::ranges::find(names, store::kRunRecordName) == names.end()) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: is no store, and none can be made there: {}; choose an empty or new directory",
                             layout_.root(), store::describe_no_store(all_files_, layout_.root())));

@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from cli.command_line import NOT_FOUND, run, run_json
+from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, run, run_json
 from cli.command_runs import add, extracted, make_run
 
 
@@ -40,3 +40,13 @@ def test_following_ends_when_nothing_changes(tmp_path: Path) -> None:
     assert run_json(*arguments)["added"] == [10]
     add(tmp_path / "run", 20)
     assert run_json(*arguments)["added"] == [20]
+
+
+def test_places_that_cannot_be_a_copy_are_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    original = tmp_path / "run"
+    make_run(original, [10])
+    assert b"step 99 not found" in run("mirror", f"{original}@99", tmp_path / "copy", status=NOT_FOUND).stderr
+    for place in (tmp_path / "copy@20", f"{original}@10"):
+        said = run("mirror", original, place, status=INVALID_ARGUMENT)
+        assert f"{place}: this names a checkpoint of the run ".encode() in said.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

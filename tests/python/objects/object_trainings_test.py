@@ -204,6 +204,9 @@ def test_a_copy_follows_a_training_and_brings_it_back_on_another_machine(run: st
         assert not store.verify().damages
     with pytest.raises(bitsnap.InvalidArgumentError, match="follows the run of a directory"):
         bitsnap.Checkpointer(run, mirror=tmp_path / "copy")
+    for place in ("s3://bucket", "s3://bucket/a//run"):
+        with pytest.raises(bitsnap.InvalidArgumentError, match=f"with single slashes; found {place}"):
+            bitsnap.Checkpointer(there, mirror=place)
 
 
 def end_of(run: Path) -> None:
