@@ -201,6 +201,7 @@ Result<int> mirror(const MirrorCommandOptions& options, const CommonOptions& com
   mirroring.step = from.step;
   mirroring.bytes_per_second = static_cast<std::uint64_t>(std::ceil(options.megabytes_per_second * 1e6));
   mirroring.timeout_ms = static_cast<std::uint64_t>(options.wait.count());
+  mirroring.follows = options.watches;
   mirroring.interrupted = [] { return interrupt_signal() != 0; };
   MirrorCommandOptions named = options;
   named.from = from.run;
@@ -213,6 +214,10 @@ Result<int> mirror(const MirrorCommandOptions& options, const CommonOptions& com
   BITSNAP_ASSIGN(const MirrorReport report, opened->update());
   bar.clear();
   print_update(report, named, common);
+  if (report.keeps_removed && !common.quiet) {
+    print_note(fmt::format("{}: cannot be written, so that {} keeps checkpoints that are removed from it\n", from.run,
+                           options.to));
+  }
   if (report.failure) return tl::unexpected(*report.failure);
   return kExitOk;
 }

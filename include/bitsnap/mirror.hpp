@@ -18,6 +18,9 @@ namespace bitsnap {
 struct MirrorOptions {
   // Only this checkpoint and what it needs; nothing is removed. nullopt: all checkpoints.
   std::optional<std::uint64_t> step = {};
+  // Whether the copy will be updated again and again, so that what is removed from the run is removed from the copy: a
+  // run that cannot be written is refused then.
+  bool follows = false;
   std::uint64_t bytes_per_second = 0;  // that are sent at most; 0: no limit
   std::uint64_t timeout_ms = 0;        // the longest wait for another writer of the copy
   Progress progress = nullptr;         // bytes of an update
@@ -31,6 +34,9 @@ struct MirrorReport {
   std::vector<std::uint64_t> removed;
   std::optional<std::uint64_t> newest = {};  // checkpoint of the copy
   std::uint64_t sent_bytes = 0;              // of snapshot files
+  // The run could not be written, so that the copy keeps what was removed from the run: nobody can tell whether those
+  // checkpoints came from this directory.
+  bool keeps_removed = false;
   // Why some checkpoints of the run could not be copied: their files, or files that they need, cannot be read. All
   // others are copied.
   std::optional<Error> failure = {};

@@ -225,6 +225,7 @@ class Mirror::Impl {
     }
     report.newest = store::newest_of(there_.steps());
     report.sent_bytes = files_.sent_bytes();
+    report.keeps_removed = !options_.step && own_id_.empty();
     report.failure = failures_.error(copy_.root(), held_back_);
     return report;
   }
@@ -267,7 +268,8 @@ class Mirror::Impl {
     // damaged in the run: others may need them.
     MirroredSteps others;
     for (const auto& [step, entry] : there_.steps()) {
-      const bool may_go = entry.is_retired || std::ranges::binary_search(source_.steps, step);
+      const bool is_of_run = !own_id_.empty() && std::ranges::binary_search(source_.steps, step);
+      const bool may_go = entry.is_retired || is_of_run;
       if (may_go && !lost_.contains(step)) continue;
       const auto found = here.find(step);
       if (found == here.end()) {
@@ -316,12 +318,22 @@ class Mirror::Impl {
     return {};
   }
 
+  // The id of the run's directory; it stays empty if it has none and cannot be written.
+  Result<void> take_id() {
+    if (!own_id_.empty()) return {};
+    BITSNAP_ASSIGN(own_id_, store::find_source_id(*from_, run_));
+    if (!own_id_.empty()) return {};
+    auto made = store::make_source_id(*from_, run_);
+    if (made) own_id_ = *std::move(made);
+    if (made || !options_.follows) return {};
+    return tl::unexpected(std::move(made).error().within(fmt::format(
+        "{}: cannot be followed, because this needs a file in it; without --watch, it is copied once", run_.root())));
+  }
+
   // Notes in the copy, before it changes, which steps it will have from this run.
   Result<void> follow(const MirroredSteps& here) {
-    if (own_id_.empty()) {
-      BITSNAP_ASSIGN(own_id_, store::own_source_id(*from_, run_));
-    }
-    const bool is_followed = source_.id == own_id_;
+    BITSNAP_TRY(take_id());
+    const bool is_followed = !own_id_.empty() && source_.id == own_id_;
     const auto newest = store::newest_of(there_.steps());
     if (newest && !(is_followed && std::ranges::binary_search(source_.steps, *newest))) {
       const auto found = here.find(*newest);
@@ -335,6 +347,7 @@ class Mirror::Impl {
                                 source_.host.empty() ? "" : ": a run on " + source_.host + " was copied there last"));
       }
     }
+    if (own_id_.empty()) return {};
     store::MirrorSource now{.id = own_id_, .host = os::machine_name(), .steps = {}};
     std::set<std::uint64_t> steps;
     for (const auto& [step, entry] : here) {
@@ -443,7 +456,7 @@ class Mirror::Impl {
   store::RunRecord copied_run_;
   std::optional<store::LabelRecord> copied_labels_;
   store::MirrorSource source_;
-  std::string own_id_;
+  std::string own_id_;                    // empty: the run cannot be written
   std::set<std::uint64_t> held_back_;     // checkpoints of the run that the copy does not have
   std::set<std::uint64_t> steps_of_run_;  // its checkpoints, without those that are lost
   std::set<std::uint64_t> lost_;          // steps that are damaged in the run: the copy keeps what it has of them

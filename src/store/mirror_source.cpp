@@ -2,6 +2,7 @@
 
 #include <array>
 #include <type_traits>
+#include <utility>
 
 #include <bitsnap/snapshot.hpp>
 
@@ -19,6 +20,12 @@ namespace {
 constexpr std::string_view kSourceKey = "mirror";
 
 std::string path_in(const RunLayout& layout, std::string_view name) { return os::join_path(layout.root(), name); }
+
+// A directory that was copied with its id is at another one.
+std::string place_of(const RunLayout& run) {
+  const auto found = os::identify_file(run.root());
+  return found ? fmt::format("{} {} {}", os::machine_name(), found->device, found->inode) : std::string();
+}
 
 Result<MirrorSource> read(os::FileSystem& files, const std::string& path) {
   MirrorSource source;
@@ -50,17 +57,15 @@ Result<void> write_mirror_source(os::FileSystem& files, const RunLayout& copy, c
   return write(files, path_in(copy, kMirrorSourceName), source);
 }
 
-Result<std::string> own_source_id(os::FileSystem& files, const RunLayout& run) {
-  const std::string path = path_in(run, kMirrorIdName);
-  BITSNAP_ASSIGN(MirrorSource own, read(files, path));
-  // A directory that was copied with this file is another one.
-  const auto found = os::identify_file(run.root());
-  const std::string place =
-      found ? fmt::format("{} {} {}", os::machine_name(), found->device, found->inode) : std::string();
-  if (!own.id.empty() && own.host == place) return own.id;
-  own.host = place;
-  own.id = SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
-  BITSNAP_TRY(write(files, path, own));
+Result<std::string> find_source_id(os::FileSystem& files, const RunLayout& run) {
+  BITSNAP_ASSIGN(MirrorSource own, read(files, path_in(run, kMirrorIdName)));
+  return own.host == place_of(run) ? std::move(own.id) : std::string();
+}
+
+Result<std::string> make_source_id(os::FileSystem& files, const RunLayout& run) {
+  const MirrorSource own{
+      .id = SnapshotId{os::random_u64(), os::random_u64()}.to_hex(), .host = place_of(run), .steps = {}};
+  BITSNAP_TRY(write(files, path_in(run, kMirrorIdName), own));
   return own.id;
 }
 

@@ -27,7 +27,9 @@ struct MirrorSource {
 [[nodiscard]] Result<void> write_mirror_source(os::FileSystem& files, const RunLayout& copy,
                                                const MirrorSource& source);
 
-// The id of a run's directory as a source: unlike the id of the run, another one in each copy. Made once.
-[[nodiscard]] Result<std::string> own_source_id(os::FileSystem& files, const RunLayout& run);
+// The id of a run's directory as a source: unlike the id of the run, another one in each copy. Empty: it has none yet.
+[[nodiscard]] Result<std::string> find_source_id(os::FileSystem& files, const RunLayout& run);
+// Gives it one. Writes to the run.
+[[nodiscard]] Result<std::string> make_source_id(os::FileSystem& files, const RunLayout& run);
 
 }  // namespace bitsnap::store

@@ -201,6 +201,48 @@ TEST_F(MirrorTest, PlacesWhereNoRunCanBeAreRefused) {
   EXPECT_FALSE(local_.stat("/copy@latest")->exists);
 }
 
+TEST_F(MirrorTest, ARunThatCannotBeWrittenIsCopiedOnceAndNothingIsRemoved) {
+  const auto store = writer();
+  save(*store, 1);
+  save(*store, 2);
+  os::FaultyFileSystem disk(local_);
+  const auto update = [&](bool follows) {
+    disk.reset();
+    disk.fail_at(os::FileOperation::create, 0, {.lasting = true});
+    return Mirrorer(bucket_).mirror(disk, {.follows = follows});
+  };
+  const auto first = update(false);
+  ASSERT_TRUE(first) << first.error().message();
+  EXPECT_THAT(first->added, ElementsAre(1, 2));
+  EXPECT_TRUE(first->keeps_removed);
+  save(*store, 3);
+  ASSERT_TRUE(store->remove({1}, {.run = kRunOnOne}));
+  const auto second = update(false);
+  ASSERT_TRUE(second) << second.error().message();
+  EXPECT_THAT(second->added, ElementsAre(3));
+  EXPECT_THAT(second->removed, IsEmpty());
+  EXPECT_EQ(broken_law({1, 2, 3}), "");
+  const auto refused = update(true);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(), HasSubstr("/run: cannot be followed, because this needs a file in it"));
+  // What the copy got in this way is not taken for a checkpoint of another directory, and not for one of this run.
+  ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
+  ASSERT_TRUE(store->remove({2}, {.run = kRunOnOne}));
+  EXPECT_THAT(Mirrorer(bucket_).mirror(local_)->removed, ElementsAre(2));
+  EXPECT_EQ(broken_law({1, 3}), "");
+}
+
+TEST_F(MirrorTest, ARunWithAnIdThatCannotBeWrittenIsFollowed) {
+  const auto store = writer();
+  save(*store, 1);
+  save(*store, 2);
+  ASSERT_TRUE(Mirrorer(bucket_).mirror(local_));
+  ASSERT_TRUE(store->remove({1}, {.run = kRunOnOne}));
+  os::FaultyFileSystem disk(local_);
+  disk.fail_at(os::FileOperation::create, 0, {.lasting = true});
+  EXPECT_THAT(Mirrorer(bucket_).mirror(disk)->removed, ElementsAre(1));
+}
+
 TEST_F(MirrorTest, ACopyOnADiskIsWholeAfterACrashOfTheMachine) {
   const auto store = writer();
   for (std::uint64_t step = 1; step <= 2; ++step) save(*store, step);
