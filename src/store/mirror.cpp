@@ -324,10 +324,12 @@ class Mirror::Impl {
     BITSNAP_ASSIGN(own_id_, store::find_source_id(*from_, run_));
     if (!own_id_.empty()) return {};
     auto made = store::make_source_id(*from_, run_);
-    if (made) own_id_ = *std::move(made);
-    if (made || !options_.follows) return {};
-    return tl::unexpected(std::move(made).error().within(fmt::format(
-        "{}: cannot be followed, because this needs a file in it; without --watch, it is copied once", run_.root())));
+    if (!made && options_.follows) {
+      return tl::unexpected(std::move(made).error().within(fmt::format(
+          "{}: cannot be followed, because this needs a file in it; without --watch, it is copied once", run_.root())));
+    }
+    own_id_ = std::move(made).value_or(std::string());
+    return {};
   }
 
   // Notes in the copy, before it changes, which steps it will have from this run.
