@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import subprocess
 import time
 from contextlib import suppress
@@ -18,6 +20,10 @@ from bitsnap.errors import KINDS, BackgroundSaveWarning, BusyError, InternalErro
 # Seconds without a change after which the process ends. The next save starts another one.
 _IDLE = 900
 _POLL = 0.1
+# The longest wait for the process to follow a run that was brought back: a lease lasts for 75.
+_LONGEST_WAIT = 100
+# As long as this, the process may not have noted anything yet.
+_SECONDS_TO_START = 10
 _FIRST_KIND = 11  # of the command's exit statuses
 
 
@@ -71,7 +77,7 @@ def _noted(run: Path) -> dict[str, Any] | None:
     return None
 
 
-def _newest(place: Home) -> int | None:
+def newest_of(place: Home) -> int | None:
     """The newest checkpoint of a run; None: there is no run, or it is empty."""
     options = StoreOptions()
     options.access = "read"
@@ -91,6 +97,8 @@ class Mirroring:
             raise InvalidArgumentError(f"mirror: follows the run of a directory, and not {what}")
         self._run, self._copy = run, str(absolute_home(copy, "mirror"))
         self._warned: str | None = None  # the error of the last warning
+        self._is_brought_back = False
+        self._started = -math.inf
         is_remote = object_url(copy) is not None
         if is_remote and not all(self._copy.partition("://")[2].partition("/")[2].split("/")):
             raise InvalidArgumentError(
@@ -100,10 +108,18 @@ class Mirroring:
 
     def bring_back(self) -> None:
         """Brings the newest checkpoint of the copy back if the run has none, as on another machine."""
-        if _newest(self._run) is not None or _newest(self._copy) is None:
-            return
+        newest = self.missing()
+        if newest is not None:
+            self.bring(newest, self._run)
+
+    def missing(self) -> int | None:
+        """The newest checkpoint of the copy if the run has none; None if the run has one, or the copy has none, too."""
+        return None if newest_of(self._run) is not None else newest_of(self._copy)
+
+    def bring(self, step: int, target: Path) -> None:
+        """Adds a checkpoint of the copy to the run `target`, which is made if it does not exist."""
         done = subprocess.run(
-            [self._program, "mirror", "--json", "--", f"{self._copy}@latest", str(self._run)],
+            [self._program, "mirror", "--json", "--", f"{self._copy}@{step}", str(target)],
             capture_output=True,
             text=True,
             check=False,
@@ -114,6 +130,22 @@ class Mirroring:
             kind = kinds[number] if 0 <= number < len(kinds) else InternalError
             raise kind(f"mirror: {done.stderr.strip().removeprefix('bitsnap: error: ')}")
 
+    def follow_again(self) -> None:
+        """Starts the process for a run that was brought back."""
+        self._is_brought_back, self._started = True, -math.inf
+        self.follow()
+
+    def settle(self) -> None:
+        """Waits until the process follows a run that was brought back. A step that is removed before stays in the copy,
+        because it is taken for one that the copy had from elsewhere."""
+        end = time.monotonic() + _LONGEST_WAIT
+        while self._is_brought_back and time.monotonic() < end:
+            noted = _noted(self._run)
+            if noted is not None and (noted["newest"] is not None or not self._is_alive(noted["process"])):
+                break
+            time.sleep(_POLL)
+        self._is_brought_back = False
+
     def follow(self) -> None:
         """Starts the process unless it runs. It outlives this one."""
         noted = _noted(self._run)
@@ -123,6 +155,9 @@ class Mirroring:
         self._warned = error
         if noted is not None and noted["copy"] == self._copy and self._is_alive(noted["process"]):
             return
+        if noted is None and time.monotonic() < self._started + _SECONDS_TO_START:
+            return
+        self._started = time.monotonic()
         command = [self._program, "mirror", str(self._run), self._copy, "--watch", "--quiet", "--idle", str(_IDLE)]
         # setsid forks, so that this process has no child.
         try:
@@ -134,6 +169,12 @@ class Mirroring:
         with suppress(OSError):
             return self._copy.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
         return False
+
+
+@functools.cache
+def mirroring_of(run: Path, copy: str) -> Mirroring:
+    """That of a run, for all who save to it in this process: its warnings are given once."""
+    return Mirroring(run, copy, has_branch=False)
 
 
 _NO_OUTPUT: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -30,11 +30,14 @@ from accelerate.utils.constants import OPTIMIZER_NAME, RNG_STATE_NAME, SAFE_MODE
 from safetensors.torch import save_file
 
 from bitsnap._common import PathLike, brief, is_disabled, local_path
+from bitsnap._engine.ranks import Ranks
 from bitsnap._runs import folder_saves
 from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
-from bitsnap._runs.path_checkpoints import RUN, Options as Options
+from bitsnap._runs.mirrored_runs import bring_back
+from bitsnap._runs.options import Options as Options
+from bitsnap._runs.path_checkpoints import RUN
 from bitsnap.errors import BitsnapError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["BitsnapAccelerator", "Options", "export", "load", "undo", "use"]
@@ -114,6 +117,7 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         """
         _check(self)
         local_path(input_dir or "")  # checks it
+        self._bring_back(input_dir)
         if input_dir is None and self.project_configuration.automatic_checkpoint_naming:
             input_dir = _newest_complete(Path(self.project_dir) / "checkpoints")
         objects = self._custom_objects
@@ -123,6 +127,26 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         finally:
             self._custom_objects = objects
         self._has_loaded = True
+
+    def _run_of(self, folder: PathLike) -> Path:
+        if self.project_configuration.automatic_checkpoint_naming:
+            # Accelerate counts and deletes what is in the folder `checkpoints`.
+            return Path(self.project_dir).absolute() / RUN
+        return Path(folder).absolute().parent / RUN
+
+    def _bring_back(self, folder: PathLike | None = None) -> None:
+        """Brings checkpoints back from the copy of the run, where there are none. `folder`: of one of them."""
+        project = self.project_configuration
+        if project.automatic_checkpoint_naming or folder is not None:
+            all_steps = project.automatic_checkpoint_naming and project.total_limit is not None
+            run, options = self._run_of(folder or ""), self.checkpoint_options
+            is_back = options.mirror is not None and Ranks().from_first(
+                lambda: bring_back(run, options, is_first=True, all_steps=all_steps), f"{run}: bringing it back"
+            )
+            if is_back and project.automatic_checkpoint_naming and project.iteration == 0:
+                # The caller has seen no folders to count on from.
+                found = _NUMBER.search(_numbered_folders(run.parent / "checkpoints")[-1].name)
+                project.iteration = 0 if found is None else int(found[1]) + 1
 
     def end_training(self) -> None:
         """As Accelerator.end_training(). Waits until the last checkpoint is committed."""
@@ -165,6 +189,8 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
         each_node = {"save_on_each_node": save_on_each_node}
         if not (self.is_local_main_process if save_on_each_node else self.is_main_process):
             save_accelerator_state(output_dir, [], [], [], [], process_index, step, None, **each_node)
+            if self.checkpoint_options.mirror is not None:
+                self.wait_for_everyone()  # the first process takes the files of all
             return Path(output_dir)
         names = self._names()
         state: dict[str, Any] = {
@@ -179,14 +205,13 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             state[_numbered("model", number)] = each
         for number, each in enumerate(optimizers):
             state[_numbered("optimizer", number)] = named(each, names)
-        run = Path(output_dir).absolute().parent / RUN
-        if self.project_configuration.automatic_checkpoint_naming:
-            # Accelerate counts and deletes what is in the folder `checkpoints`.
-            run = Path(self.project_dir).absolute() / RUN
+        run = self._run_of(output_dir)
         if self._saves is None:
             self._saves = folder_saves.FolderSaves(self.checkpoint_options, self._rotate)
             if not self._has_loaded:
                 warn_of_earlier(run, _BESIDE, is_new=True)
+        if self.checkpoint_options.mirror is not None:
+            self.wait_for_everyone()
         self._saves.save(output_dir, self.save_iteration, state, run, kept=self._kept)
         folder = Path(output_dir).absolute()
         self._saved_folders = (*(each for each in self._saved_folders if each != folder), folder)
@@ -257,6 +282,7 @@ def use(accelerator: Accelerator, **options: Any) -> Any:
         UnsupportedError: it uses FSDP, DeepSpeed, Megatron-LM or XLA.
         TypeError: `accelerator` is no Accelerator.
         InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
+        IoError, ExistsError, ...: with `mirror`, the checkpoints cannot be brought back.
     """
     if not isinstance(accelerator, Accelerator):
         raise TypeError(f"accelerator must be an accelerate.Accelerator, got {brief(accelerator)}")
@@ -264,6 +290,7 @@ def use(accelerator: Accelerator, **options: Any) -> Any:
     _check(accelerator)
     give_class(accelerator, BitsnapAccelerator)
     accelerator.checkpoint_options = chosen
+    accelerator._bring_back()
     return accelerator
 
 

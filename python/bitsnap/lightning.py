@@ -37,7 +37,10 @@ from bitsnap._references import absolute, may_be_reference, unlink, writing
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.framework_objects import Replacing
-from bitsnap._runs.path_checkpoints import Options as Options, remove, save, snapshot_of
+from bitsnap._runs.mirrored_callbacks import bring_back_for
+from bitsnap._runs.mirrored_runs import bring_back
+from bitsnap._runs.options import Options as Options
+from bitsnap._runs.path_checkpoints import remove, save, snapshot_of
 from bitsnap._runs.path_saves import PathSaves, RankSaves
 from bitsnap._states.program_values import register_value
 from bitsnap.dcp import StorageReader, StorageWriter
@@ -124,6 +127,8 @@ class CheckpointIO:
             BitsnapError: as load() does.
         """
         reference = absolute(path)
+        if not reference.exists():
+            bring_back(paths.run_of(reference), self._options, is_first=_is_first(self._strategy))
         if reference.is_file() and not may_be_reference(reference):
             stock = _fabrics()[0].plugins.TorchCheckpointIO()
             located = {} if map_location is None else {"map_location": map_location}
@@ -167,7 +172,9 @@ def use(host: T, **options: Any) -> T:
     Raises:
         ImportError: Lightning is not installed.
         UnsupportedError: the strategy saves in another way; or an agent is given for shards.
-        InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
+        InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option; or, with `mirror`, the
+            callbacks that save checkpoints have no dirpath, or several.
+        IoError, ExistsError, ...: with `mirror`, the checkpoints cannot be brought back.
     """
     if host is None:
         if options:
@@ -180,6 +187,7 @@ def use(host: T, **options: Any) -> T:
     undo(host)
     names = {each.__name__ for each in type(strategy).__mro__}
     if "ModelParallelStrategy" in names and getattr(strategy, "_save_distributed_checkpoint", False):
+        bring_back_for(host, chosen, is_first=_is_first(strategy))
         _use_shards(strategy, chosen)
     elif host is strategy or not hasattr(strategy, "checkpoint_io") or _saves_itself(strategy):
         raise UnsupportedError(
@@ -187,6 +195,7 @@ def use(host: T, **options: Any) -> T:
             f"save_distributed_checkpoint=True, got {type(host).__name__} with {type(strategy).__name__}"
         )
     else:
+        bring_back_for(host, chosen, is_first=_is_first(strategy))
         ours = CheckpointIO(**options)
         ours._strategy = strategy
         strategy._bitsnap_stock = ours, strategy.checkpoint_io
@@ -211,6 +220,10 @@ def undo(host: Any) -> None:
         if strategy.checkpoint_io is ours:  # and not what the user has put there since
             strategy.checkpoint_io = before
         ours.teardown()
+
+
+def _is_first(strategy: Any) -> bool:
+    return getattr(strategy, "global_rank", 0) == 0
 
 
 def _saves_itself(strategy: Any) -> bool:
@@ -404,6 +417,8 @@ class _ShardedCheckpoints:
     def load_checkpoint(self, checkpoint_path: PathLike, weights_only: bool | None = None) -> dict[str, Any]:
         path = self._local(self._strategy.broadcast(checkpoint_path))
         ranks, what = self._saves.ranks, f"{path}: loading failed"
+        if not ranks.from_first(path.exists, what):
+            bring_back(paths.run_of(path), self._options, is_first=ranks.rank == 0)
         if not ranks.from_first(lambda: may_be_reference(path), what):
             found: dict[str, Any] = self._stock_load(checkpoint_path, **_given_only(weights_only))
             return found

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import transformers
@@ -40,8 +41,11 @@ from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
-from bitsnap._runs.path_checkpoints import RUN, Options as Options
+from bitsnap._runs.mirrored_runs import bring_back
+from bitsnap._runs.options import Options as Options
+from bitsnap._runs.path_checkpoints import RUN
 from bitsnap.errors import InvalidArgumentError
+from bitsnap.store import Store
 
 _BESIDE = Beside(
     "its checkpoint-N take the place of those with the same N, and save_total_limit deletes the oldest of both",
@@ -74,12 +78,14 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     checkpoint_weights = True
     _saves: folder_saves.FolderSaves | None = None
     _is_in_checkpoint = False
+    _held: tuple[str, dict[str, Any]] | None = None  # the folder and the state of a save until the folder is complete
     _raised_limit = 0  # by how much save_total_limit is larger until this save ends
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
         """As Trainer.train(). Raises UnsupportedError if the output directory is a URL."""
         local_path(self.args.output_dir)
         self._warn_if_stock()
+        self._bring_back()
         if resume_from_checkpoint is True:
             resume_from_checkpoint = self._newest_complete() or True
         elif not resume_from_checkpoint and self.args.should_save and not self._saves_as_stock():
@@ -126,6 +132,29 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     def _saves_as_stock(self) -> bool:
         return self._is_stock() or is_disabled()
 
+    def _is_mirrored(self) -> bool:
+        return self.checkpoint_options.mirror is not None and not self._saves_as_stock()
+
+    def _bring_back(self) -> None:
+        """Brings checkpoints back from the copy of the run, where there are none."""
+        if self._is_mirrored():
+            bring_back(
+                Path(self.args.output_dir).absolute() / RUN,
+                self.checkpoint_options,
+                is_first=self.args.process_index == 0,
+                all_steps=bool(self.args.save_total_limit or self.args.load_best_model_at_end),
+                write=self._write_folder,
+            )
+
+    def _write_folder(self, store: Store, step: int, folder: Path) -> bool:
+        """Writes what the Trainer has written into the folder of a checkpoint, for bring_back()."""
+        if not folder_saves.write_folder(store, step, folder):
+            return False
+        weights = folder_saves.part_of(store.snapshot(step), "model", self.checkpoint_options.allow_pickle)
+        if weights is not None and self.checkpoint_weights:
+            _write_weights(weights, folder, folder, self.model if hasattr(self.model, "save_pretrained") else None)
+        return True
+
     def _saves_model(self) -> bool:
         """Whether the model goes to the run: not that of PEFT, whose adapters are small files of the folder."""
         return not hasattr(self.model, "peft_config")
@@ -136,7 +165,8 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         with folder_saves.rotating:
             self._is_in_checkpoint = True
             try:
-                super()._save_checkpoint(*arguments, **options)
+                with self._completing():
+                    super()._save_checkpoint(*arguments, **options)
                 if self._saves is not None and self.args.save_total_limit is not None:  # it has deleted older folders
                     self._saves.forget_deleted()
             finally:
@@ -146,9 +176,10 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """As Trainer.save_model()."""
         super().save_model(output_dir, _internal_call)
-        if self._leaves_out_weights() and self.args.save_only_model and self.args.should_save:
+        is_only_model = self._is_in_checkpoint and self.args.save_only_model and self.args.should_save
+        if is_only_model and (self._leaves_out_weights() or self._is_mirrored()):
             assert output_dir is not None  # in a checkpoint
-            self._save_to_run(output_dir, {"model": self.model.state_dict()})
+            self._save_to_run(output_dir, {"model": self.model.state_dict()} if self._saves_model() else {})
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         if not self._leaves_out_weights():
@@ -172,6 +203,8 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         trainer: Any = super()
         if self._saves_as_stock() or not self.args.should_save:
             trainer._save_rng_state(output_dir)
+            if self._is_mirrored():
+                self.accelerator.wait_for_everyone()  # the first process takes the files of all
             return
         state = {
             "optimizer": named(self.optimizer, names_of([("", self.model)])),
@@ -181,15 +214,40 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
                 **folder_saves.staged(trainer._save_rng_state),
             },
         }
-        if self._saves_model() and not self.checkpoint_weights:
+        if self._saves_model() and (self._is_mirrored() or not self.checkpoint_weights):
             state["model"] = self.model.state_dict()
         self._save_to_run(output_dir, state)
         for name in (_OPTIMIZER_NAME, SCHEDULER_NAME):  # without them, a Trainer without bitsnap starts these anew
             path = Path(output_dir) / name
             if not path.exists():
                 write_durably(path, STUB)
+        if self._is_mirrored():
+            self.accelerator.wait_for_everyone()
+
+    @contextmanager
+    def _completing(self) -> Iterator[None]:
+        """If the run has a copy, saves to it only when the Trainer has written the last file of the folder."""
+        if not self._is_mirrored():
+            yield
+            return
+        write = self.state.save_to_json
+
+        def complete(path: str) -> None:
+            write(path)
+            held, self._held = self._held, None
+            if held is not None:
+                self._save_complete(*held)
+
+        with patch.object(self.state, "save_to_json", complete):
+            yield
 
     def _save_to_run(self, output_dir: str, state: dict[str, Any]) -> None:
+        if self._is_mirrored():
+            self._held = output_dir, state
+        else:
+            self._save_complete(output_dir, state)
+
+    def _save_complete(self, output_dir: str, state: dict[str, Any]) -> None:
         if self._saves is None:
             self._saves = folder_saves.FolderSaves(self.checkpoint_options, self._rotate)
         limit = self.args.save_total_limit
@@ -340,12 +398,14 @@ def use(trainer: Trainer, *, weights: bool = True, **options: Any) -> Any:
     Raises:
         TypeError: `trainer` is no Trainer.
         InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
+        IoError, ExistsError, ...: with `mirror`, the checkpoints cannot be brought back.
     """
     if not isinstance(trainer, Trainer):
         raise TypeError(f"trainer must be a transformers.Trainer, got {brief(trainer)}")
     chosen = Options(**options)
     give_class(trainer, BitsnapTrainer)
     trainer.checkpoint_options, trainer.checkpoint_weights = chosen, bool(weights)
+    trainer._bring_back()
     return trainer
 
 

@@ -1,7 +1,8 @@
 """Saves to the folders of the checkpoints of a training, at once or through an agent, and the small files in them.
 
 A state has "model" and "optimizer", which may be missing, and "files": what torch would have saved in the small files
-of the folder, by their names. One process calls what saves.
+of the folder, by their names. If the run has a copy, a state also has the other files of the folder (FOLDER), so that
+the copy has all of a checkpoint. One process calls what saves.
 """
 
 from __future__ import annotations
@@ -23,8 +24,16 @@ from bitsnap._bitsnap import is_store
 from bitsnap._common import Device, Metrics, PathLike, native_path, warn
 from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, absolute, plain_name, reference_in, reference_of
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.framework_files import has_states, has_stubs, is_saved_over, is_stub, remove_states
-from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.framework_files import (
+    carried_files,
+    has_states,
+    has_stubs,
+    is_saved_over,
+    is_stub,
+    remove_states,
+    write_carried,
+)
+from bitsnap._runs.options import Options
 from bitsnap._runs.path_saves import PathSaves
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, CorruptError, ExistsError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot
@@ -34,6 +43,8 @@ from bitsnap.store import Store
 # Held while a checkpoint is saved to a folder and while older folders are deleted. Not reentrant: a save that is
 # committed before it returns deletes none itself.
 rotating = threading.Lock()
+# The key of a state that has the other files of its folder.
+FOLDER = "folder"
 
 
 class FolderSaves:
@@ -78,6 +89,8 @@ class FolderSaves:
         reference = absolute(folder) / FOLDER_REFERENCE
         run = paths.run_of(reference) if run is None else run
         reference.parent.mkdir(parents=True, exist_ok=True)
+        if self._options.mirror is not None:
+            state = {**state, FOLDER: carried_files(reference.parent, has_model="model" in state)}
         if self._agents is not None:
             self.forget_deleted()
             self._agents.save(reference, step, state, run, kept=kept, metrics=metrics)
@@ -95,6 +108,7 @@ class FolderSaves:
                 )
                 paths.finish(store, new)
             remove_states(reference.parent)  # through an agent, they stay: the save may fail yet
+            self._options.follow(run)
         self._references[reference] = run
 
     def _rotate_committed(self) -> None:
@@ -188,7 +202,8 @@ def load(
 
     Returns:
         a dict with "optimizer", with the states of parameters by their names, "files", what the framework would have
-        saved in small files, by their names, and "model" if the run has it. Several of a kind have numbers.
+        saved in small files, by their names, and "model" if the run has it. Several of a kind have numbers. If the run
+        has a copy, also "folder": the bytes of the other files of the folder, by their paths.
 
     Raises:
         NotFoundError: there is no checkpoint of bitsnap, or no run where it says.
@@ -236,6 +251,14 @@ def part_of(snapshot: Snapshot, key: str, allow_pickle: bool) -> Any:
         if error.field != "keys":
             raise
         return None
+
+
+def write_folder(store: Store, step: int, folder: Path) -> bool:
+    """Writes the other files of the folder of a checkpoint. Whether it has them."""
+    snapshot = store.snapshot(step)
+    files = part_of(snapshot, FOLDER, allow_pickle=False)
+    write_carried(files or {}, folder, snapshot.path)
+    return files is not None
 
 
 def staged(write: Callable[[str], object]) -> dict[str, Any]:

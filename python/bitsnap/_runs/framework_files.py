@@ -17,11 +17,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from bitsnap._references import (
     FOLDER_REFERENCES,
     Saved,
+    is_temporary,
     is_valid,
     parse_json,
     plain_path,
@@ -116,6 +119,29 @@ def is_complete(folder: Path) -> bool:
 
 def _is_torch_dist(folder: Path) -> bool:
     return (folder / ".metadata").is_file()
+
+
+def carried_files(folder: Path, *, has_model: bool) -> dict[str, Any]:
+    """What a checkpoint holds of its folder if the run has a copy: the bytes of the files, as arrays, by their paths.
+
+    Without those that follow from the checkpoint: the reference and, if it `has_model`, those of the model.
+    """
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        is_left_out = name in FOLDER_REFERENCES or is_temporary(path.name) or (has_model and _MODELS.fullmatch(name))
+        is_state = _STATES.fullmatch(name) and not is_stub(path)  # which the checkpoint takes the place of
+        if path.is_file() and not is_left_out and not is_state:
+            found[name] = np.fromfile(path, np.uint8)
+    return found
+
+
+def write_carried(files: Mapping[str, Any], folder: Path, checkpoint: Path) -> None:
+    """Writes what carried_files() returned. Raises CorruptError if the `checkpoint` names a file outside the folder."""
+    for name, content in files.items():
+        path = folder / plain_path(name, checkpoint)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(np.asarray(content, np.uint8).tobytes())
 
 
 def remove_states(folder: Path) -> None:

@@ -1,5 +1,4 @@
-"""Checkpoints that a framework names by paths, and rotates and deletes by path, in one run beside them. Also
-Options, which all adapters of frameworks take.
+"""Checkpoints that a framework names by paths, and rotates and deletes by path, in one run beside them.
 
 The path gets a reference; its checkpoint is a step of the run, coded against the one before. A save commits the step,
 writes the reference, and removes the steps to which no reference leads any more, in this order: whenever the process
@@ -12,24 +11,17 @@ import json
 import os
 import secrets
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bitsnap._bitsnap import Settings, is_store
+from bitsnap._bitsnap import is_store
 from bitsnap._common import (
-    LARGEST_COUNT,
     Metrics,
     PathLike,
-    may_pickle,
-    milliseconds_of,
     native_path,
-    number_of,
-    settings_of,
     warn,
 )
 from bitsnap._engine.steps import wait_for_staged
-from bitsnap._objects import Home
 from bitsnap._references import (
     FOLDER_REFERENCE,
     FOLDER_REFERENCES,
@@ -50,9 +42,9 @@ from bitsnap._references import (
 )
 from bitsnap._runs.earlier_trainings import note_known
 from bitsnap._runs.framework_files import files_beside, finish_removals, lost_reference_of
+from bitsnap._runs.options import Options
 from bitsnap._store import Files, is_label
-from bitsnap.agents import AgentOptions, MemoryOptions, agent_status, check_agent
-from bitsnap.checkpointer import Checkpointer
+from bitsnap.agents import agent_status
 from bitsnap.errors import (
     BitsnapError,
     ExistsError,
@@ -62,60 +54,6 @@ from bitsnap.errors import (
 )
 from bitsnap.snapshot import Snapshot
 from bitsnap.store import Store
-
-
-@dataclass(frozen=True)
-class Options:
-    """How the checkpoints of a framework are saved.
-
-    Args:
-        settings: how they are coded, or the name of a policy, such as "bounded". See bitsnap.Settings.
-        allow_pickle: pickle values that cannot be stored otherwise, such as those of a class that is not registered
-            with bitsnap.register_value(), and unpickle them when they are loaded: for checkpoints that you trust.
-            False raises an error that names the value.
-        agent: a save copies the state once, to memory that is shared with an agent, which compresses and commits it
-            while the training goes on, also if the training has died. See bitsnap.AgentOptions. None: a save returns
-            when it is committed.
-        memory: how much memory the agent may use. See bitsnap.MemoryOptions.
-        timeout: the longest wait for the agent, or for another process that writes to the run, in seconds.
-        threads: of each rank, for compressing; 0 for all that the process may use.
-
-    Raises:
-        InvalidArgumentError, TypeError, UnsupportedError: an option has a wrong value.
-    """
-
-    settings: Settings | str | None = None
-    allow_pickle: bool = False
-    agent: AgentOptions | None = None
-    memory: MemoryOptions | None = None
-    timeout: float = 600.0
-    threads: int = 0
-
-    def __post_init__(self) -> None:
-        may_pickle(self.allow_pickle)  # checks it
-        check_agent(self.agent, self.memory)
-        settings_of(self.settings)
-        milliseconds_of(self.timeout, "timeout")
-        number_of(self.threads, "threads", LARGEST_COUNT)
-
-    def store(self, run: Home, **more: Any) -> Store:
-        """Opens a run."""
-        return Store(run, settings=self.settings, timeout=self.timeout, threads=self.threads, **more)
-
-    def checkpointer(self, run: Home, **more: Any) -> Checkpointer:
-        """Opens a run to save to it through an agent."""
-        made = Checkpointer(
-            run,
-            settings=self.settings,
-            agent=self.agent,
-            memory=self.memory,
-            timeout=self.timeout,
-            threads=self.threads,
-            **more,
-        )
-        made._saves.steps.note_asked()  # the framework loads checkpoints by their paths
-        return made
-
 
 _DEFAULTS = Options()
 
@@ -191,6 +129,7 @@ def save(
             labels=new.label or (),
         )
         finish(store, new)
+    options.follow(run)
     return StepOfRun(run, new.saved.step)
 
 
@@ -258,7 +197,7 @@ def _is_taken(store: Store, label: str) -> bool:
     step = store.labels().get(label)
     if step is None:
         return False
-    origin = _origin_of(store, step)
+    origin = origin_of(store, step)
     return origin is None or origin.label != label
 
 
@@ -290,7 +229,7 @@ def check_is_not_lost(reference: PathLike) -> None:
         with Store(run, read_only=True) as store:
             names = {os.path.relpath(each, Path(store.path).parent) for each in names_of(path)}
             for step in reversed(store.steps()):
-                origin = _origin_of(store, step)
+                origin = origin_of(store, step)
                 if origin is not None and origin.reference in names:
                     raise NotFoundError(
                         f"{path} is not there: it referred to the rest of the checkpoint, which is step {step} of "
@@ -332,7 +271,7 @@ def label(store: Store) -> None:
     """Gives the steps that an agent has committed the labels that save() would have given."""
     labelled = set(store.labels().values())
     for step in store.steps():
-        origin = None if step in labelled else _origin_of(store, step)
+        origin = None if step in labelled else origin_of(store, step)
         if origin is not None and origin.label and not _is_taken(store, origin.label):
             store.label(step, origin.label)
 
@@ -343,7 +282,7 @@ def forgotten(store: Store, pending: Collection[Saved] = ()) -> list[int]:
     found = find_references(run.parent)
     referred = _steps_of(store, found.references.values()) | {save.step for save in pending}
     # What a snapshot says is read only of steps that may go: there may be thousands.
-    origins = {step: origin for step in steps if step not in referred and (origin := _origin_of(store, step))}
+    origins = {step: origin for step in steps if step not in referred and (origin := origin_of(store, step))}
     unknown = next((path for path in found.unknown if _may_lead_to(path, run.parent, origins.values())), None)
     if unknown is not None:
         warn_of_unknown(run, unknown)
@@ -411,7 +350,7 @@ def _committed(store: Store, path: Path, found: Reference) -> int:
     error = _waited(found.run, newest) if newest not in store else None
     for save in found.saves:
         if save.step in store:
-            origin = _origin_of(store, save.step)
+            origin = origin_of(store, save.step)
             # Damage is for the reader to find.
             if origin is None or not save.word or origin.word == save.word:
                 if save.step != newest:
@@ -443,10 +382,10 @@ def _waited(run: Path, step: int) -> BitsnapError | None:
     return None
 
 
-def _origin_of(store: Store, step: int) -> _Origin | None:
+def origin_of(store: Store, step: int) -> _Origin | None:
     """None if the checkpoint was saved by other means, or is damaged."""
     try:
-        text = store.checkpoint(step).metadata.get(KEY) or store.snapshot(step, 0).metadata.get(KEY)
+        text = metadata_of(store, step, KEY)
     except BitsnapError:
         return None
     if text is None:
@@ -456,6 +395,11 @@ def _origin_of(store: Store, step: int) -> _Origin | None:
         return _Origin(str(content["reference"]), str(content["label"]), str(content["save"]))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def metadata_of(store: Store, step: int, key: str) -> str | None:
+    """A text of a checkpoint that was committed here, or by an agent, which has it in the first shard."""
+    return store.checkpoint(step).metadata.get(key) or store.snapshot(step, 0).metadata.get(key)
 
 
 def _steps_of(store: Store, references: Iterable[Reference]) -> set[int]:
@@ -474,7 +418,7 @@ def _steps_of(store: Store, references: Iterable[Reference]) -> set[int]:
 
 
 def _is_of(store: Store, save: Saved) -> bool:
-    origin = _origin_of(store, save.step)
+    origin = origin_of(store, save.step)
     return origin is not None and origin.word == save.word
 
 

@@ -25,7 +25,7 @@ from bitsnap._references import FOLDER_REFERENCES, Saved, absolute, refer, unlin
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.framework_files import files_beside, finish_removals, postpone_removal
-from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.options import Options
 from bitsnap._states.adam import Adam, AdamValues, StateWithAdam, sources_of
 from bitsnap._states.tensors import with_metrics
 from bitsnap.agents import JobOptions, stop_agent
@@ -72,10 +72,12 @@ class PathSaves:
         path, run = absolute(reference), paths.run_of(reference) if run is None else run
         path.parent.mkdir(parents=True, exist_ok=True)
         if run not in self._runs:
+            self._options.settle(run)
             tidy(run, self._options.timeout)  # what the last process has left
             self._runs[run] = _Run(self._checkpointer, run, self._on_committed)
         metadata = with_metrics(None, metrics) or {}
         self._runs[run].save(path, step, state, metadata, self._options, kept)
+        self._options.follow(run)
 
     def wait(self) -> bool:
         """Waits until no save makes further progress. Failures are warnings at the next save.
@@ -436,6 +438,7 @@ class RankSaves:
         run.parent.mkdir(parents=True, exist_ok=True)
         if self._told is not None:
             warn_of_earlier(run, self._told)
+        self._options.settle(run)
         if self._is_locked() and run not in self._checkpointers:
             tidy(run, self._options.timeout)  # what the last process has left
         with self._store(run) as store:
@@ -470,6 +473,7 @@ class RankSaves:
                 if new.label and store.labels().get(new.label) != new.saved.step:
                     store.label(new.saved.step, new.label)
                 paths.finish(store, new, pending)
+        self._options.follow(new.run)
 
     def _store(self, run: Path) -> Store:
         return self._options.store(run, shared=True)

@@ -48,7 +48,7 @@ from bitsnap._engine.ranks import word_of_start
 from bitsnap._objects import checkpoint_id_of, make_parent, native_run, object_url, real_home
 from bitsnap._references import writing
 from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
-from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.options import Options
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.tensors import with_metrics
 from bitsnap.agents import AgentOptions, MemoryOptions

@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 
 from bitsnap._common import PathLike, brief, may_pickle, number_of
 from bitsnap._objects import Home, checkpoint_id_of, make_parent, real_home
-from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.options import Options
 from bitsnap._states.adam import StateWithAdam
 from bitsnap.checkpointer import Checkpointer, Save
 from bitsnap.dcp._shards import LocalWriter, Roles, adam_of_shard, check_given_names, results_of, shard_of

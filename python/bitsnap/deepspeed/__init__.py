@@ -31,7 +31,8 @@ from bitsnap._objects import checkpoint_id_of
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
 from bitsnap._runs.earlier_trainings import Beside
 from bitsnap._runs.framework_objects import Replacing
-from bitsnap._runs.path_checkpoints import Options as Options
+from bitsnap._runs.mirrored_runs import bring_back
+from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_saves import Pending, RankSaves, RankShard
 from bitsnap._states.program_values import register_value
 from bitsnap.checkpointer import Save
@@ -44,17 +45,22 @@ from deepspeed.runtime.checkpoint_engine.checkpoint_engine import (  # isort: sk
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler  # isort: skip
 from deepspeed.utils import zero_to_fp32 as _zero_to_fp32  # isort: skip
 from deepspeed.utils.tensor_fragment import fragment_address  # isort: skip
-import json
-from collections.abc import Iterable
 from functools import wraps
 from unittest.mock import patch
 
 from deepspeed.runtime import engine as _engine
 
-from bitsnap._references import FOLDER_REFERENCES, parse_json, plain_path
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap.errors import CorruptError
-from bitsnap.store import Store
+from bitsnap.deepspeed._tags import (
+    LATEST,
+    files_of,
+    is_ours,
+    latest_of,
+    metadata_of,
+    state_of,
+    write_files,
+    write_tag,
+)
 
 # The keys in ZeRO's optimizer states under which the flat fp32 masters are.
 _MASTERS = ("single_partition_of_fp32_groups", "fp32_flat_groups", "fp32_groups_flat_partition")
@@ -75,11 +81,11 @@ class _Pending(NamedTuple):
     names: list[list[str]]  # of the files of each rank
 
     def complete(self) -> None:
-        _write_files(self.saved.new, self.names)
+        write_files(self.saved.new.reference.parent, self.names)
 
     def name_latest(self) -> None:
         if self.info.save_latest:
-            write_durably(Path(self.info.save_dir) / _LATEST, str(self.info.tag).encode())
+            write_durably(Path(self.info.save_dir) / LATEST, str(self.info.tag).encode())
 
 
 class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
@@ -122,7 +128,8 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         shard, names = self._taken()
         if shard is not None:
             self._saves.write(shard)
-            self._saves.commit(shard.new, complete=lambda: _write_files(shard.new, names))
+            folder = shard.new.reference.parent
+            self._saves.commit(shard.new, metadata_of(names), complete=lambda: write_files(folder, names))
         return True
 
     def load(self, path: PathLike, map_location: Any = None) -> Any:
@@ -134,14 +141,20 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         """
         self._settle()
         file = Path(local_path(path))
-        if not _is_ours(file):
+        if not is_ours(file):
             return torch.load(path, map_location=map_location, weights_only=False)
-        return _mapped(_state_of(file, self._options.allow_pickle), map_location)
+        return _mapped(state_of(file, self._options.allow_pickle), map_location)
+
+    def bring_back(self, load_dir: PathLike) -> None:
+        """Brings the newest tag back from the copy of the run, if there is no run. All ranks call it."""
+        if load_dir is not None:
+            run, is_first = Path(local_path(load_dir)).absolute() / paths.RUN, self._saves.ranks.rank == 0
+            bring_back(run, self._options, is_first=is_first, write=write_tag)
 
     def fp32_weights(self, tag: str | None, checkpoint_dir: PathLike, **options: Any) -> Any:
         """The fp32 weights of a tag, of ours or of stock, for load_checkpoint(load_optimizer_states=False)."""
         tags = Path(local_path(checkpoint_dir))
-        tag = _latest_of(tags) if tag is None else tag
+        tag = latest_of(tags) if tag is None else tag
         if reference_in(tags / tag).is_file():
             return get_fp32_state_dict_from_zero_checkpoint(tags, tag, allow_pickle=self._options.allow_pickle)
         return _zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(checkpoint_dir, tag, **options)
@@ -172,7 +185,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
             return
         shard, names = self._taken()
         if shard is not None:
-            self._pending = _Pending(self._info, self._saves.stage(shard), names)
+            self._pending = _Pending(self._info, self._saves.stage(shard, metadata_of(names)), names)
             # Again, so that it runs before the Checkpointer ends at the exit, too.
             atexit.unregister(self._finish_at_exit)
             atexit.register(self._finish_at_exit)
@@ -266,15 +279,15 @@ def load(checkpoint: PathLike, *, allow_pickle: bool = False) -> dict[str, Any]:
         CorruptError, TruncatedError: the run is damaged.
     """
     folder = _tag_of(checkpoint)
-    ours = [path for path in _files_of(folder) if not path.is_symlink() and _is_ours(path)]
-    return {path.relative_to(folder).as_posix(): _state_of(path, allow_pickle) for path in ours}
+    ours = [path for path in files_of(folder) if not path.is_symlink() and is_ours(path)]
+    return {path.relative_to(folder).as_posix(): state_of(path, allow_pickle) for path in ours}
 
 
 def _tag_of(checkpoint: PathLike) -> Path:
     """The folder of a tag with a checkpoint of bitsnap."""
     folder = Path(local_path(checkpoint))
-    if not reference_in(folder).is_file() and (folder / _LATEST).is_file():
-        folder = folder / _latest_of(folder)
+    if not reference_in(folder).is_file() and (folder / LATEST).is_file():
+        folder = folder / latest_of(folder)
     if not reference_in(folder).is_file():
         raise NotFoundError(f"{folder}: there is no checkpoint of bitsnap")
     return folder
@@ -306,19 +319,19 @@ def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False
         raise ExistsError(f"{folder} exists already")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".bitsnap-", dir=folder.parent) as temporary:
-        for path in _files_of(source):
+        for path in files_of(source):
             copy = Path(temporary) / "tag" / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             if path.is_symlink():  # stays a link, whatever it leads to
                 copy.symlink_to(path.readlink())
-            elif _is_ours(path):
-                torch.save(_state_of(path, allow_pickle), copy)
+            elif is_ours(path):
+                torch.save(state_of(path, allow_pickle), copy)
             else:
                 shutil.copy2(path, copy)
         (Path(temporary) / "tag").rename(folder)
     for script in source.parent.glob("zero_to_*.py"):
         shutil.copy2(script, folder.parent)
-    write_durably(folder.parent / _LATEST, source.name.encode())
+    write_durably(folder.parent / LATEST, source.name.encode())
     return folder
 
 
@@ -412,64 +425,6 @@ register_value(
     lambda content: fragment_address(*content),
 )
 
-_LATEST = "latest"
-# What the file of a state begins with.
-_BEGINNING = b'{"bitsnap": '
-_LARGEST_FILE = 1 << 12
-
-
-def _write_files(new: paths.NewSave, names: Iterable[Iterable[str]]) -> None:
-    """Writes the files of a tag, which is complete when the reference follows."""
-    folder = new.reference.parent
-    for shard, of_rank in enumerate(names):
-        for name in of_rank:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            text = f"the state is in the run that {FOLDER_REFERENCE} names"
-            content = {"bitsnap": text, "shard": shard, "name": name}
-            write_durably(folder / name, json.dumps(content).encode())
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_BEGINNING)) == _BEGINNING
-    except FileNotFoundError:
-        raise NotFoundError(f"{path}: there is no such file") from None
-
-
-def _state_of(path: Path, allow_pickle: bool) -> Any:
-    """The state of a file of ours."""
-    try:
-        with path.open("rb") as file:
-            content = parse_json(file.read(_LARGEST_FILE))
-        shard, name = content["shard"], plain_path(content["name"], path)
-        if type(shard) is not int or not 0 <= shard < 1 << 32:
-            raise ValueError(f"{shard!r} is no number of a shard")
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptError(f"{path} is damaged: {error}") from None
-    if not path.absolute().as_posix().endswith(f"/{name}"):
-        raise CorruptError(f"{path} is damaged, or renamed: it is the file {name} of its tag")
-    folder = path.absolute().parents[name.count("/")]
-    place = paths.step_of(reference_in(folder))
-    with Store(place.run, read_only=True) as store:
-        return store.load(place.step, keys=[(name,)], shard=shard, allow_pickle=allow_pickle)[name]
-
-
-def _files_of(folder: Path) -> list[Path]:
-    """The files and links of a tag, without its reference."""
-    found = sorted(path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
-    return [path for path in found if path.name not in FOLDER_REFERENCES]
-
-
-def _latest_of(save_dir: Path) -> str:
-    """The tag that the file `latest` names."""
-    path = save_dir / _LATEST
-    try:
-        with path.open("rb") as file:
-            return plain_path(os.fsdecode(file.read(_LARGEST_FILE).strip()), path)
-    except FileNotFoundError:
-        raise NotFoundError(f"{path}: there is no such file; say which tag") from None
-
 
 def _wrap_calls(engine: Any, ours: Any, replaced: Replacing) -> None:
     """Wraps both. While another checkpoint engine than `ours` is used, they do what they did before."""
@@ -486,6 +441,7 @@ def _wrap_calls(engine: Any, ours: Any, replaced: Replacing) -> None:
     def load_checkpoint(load_dir: Any, tag: Any = None, *args: Any, **kwargs: Any) -> Any:
         if engine.checkpoint_engine is not ours:
             return load(load_dir, tag, *args, **kwargs)
+        ours.bring_back(load_dir)
         # With ZeRO 3 and load_optimizer_states=False, the engine calls this without the tag.
         with patch.object(_engine, "get_fp32_state_dict_from_zero_checkpoint", partial(ours.fp32_weights, tag)):
             return load(load_dir, tag, *args, **kwargs)

@@ -32,7 +32,7 @@ from bitsnap._bitsnap import Settings
 from bitsnap._common import PathLike, is_disabled, local_path
 from bitsnap._runs.earlier_trainings import Beside
 from bitsnap._runs.framework_objects import Replacing
-from bitsnap._runs.path_checkpoints import Options as Options
+from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_saves import RankSaves, RankShard
 from bitsnap.agents import AgentOptions
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
@@ -68,11 +68,14 @@ def use(**options: Any) -> None:
 
     Raises:
         ImportError: megatron-core is not installed.
-        UnsupportedError: this version of megatron-core has no torch_dist strategies.
+        UnsupportedError: this version of megatron-core has no torch_dist strategies; or `mirror` is given.
         InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
     """
     global _options, _saves
-    _options = Options(**options)
+    chosen = Options(**options)
+    if chosen.mirror is not None:
+        raise UnsupportedError("mirror: folders of Megatron-LM are not copied; `bitsnap mirror` copies their run")
+    _options = chosen
     _saves = _saves and RankSaves(_options, _saves, _BESIDE)
     if _replaced:
         return

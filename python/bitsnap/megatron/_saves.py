@@ -21,7 +21,7 @@ from bitsnap._common import PathLike, Role
 from bitsnap._engine.steps import wait_committed
 from bitsnap._objects import checkpoint_id_of
 from bitsnap._references import write_durably
-from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.options import Options
 from bitsnap._runs.path_saves import RankSaves, RankShard
 from bitsnap._states.tensors import LazyTensor, named_part
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError

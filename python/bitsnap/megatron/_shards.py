@@ -24,7 +24,7 @@ from bitsnap._objects import checkpoint_id_of
 from bitsnap._references import FOLDER_REFERENCE, StepOfRun, absolute, reference_in
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.opened_step import OpenedStep
-from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.options import Options
 from bitsnap._states.adam import AdamValues
 from bitsnap._states.tensors import Box, named_part
 from bitsnap.errors import InvalidArgumentError, NotFoundError, UnsupportedError

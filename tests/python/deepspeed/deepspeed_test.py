@@ -153,7 +153,7 @@ def save_and_die(rank: int, stage: int, folder: Path) -> None:
     if stage == 3:
         import bitsnap.deepspeed
 
-        vars(bitsnap.deepspeed)["_write_files"] = die
+        vars(bitsnap.deepspeed)["write_files"] = die
     else:
         setattr(ours._saves, "write" if stage == 1 and rank == 1 else "_commit", die)
     engine.save_checkpoint(str(folder))

@@ -31,8 +31,9 @@ PLACES = {
     "interop/folder/folder_description.cpp": "os::is_plain_path",  # the entries of a folder
     "src/store/checkpoint_files.cpp": "os::is_plain_name",  # the files of a checkpoint
     "src/os/atomic_file.cpp": "is_plain_name",  # what a caller names
-    "python/bitsnap/deepspeed/__init__.py": "plain_path",  # the state of a file, and `latest`
-    "python/bitsnap/_runs/framework_files.py": "plain_path",  # references that are to be removed
+    "python/bitsnap/deepspeed/_tags.py": "plain_path",  # the state of a file, the files of a tag, and `latest`
+    "python/bitsnap/_runs/framework_files.py": "plain_path",  # references that are to be removed, files of folders
+    "python/bitsnap/_runs/mirrored_runs.py": "plain_path",  # references that are brought back
     "python/bitsnap/_runs/folder_saves.py": "plain_name",  # the small files of Transformers and Accelerate
     "python/bitsnap/megatron/_torch_dist.py": "plain_path",  # the files of Megatron's own format
 }
@@ -159,19 +160,19 @@ def state_file(name: object, shard: object = 0) -> str:
 
 
 def test_files_of_deepspeed_lead_to_their_own_tag_only(tmp_path: Path, victim: Path) -> None:
-    deepspeed_files = pytest.importorskip("bitsnap.deepspeed")
+    deepspeed_files = pytest.importorskip("bitsnap.deepspeed._tags")
     tag = tmp_path / "ck" / "global_step1"
     tag.mkdir(parents=True)
     paths.save(tag / "bitsnap-reference.json", 1, {"state.pt": {"w": torch.ones(3)}})
     path = tag / "state.pt"
     path.write_text(state_file("state.pt"))
-    assert deepspeed_files._state_of(path, False)["w"].sum() == 3
+    assert deepspeed_files.state_of(path, False)["w"].sum() == 3
     contents = [state_file(name) for name in ("/" * 50, "../" * 20 + "x", "a/b/c/d/e/f/g/h", "", 5, None, "other.pt")]
     for content in (*contents, state_file("state.pt", 10**30), '{"bitsnap": ' + "[" * 4000, "{}"):
         path.write_text(content)
         with pytest.raises(bitsnap.CorruptError, match=r"state\.pt"):
-            deepspeed_files._state_of(path, False)
+            deepspeed_files.state_of(path, False)
     for latest in ("../evil", "..", ".", "a/../../x", str(victim), "", "a\0b", "x" * 300):
         (tmp_path / "ck" / "latest").write_text(latest)
         with pytest.raises(bitsnap.CorruptError, match="latest"):
-            deepspeed_files._latest_of(tmp_path / "ck")
+            deepspeed_files.latest_of(tmp_path / "ck")

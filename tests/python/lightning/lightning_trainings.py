@@ -154,6 +154,20 @@ def killed(path: Path, folder: str, agent: bitsnap.AgentOptions | None) -> Itera
     yield "was not killed", folder
 
 
+def mirrored(
+    folder: str, mirror: str | None = None, resumes: bool = False, through_agent: bool = False, end: int | None = None
+) -> dict[str, float]:
+    """Trains with a copy that follows the run; the losses. Killed in step `end`. Through an agent, `last.ckpt` is a
+    link."""
+    saver = rotating(Path(folder))
+    saver.save_last = "link" if through_agent else True
+    trainer = trainer_at(Path(folder).parent, saver)
+    bitsnap.lightning.use(trainer, mirror=mirror, agent=AGENT if through_agent else None)
+    trained = model(end=None if end is None else (end, signal.SIGKILL))
+    trainer.fit(trained, ckpt_path="last" if resumes else None)
+    return {str(step): loss for step, loss in trained.losses.items()}
+
+
 def resumed(path: Path, folder: str, agent: bitsnap.AgentOptions | None) -> Iterator[tuple[str, Any]]:
     plugin = bitsnap.lightning.CheckpointIO(agent=agent)
     trained = model()

@@ -15,7 +15,7 @@ import bitsnap
 import bitsnap.dcp
 import bitsnap.lightning
 from bitsnap._runs import earlier_trainings
-from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.options import Options
 from bitsnap._runs.path_saves import RankSaves
 
 dcp: Any = checkpoint

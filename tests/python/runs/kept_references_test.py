@@ -15,7 +15,7 @@ import bitsnap
 from bitsnap import _references as durable
 from bitsnap._references import plain_name, plain_path, write_durably
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.path_checkpoints import Options
+from bitsnap._runs.options import Options
 from bitsnap._runs.path_saves import RankSaves
 from bitsnap.megatron._shards import destination_of
 

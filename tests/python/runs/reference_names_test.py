@@ -11,11 +11,12 @@ import pytest
 import bitsnap
 from bitsnap._bitsnap import is_store
 from bitsnap._common import native_path
-from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, Saved, reference_of
+from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, reference_of
 from bitsnap._runs.framework_files import _undecided
-from bitsnap._runs.path_checkpoints import NewSave, Options, forget, step_of
+from bitsnap._runs.options import Options
+from bitsnap._runs.path_checkpoints import forget
 from bitsnap._runs.path_saves import PathSaves
-from bitsnap.deepspeed import _files_of, _state_of as state_of_file, _write_files
+from bitsnap.deepspeed._tags import files_of, state_of as state_of_file, write_files
 from bitsnap.megatron._shards import is_ours as is_ours_of_megatron
 from python.runs.path_checkpoints_test import saved, state_of, steps, value_at
 
@@ -136,13 +137,11 @@ def test_the_folder_of_a_framework_has_a_reference_of_either_name(tmp_path: Path
 def test_files_of_deepspeed_lead_to_the_reference_of_either_name(tmp_path: Path) -> None:
     tag = tmp_path / "global_step1"
     saved(tag / FOLDER_REFERENCE, 1)
-    place = step_of(tag / FOLDER_REFERENCE)
-    new = NewSave(tag / FOLDER_REFERENCE, place.run, Saved(1, ""), "", {}, ())
-    _write_files(new, [["value"]])
+    write_files(tag, [["value"]])
     for name in FOLDER_REFERENCES:
         (tag / FOLDER_REFERENCE).replace(tag / name)
         assert state_of_file(tag / "value", False) == 1
-        assert _files_of(tag) == [tag / "value"]
+        assert files_of(tag) == [tag / "value"]
 
 
 def test_folders_of_megatron_have_a_reference_of_either_name(folder: Path) -> None:
