@@ -33,6 +33,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_with_dcp
 from torch.distributed.checkpoint.state_dict_saver import save as save_with_dcp
 
 from bitsnap._common import Device, PathLike, brief, is_disabled, is_url
+from bitsnap._engine.ranks import Ranks
 from bitsnap._references import absolute, may_be_reference, unlink, writing
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
@@ -223,7 +224,8 @@ def undo(host: Any) -> None:
 
 
 def _is_first(strategy: Any) -> bool:
-    return getattr(strategy, "global_rank", 0) == 0
+    rank = getattr(strategy, "global_rank", None)  # known before the ranks have met
+    return (Ranks().rank if rank is None else rank) == 0
 
 
 def _saves_itself(strategy: Any) -> bool:

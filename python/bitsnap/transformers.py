@@ -137,7 +137,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
 
     def _bring_back(self) -> None:
         """Brings checkpoints back from the copy of the run, where there are none."""
-        if self._is_mirrored():
+        if self.checkpoint_options.mirror is not None and not self._is_stock():
             bring_back(
                 Path(self.args.output_dir).absolute() / RUN,
                 self.checkpoint_options,

@@ -39,7 +39,7 @@ from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, Un
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._local import LocalCheckpointManager as LocalCheckpointManager
 from bitsnap.megatron._pairs import note_weights, together
-from bitsnap.megatron._saves import FolderSave, convert_all
+from bitsnap.megatron._saves import FolderSave, bring_back_to, convert_all
 from bitsnap.megatron._shards import OpenFolder, is_complete, is_ours
 
 _BESIDE = Beside(
@@ -54,7 +54,7 @@ _replaced = Replacing()
 _common: dict[str, Any] = {}
 
 
-def use(**options: Any) -> None:
+def use(*, load: PathLike | None = None, **options: Any) -> None:
     """Makes Megatron-core save checkpoints of the format torch_dist to runs, and load them, in this process.
 
     Call it on all ranks, before anything is saved or loaded; calling it again changes the arguments. Megatron's own
@@ -63,18 +63,23 @@ def use(**options: Any) -> None:
     saved is still loaded by torch_dist.
 
     Args:
+        load: with `mirror`, the directory of --load and --save, to which the newest iteration is brought back.
         **options: those of Options: settings, agent, ... With an agent, asynchronous saves go through it; otherwise, a
             process that Megatron starts for each save compresses a copy.
 
     Raises:
         ImportError: megatron-core is not installed.
-        UnsupportedError: this version of megatron-core has no torch_dist strategies; or `mirror` is given.
-        InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option.
+        UnsupportedError: this version of megatron-core has no torch_dist strategies.
+        InvalidArgumentError, TypeError: an option has a wrong value, or there is no such option; or there is
+            `mirror` without `load`.
+        IoError, ExistsError, ...: with `mirror`, the iteration cannot be brought back.
     """
     global _options, _saves
     chosen = Options(**options)
     if chosen.mirror is not None:
-        raise UnsupportedError("mirror: folders of Megatron-LM are not copied; `bitsnap mirror` copies their run")
+        if load is None:
+            raise InvalidArgumentError("mirror: expected load=, the directory of --load, to bring iterations back to")
+        bring_back_to(Path(local_path(load)), chosen)
     _options = chosen
     _saves = _saves and RankSaves(_options, _saves, _BESIDE)
     if _replaced:
@@ -229,13 +234,28 @@ def _run_script(arguments: list[str]) -> None:
     )
     _add_options(parser)
     parser.add_argument("--agent", action="store_true", help="let an agent do what --async-save begins")
+    parser.add_argument("--mirror", metavar="COPY", help="keep a copy of the run, such as s3://bucket/run")
     parser.add_argument("script", help="the script to run, and its arguments")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     sys.argv = [given.script, *given.arguments]
     sys.path.insert(0, str(Path(given.script).resolve().parent))
-    use(settings=given.settings, allow_pickle=given.allow_pickle, agent=AgentOptions() if given.agent else None)
+    use(
+        load=_load_of(given.arguments),
+        settings=given.settings,
+        allow_pickle=given.allow_pickle,
+        agent=AgentOptions() if given.agent else None,
+        mirror=given.mirror,
+    )
     runpy.run_path(given.script, run_name="__main__")
+
+
+def _load_of(arguments: list[str]) -> str | None:
+    """The directory of --load among the arguments of a script."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--load")
+    load: str | None = parser.parse_known_args(arguments)[0].load
+    return load
 
 
 def _local_manager(*args: Any, **kwargs: Any) -> LocalCheckpointManager:

@@ -7,8 +7,10 @@ the parts that are being coded are in memory.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import math
+import os
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -18,9 +20,12 @@ import torch
 import torch.distributed as dist
 
 from bitsnap._common import PathLike, Role
+from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import wait_committed
 from bitsnap._objects import checkpoint_id_of
 from bitsnap._references import write_durably
+from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs.mirrored_runs import bring_back
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_saves import RankSaves, RankShard
 from bitsnap._states.tensors import LazyTensor, named_part
@@ -40,6 +45,7 @@ from bitsnap.megatron._shards import (
     staged,
 )
 from bitsnap.megatron._torch_dist import CONFIG, StoredBox, StoredTensor, TorchDistFolder, write_torch_dist
+from bitsnap.store import Store
 
 
 class FolderSave:
@@ -109,6 +115,22 @@ class FolderSave:
 
 
 _TRACKER = "latest_checkpointed_iteration.txt"
+
+
+def bring_back_to(directory: Path, options: Options) -> None:
+    """Brings the newest iteration back from the copy of the run, if there is no run, and lets Megatron find it."""
+    rank = Ranks().rank if dist.is_initialized() else int(os.environ.get("RANK", "0"))
+    bring_back(directory.absolute() / paths.RUN, options, is_first=rank == 0, write=_write_folder)
+
+
+def _write_folder(store: Store, step: int, folder: Path) -> bool:
+    """Writes what Megatron writes into and beside the folder of an iteration."""
+    origin = paths.origin_of(store, step)
+    iteration = None if origin is None else checkpoint_id_of(Path(origin.reference).parent).step
+    core = importlib.import_module("megatron.core.dist_checkpointing.core")
+    core.save_config(core.CheckpointingConfig("torch_dist", 1), str(folder))
+    write_durably(folder.parent / _TRACKER, str(step if iteration is None else iteration).encode())
+    return True
 
 
 def convert_all(source: Path, target: Path, options: Options) -> list[Path]:

@@ -51,6 +51,7 @@ def test_a_killed_training_resumes_on_an_empty_machine_to_the_last_digit(
         assert not store.verify().damages
 
 
+@pytest.mark.slow
 def test_two_ranks_resume_on_an_empty_machine(call: Calls, run: str, tmp_path: Path) -> None:
     folder = tmp_path / "machine"
     whole = {"folder": str(tmp_path / "whole"), "options": {}, "bf16": False}

@@ -72,6 +72,22 @@ def test_a_killed_training_resumes_on_an_empty_machine_to_the_last_digit(
         assert not store.verify().damages
 
 
+@pytest.mark.slow
+def test_the_best_checkpoint_is_brought_back_and_loaded_at_the_end(call: Calls, run: str, tmp_path: Path) -> None:
+    best = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "load_best_model_at_end": True}
+    training = {"options": {"weights": False}, "save_total_limit": 2, **best}
+    whole = call("train", folder=str(tmp_path / "whole"), **training)
+    folder, options = tmp_path / "machine", {"weights": False, "mirror": run}
+    call("train", folder=str(folder), last=6, **{**training, "options": options})
+    lose(folder / "bitsnap", 6)
+    resumed = call("train", folder=str(folder), resume=True, **{**training, "options": options})
+    assert resumed["losses"] == after(6, whole)
+    assert resumed["best"] == f"{folder}/checkpoint-4"
+    assert resumed["weights"] == whole["weights"]
+    assert names(folder) == ["bitsnap", "checkpoint-4", "checkpoint-8"]
+    await_steps(run, [4, 8])
+
+
 def test_each_checkpoint_of_the_copy_has_all_that_a_training_needs(
     call: Calls, whole: dict[str, Any], run: str, tmp_path: Path
 ) -> None:
@@ -89,6 +105,7 @@ def test_each_checkpoint_of_the_copy_has_all_that_a_training_needs(
     await_steps(run, [2, 4, 6, 8])  # what was not brought back stays in the copy
 
 
+@pytest.mark.slow
 def test_two_ranks_resume_on_an_empty_machine(call: Calls, run: str, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     training = {"folder": str(folder), "options": {"mirror": run}}

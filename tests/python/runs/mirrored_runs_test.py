@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,20 @@ def test_a_checkpoint_that_was_saved_without_a_copy_has_no_files(tmp_path: Path,
         bring_back(machine / "bitsnap", options, is_first=True)
     assert files_of(machine / "checkpoint-1") == {}
     assert value_at(machine / "checkpoint-1" / FOLDER_REFERENCE) == 1
+
+
+def test_a_copy_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    options, run = Options(mirror=tmp_path / "file" / "copy"), tmp_path / "machine" / "bitsnap"
+    save(run.parent / "1.ckpt", 1, state_of(1), options)
+    while (status := bitsnap.mirror_status(run)) is None or status.error is None:
+        time.sleep(0.1)
+    with pytest.warns(bitsnap.BackgroundSaveWarning, match=r"/file/copy does not follow .*/bitsnap now: "):
+        save(run.parent / "2.ckpt", 2, state_of(2), options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save(run.parent / "3.ckpt", 3, state_of(3), options)
+    end_copies(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "..", "a\0b"])
