@@ -48,6 +48,7 @@ def lost(tmp_path: Path, options: Options) -> Path:
         save_folder(machine / f"checkpoint-{step}", step, options)
     with bitsnap.Store(machine / "bitsnap") as store:
         store.label(1, "release")
+    bitsnap.wait_mirrored(machine / "bitsnap", 3, timeout=60)
     while "release" not in bitsnap.Store(tmp_path / "copy", read_only=True).labels():
         time.sleep(0.1)
     lose(machine / "bitsnap", 3)
@@ -128,6 +129,7 @@ def test_a_path_that_was_saved_to_twice_leads_to_the_last_checkpoint(tmp_path: P
     with bitsnap.Store(machine / "bitsnap") as store:
         store.label(2, "kept")
     save(machine / "last.ckpt", 3, state_of(3), options)
+    bitsnap.wait_mirrored(machine / "bitsnap", 3, timeout=60)
     await_steps(str(options.mirror), [2, 3])
     while "kept" not in bitsnap.Store(tmp_path / "copy", read_only=True).labels():
         time.sleep(0.1)
