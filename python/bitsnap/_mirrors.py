@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, SupportsIndex
 from bitsnap._bitsnap import Store as NativeStore, StoreOptions
 from bitsnap._common import PathLike, absolute_path, milliseconds_of, number_of, warn
 from bitsnap._objects import Home, absolute_home, native_run, object_url
-from bitsnap.agents import find_program
-from bitsnap.errors import KINDS, BackgroundSaveWarning, BusyError, InternalError, InvalidArgumentError, NotFoundError
+from bitsnap.agents import find_program, run_program
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 
 # Seconds without a change after which the process ends. The next save starts another one.
 _IDLE = 900
@@ -24,7 +24,6 @@ _POLL = 0.1
 _LONGEST_WAIT = 100
 # As long as this, the process may not have noted anything yet.
 _SECONDS_TO_START = 10
-_FIRST_KIND = 11  # of the command's exit statuses
 
 
 class MirrorStatus(NamedTuple):
@@ -118,17 +117,10 @@ class Mirroring:
 
     def bring(self, step: int, target: Path) -> None:
         """Adds a checkpoint of the copy to the run `target`, which is made if it does not exist."""
-        done = subprocess.run(
-            [self._program, "mirror", "--json", "--", f"{self._copy}@{step}", str(target)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            kinds = list(KINDS.values())
-            number = done.returncode - _FIRST_KIND
-            kind = kinds[number] if 0 <= number < len(kinds) else InternalError
-            raise kind(f"mirror: {done.stderr.strip().removeprefix('bitsnap: error: ')}")
+        try:
+            run_program(Path(self._program), "mirror", "--json", "--", f"{self._copy}@{step}", target)
+        except BitsnapError as error:
+            raise type(error)(f"mirror: {error}") from None
 
     def follow_again(self) -> None:
         """Starts the process for a run that was brought back."""

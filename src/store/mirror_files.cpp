@@ -9,7 +9,6 @@
 
 #include "base/try.hpp"
 #include "os/atomic_file.hpp"
-#include "os/clock.hpp"
 #include "store/stored_files.hpp"
 
 namespace bitsnap::store {
@@ -20,6 +19,7 @@ constexpr std::uint64_t kRateSliceMs = 100;
 // The index of a snapshot, with the hashes of its chunks, is at its end.
 constexpr std::uint64_t kComparedBytes = std::uint64_t{64} << 10;
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+constexpr std::uint64_t kAheadBytes = std::uint64_t{64} << 20;
 
 }  // namespace
 
@@ -90,6 +90,11 @@ Result<std::optional<Error>> MirrorFiles::of_run(Error error) const {
 
 Result<void> MirrorFiles::copy(const os::RandomAccessFile& source, os::WritableFile& target) {
   const std::uint64_t size = source.size_bytes();
+  std::vector<os::FileRange> pieces;
+  for (std::uint64_t offset = 0; source.has_requests() && offset < size; offset += kPieceBytes) {
+    pieces.push_back({offset, std::min<std::uint64_t>(kPieceBytes, size - offset)});
+  }
+  const std::unique_ptr<os::ReadAhead> ahead = source.read_ahead(std::move(pieces), kAheadBytes);
   std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, size)));
   for (std::uint64_t offset = 0; offset < size; offset += kPieceBytes) {
     const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, size - offset));
@@ -129,13 +134,7 @@ Result<MirrorFiles::Leftover> MirrorFiles::compare(const os::RandomAccessFile& w
 
 // Waits until sending `bytes` more keeps to the rate.
 Result<void> MirrorFiles::keep_rate(std::size_t bytes) {
-  if (options_.bytes_per_second == 0) return {};
-  const std::uint64_t now = os::monotonic_ns();
-  free_at_ns_ = std::max(free_at_ns_, now);
-  const std::uint64_t at = free_at_ns_;
-  free_at_ns_ +=
-      static_cast<std::uint64_t>(1e9 * static_cast<double>(bytes) / static_cast<double>(options_.bytes_per_second));
-  for (std::uint64_t left = at - now; left > 0;) {
+  for (std::uint64_t left = rate_.plan(bytes); left > 0;) {
     const std::uint64_t slice = std::min(left, kRateSliceMs * 1'000'000);
     BITSNAP_TRY(pause(slice / 1'000'000 + 1));
     left -= slice;

@@ -12,6 +12,7 @@
 #include <bitsnap/mirror.hpp>
 
 #include "os/file_system.hpp"
+#include "os/rate_limit.hpp"
 #include "store/mirror_order.hpp"
 #include "store/run_layout.hpp"
 
@@ -22,7 +23,9 @@ class MirrorFiles {
  public:
   MirrorFiles(os::FileSystem& from, const RunLayout& run, os::FileSystem& to, const RunLayout& copy,
               const MirrorOptions& options)
-      : from_(from), run_(run), to_(to), copy_(copy), options_(options) {}
+      : from_(from), run_(run), to_(to), copy_(copy), options_(options) {
+    rate_.set(options.bytes_per_second);
+  }
 
   // Looks at the files of the copy, whose records are `there`. Removes temporary ones.
   [[nodiscard]] Result<void> find_leftovers(const MirroredSteps& there);
@@ -63,8 +66,8 @@ class MirrorFiles {
   std::set<std::uint64_t> waiting_;  // steps of the copy with shards that wait for their commit
   std::uint64_t sent_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;
-  std::uint64_t free_at_ns_ = 0;  // when the next piece may be sent
-  std::optional<Error> unread_;   // why the file that is being sent could not be read
+  os::RateLimit rate_;
+  std::optional<Error> unread_;  // why the file that is being sent could not be read
 };
 
 }  // namespace bitsnap::store
