@@ -111,7 +111,8 @@ class ObjectFileSystem::OpenedObject {
   const std::string& path() const noexcept { return path_; }
 
   // Reads ahead what is not in memory anyway, until end_read_ahead().
-  std::shared_ptr<ExtentReader> begin_read_ahead(std::vector<os::FileRange> ranges, std::uint64_t most_bytes) const {
+  std::shared_ptr<ExtentReader> begin_read_ahead(std::span<const os::FileRange> all, std::uint64_t most_bytes) const {
+    std::vector<os::FileRange> ranges(all.begin(), all.end());
     const std::uint64_t tail_begin = size_bytes() - tail_.bytes.size();
     std::erase_if(ranges, [&](const os::FileRange& range) {
       return range.offset >= tail_begin || range.offset + range.size > size_bytes();
@@ -150,16 +151,16 @@ class ObjectFileSystem::OpenedFile final : public os::RandomAccessFile {
   std::uint64_t size_bytes() const noexcept override { return object_->size_bytes(); }
   const std::string& path() const noexcept override { return object_->path(); }
   bool has_requests() const noexcept override { return true; }
-  std::unique_ptr<os::ReadAhead> read_ahead(std::vector<os::FileRange> ranges,
+  std::unique_ptr<os::ReadAhead> read_ahead(std::span<const os::FileRange> ranges,
                                             std::uint64_t most_bytes) const override {
-    return std::make_unique<Ahead>(object_, std::move(ranges), most_bytes);
+    return std::make_unique<Ahead>(object_, ranges, most_bytes);
   }
 
  private:
   class Ahead final : public os::ReadAhead {
    public:
-    Ahead(std::shared_ptr<const OpenedObject> object, std::vector<os::FileRange> ranges, std::uint64_t most_bytes)
-        : object_(std::move(object)), reader_(object_->begin_read_ahead(std::move(ranges), most_bytes)) {}
+    Ahead(std::shared_ptr<const OpenedObject> object, std::span<const os::FileRange> ranges, std::uint64_t most_bytes)
+        : object_(std::move(object)), reader_(object_->begin_read_ahead(ranges, most_bytes)) {}
     ~Ahead() override { object_->end_read_ahead(reader_); }
 
    private:

@@ -5,7 +5,7 @@
 
 namespace bitsnap::os {
 
-std::unique_ptr<ReadAhead> RandomAccessFile::read_ahead(std::vector<FileRange> /*ranges*/,
+std::unique_ptr<ReadAhead> RandomAccessFile::read_ahead(std::span<const FileRange> /*ranges*/,
                                                         std::uint64_t /*most_bytes*/) const {
   return nullptr;
 }

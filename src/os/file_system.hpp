@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,7 +74,7 @@ class RandomAccessFile {
   [[nodiscard]] virtual bool has_requests() const noexcept { return false; }
   // Says that each of these ranges will be read once, as it is, about in this order. A file with requests then reads
   // several at once, and neighbours together, with up to `most_bytes` in memory. Other files do nothing (nullptr).
-  [[nodiscard]] virtual std::unique_ptr<ReadAhead> read_ahead(std::vector<FileRange> ranges,
+  [[nodiscard]] virtual std::unique_ptr<ReadAhead> read_ahead(std::span<const FileRange> ranges,
                                                               std::uint64_t most_bytes) const;
 
   // The size when the file was opened.

@@ -54,7 +54,7 @@ ReadsAhead::ReadsAhead(NeededPayloads needed) : bases_(std::move(needed.bases_))
   const std::uint64_t most_bytes =
       std::max(kTogetherBytes / std::max<std::size_t>(needed.files_.size(), 1), kLeastBytes);
   for (auto& [impl, file] : needed.files_) {
-    if (auto reads = impl->reader->file().read_ahead(std::move(file.ranges), most_bytes)) {
+    if (auto reads = impl->reader->file().read_ahead(file.ranges, most_bytes)) {
       reads_.push_back(std::move(reads));
     }
   }

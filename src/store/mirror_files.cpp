@@ -94,7 +94,7 @@ Result<void> MirrorFiles::copy(const os::RandomAccessFile& source, os::WritableF
   for (std::uint64_t offset = 0; source.has_requests() && offset < size; offset += kPieceBytes) {
     pieces.push_back({offset, std::min<std::uint64_t>(kPieceBytes, size - offset)});
   }
-  const std::unique_ptr<os::ReadAhead> ahead = source.read_ahead(std::move(pieces), kAheadBytes);
+  const std::unique_ptr<os::ReadAhead> ahead = source.read_ahead(pieces, kAheadBytes);
   std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, size)));
   for (std::uint64_t offset = 0; offset < size; offset += kPieceBytes) {
     const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, size - offset));
