@@ -42,6 +42,7 @@ std::optional<double> seconds_between(std::span<const Checkpoint> newest) {
 }
 
 std::string interval(double seconds) {
+  if (seconds < 10) return fmt::format("{:.1f} s", seconds);
   if (seconds < 120) return fmt::format("{:.0f} s", seconds);
   return seconds < 7200 ? fmt::format("{:.0f} min", seconds / 60) : fmt::format("{:.0f} h", seconds / 3600);
 }

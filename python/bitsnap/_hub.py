@@ -34,13 +34,13 @@ def push_to_hub(
         source: a checkpoint such as "run@1000", "run@latest" or "s3://bucket/run@1000", whose weights are uploaded as a
             folder that from_pretrained() of Transformers loads, as ``bitsnap convert --to hf`` writes it; or the path
             of a folder, such as one that this command wrote, or of a run, to which nobody may write meanwhile. They
-            are uploaded as they are, and a run can be used where it was downloaded.
+            are uploaded as they are, and a run can be used where it was downloaded. Nothing is removed from the hub.
         repo_id: of a repository, such as "user/name", or of a bucket, such as "hf://buckets/user/name". It is made if
             it does not exist.
         like: of a checkpoint: a folder of the same model, as for ``bitsnap convert``.
         dtype: of a checkpoint: "bf16", "fp16" or "fp32"; None: as the weights are stored.
         private: whether a repository that is made is private. None: as the account has it.
-        revision: the branch of the repository.
+        revision: the branch of the repository, which must exist.
         message: of the commit.
 
     Returns:
@@ -49,7 +49,7 @@ def push_to_hub(
     Raises:
         NotFoundError: there is no such checkpoint or folder.
         InvalidArgumentError: an argument does not go with the others.
-        UnsupportedError: huggingface_hub is not installed, or has no buckets.
+        UnsupportedError: huggingface_hub is not installed, or too old for buckets.
         And what huggingface_hub raises, such as HfHubHTTPError.
     """
     if not isinstance(repo_id, str):
@@ -85,7 +85,7 @@ def _hub_for(repo_id: str, revision: str | None, message: str | None) -> Any:
         if revision is not None or message is not None:
             raise InvalidArgumentError(f"{repo_id}: a bucket has neither revisions nor messages")
         if not hasattr(huggingface_hub.HfApi, "sync_bucket"):
-            raise UnsupportedError(f"{repo_id}: huggingface_hub {huggingface_hub.__version__} has no buckets")
+            raise UnsupportedError(f"{repo_id}: huggingface_hub {huggingface_hub.__version__} is too old for buckets")
     return huggingface_hub.HfApi()
 
 

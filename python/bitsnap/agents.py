@@ -117,7 +117,7 @@ class AgentOptions:
         linger: how long an agent without trainers and work stays, with its memory, in seconds; 60 is the default. The
             value of the first rank counts.
         rate: the megabytes (10^6 bytes) that it sends each second, at most, if the run is in an object store. None, the
-            default: no limit. The value of the first rank counts.
+            default: no limit. The value of the first rank counts, until the agent ends.
     """
 
     threads: SupportsIndex = 0

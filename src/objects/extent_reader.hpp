@@ -3,8 +3,8 @@
 //
 // Ranges with a small gap between them form an extent, which one request reads. Threads of its own fetch extents in
 // the order in which they will be needed, as long as there is room for them. Who asks for a range whose extent nobody
-// has begun to fetch does so himself, so that no reader ever waits for room; who asks again, or for something else,
-// reads it alone. Thread-safe.
+// has begun to fetch does so himself, or reads his range alone if there is no room, so that no reader ever waits for
+// room. Who asks again, or for something else, reads it alone, and so do all after a request has failed. Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -32,15 +32,16 @@ struct Extent {
   std::size_t ranges = 0;
 };
 
-// Gaps are read, too, up to an eighth of what is wanted: a request costs as much as about 100 KB. The extents are in
-// the order of the first of their ranges.
-[[nodiscard]] std::vector<Extent> extents_of(std::span<const os::FileRange> ranges);
+// Gaps are read, too, up to an eighth of what is wanted: a request costs as much as about 100 KB. What is needed at
+// different times is not one extent, because it would lie in memory meanwhile. The extents are in the order of the
+// first of their ranges, and have at most `most_bytes`, or one range.
+[[nodiscard]] std::vector<Extent> extents_of(std::span<const os::FileRange> ranges, std::uint64_t most_bytes);
 
 class ExtentReader {
  public:
   using ReadObject = std::function<Result<void>(std::uint64_t offset, ByteSpan out)>;
 
-  // `read` is called on several threads at once.
+  // `read` is called on several threads at once. `most_bytes`: in memory.
   ExtentReader(ReadObject read, std::span<const os::FileRange> ranges, std::uint64_t most_bytes);
   ExtentReader(const ExtentReader&) = delete;
   ExtentReader& operator=(const ExtentReader&) = delete;
@@ -58,6 +59,7 @@ class ExtentReader {
     std::shared_ptr<Buffer> bytes;
   };
 
+  [[nodiscard]] bool has_room_for(const Fetched& one) const;  // the caller holds mutex_
   void run();
   void fetch(Fetched& one, std::unique_lock<std::mutex>& lock);  // `lock` is open meanwhile
   void finish(Fetched& one);                                     // the caller holds mutex_
@@ -70,7 +72,7 @@ class ExtentReader {
   std::vector<std::size_t> by_offset_;
   std::size_t next_ = 0;          // the first extent that may wait
   std::uint64_t held_bytes_ = 0;  // of extents that are being fetched, or ready
-  bool is_stopping_ = false;
+  bool is_stopping_ = false;      // the readers are gone, or a request has failed
   std::vector<std::thread> threads_;
 };
 

@@ -111,11 +111,17 @@ Lease::Lease(std::shared_ptr<ObjectStore> store, std::string key, LeaseRecord re
       trusted_until_ns_(sent_ns + times.trust_ms * kMillisecond),
       thread_([this] { keep(); }) {}
 
+std::shared_ptr<Lease> Lease::hold(std::shared_ptr<ObjectStore> store, std::string key, LeaseRecord record,
+                                   std::string version, std::uint64_t sent_ns, const LeaseTimes& times) {
+  auto* const lease =
+      new Lease(std::move(store), std::move(key), std::move(record), std::move(version), sent_ns, times);
+  // A forked child leaves it as it is: the thread, and what it waits for, are those of the parent.
+  return {lease, [](Lease* held) {
+            if (held->process_ == os::process_id()) delete held;
+          }};
+}
+
 Lease::~Lease() {
-  if (process_ != os::process_id()) {
-    thread_.detach();  // it runs in the parent
-    return;
-  }
   {
     const std::lock_guard guard(mutex_);
     is_ending_ = true;
@@ -215,7 +221,7 @@ Result<std::shared_ptr<Lease>> SeenLease::take(const std::shared_ptr<ObjectStore
     version = *std::move(checked);
     is_checked_ = true;
   }
-  return std::make_shared<Lease>(store, key, std::move(own), *std::move(version), sent_ns, times);
+  return Lease::hold(store, key, std::move(own), *std::move(version), sent_ns, times);
 }
 
 Result<void> SeenLease::check(ObjectStore& store, const std::string& key, const std::string& path) {

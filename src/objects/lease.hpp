@@ -41,14 +41,17 @@ struct LeaseRecord {
 // A lease that this process holds. The destructor, on any thread, gives it back.
 class Lease final : public os::FileLock {
  public:
-  Lease(std::shared_ptr<ObjectStore> store, std::string key, LeaseRecord record, std::string version,
-        std::uint64_t sent_ns, const LeaseTimes& times);
+  [[nodiscard]] static std::shared_ptr<Lease> hold(std::shared_ptr<ObjectStore> store, std::string key,
+                                                   LeaseRecord record, std::string version, std::uint64_t sent_ns,
+                                                   const LeaseTimes& times);
   ~Lease() override;
 
   // False from when another writer may have taken it, and in a forked child.
   bool is_held() const noexcept override;
 
  private:
+  Lease(std::shared_ptr<ObjectStore> store, std::string key, LeaseRecord record, std::string version,
+        std::uint64_t sent_ns, const LeaseTimes& times);
   void keep();
 
   const std::shared_ptr<ObjectStore> store_;

@@ -115,7 +115,8 @@ class ObjectFileSystem::OpenedObject {
     std::vector<os::FileRange> ranges(all.begin(), all.end());
     const std::uint64_t tail_begin = size_bytes() - tail_.bytes.size();
     std::erase_if(ranges, [&](const os::FileRange& range) {
-      return range.offset >= tail_begin || range.offset + range.size > size_bytes();
+      const std::uint64_t end = range.offset + range.size;
+      return range.offset >= tail_begin || end > size_bytes() || end <= kHeadBytes;
     });
     auto ahead = std::make_shared<ExtentReader>(
         [this](std::uint64_t offset, ByteSpan out) { return store_->read(key_, tail_.info.version, offset, out); },

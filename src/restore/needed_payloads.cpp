@@ -10,7 +10,8 @@ namespace bitsnap::restore {
 namespace {
 
 constexpr std::uint64_t kTogetherBytes = std::uint64_t{128} << 20;
-constexpr std::uint64_t kLeastBytes = std::uint64_t{8} << 20;  // of a file
+// Of others, chunks are read one by one.
+constexpr std::size_t kMostFiles = 64;
 
 }  // namespace
 
@@ -51,9 +52,9 @@ void NeededPayloads::add_inputs(const Snapshot::Impl& impl, std::size_t number, 
 }
 
 ReadsAhead::ReadsAhead(NeededPayloads needed) : bases_(std::move(needed.bases_)) {
-  const std::uint64_t most_bytes =
-      std::max(kTogetherBytes / std::max<std::size_t>(needed.files_.size(), 1), kLeastBytes);
+  const std::uint64_t most_bytes = kTogetherBytes / std::clamp<std::size_t>(needed.files_.size(), 1, kMostFiles);
   for (auto& [impl, file] : needed.files_) {
+    if (reads_.size() == kMostFiles) break;
     if (auto reads = impl->reader->file().read_ahead(file.ranges, most_bytes)) {
       reads_.push_back(std::move(reads));
     }

@@ -21,7 +21,6 @@ import io
 import json
 import uuid
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,7 @@ import torch
 from torch.distributed.checkpoint import metadata as dcp_metadata
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from torch.distributed.checkpoint.storage import StorageReader as TorchStorageReader, WriteResult
 from torch.futures import Future
@@ -409,14 +408,10 @@ class StorageReader(TorchStorageReader):
         """Reads everything that the plan names, and what other ranks read for this one."""
         checkpoint = self._checkpoint()
         tensors = [item for item in plan.items if item.type != LoadItemType.BYTE_IO]
-
-        def read(items: Sequence[ReadItem]) -> None:
-            checkpoint.read_tensors(items, planner)
-
         if isinstance(plan.storage_data, SharedReads):
-            read_shared(plan.storage_data, tensors, planner, read)
+            read_shared(plan.storage_data, tensors, planner, checkpoint.fill_targets)
         else:
-            read(tensors)
+            checkpoint.read_tensors(tensors, planner)
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 planner.load_bytes(item, _pickled(checkpoint.value(item.storage_index.fqn)))

@@ -247,6 +247,11 @@ class OpenStep(OpenedStep):
 
     def read_tensors(self, items: Sequence[ReadItem], planner: LoadPlanner) -> None:
         targets = [(item, planner.resolve_tensor(item)) for item in items]
+        self.fill_targets(targets)
+        for item, target in targets:
+            planner.commit_tensor(item, target)
+
+    def fill_targets(self, targets: Sequence[tuple[ReadItem, torch.Tensor]]) -> None:
         requests = []
         for item, target in targets:
             name = item.storage_index.fqn
@@ -260,8 +265,6 @@ class OpenStep(OpenedStep):
                 )
             requests.append((name, offset, target.detach()))
         self.fill(requests)
-        for item, target in targets:
-            planner.commit_tensor(item, target)
 
     def _describe(self, described: Any) -> None:
         self._save_id = described["save_id"]

@@ -22,7 +22,7 @@ from bitsnap.torch._training_tensors import can_send
 Group: TypeAlias = tuple[int, ...]
 # A tensor's name, where the box of the checkpoint begins, where the wanted part of it begins, and its shape.
 _Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-_Named: TypeAlias = tuple[ReadItem, torch.Tensor]
+Target: TypeAlias = tuple[ReadItem, torch.Tensor]  # to fill
 
 _PIECE_BYTES = 64 << 20
 
@@ -76,52 +76,50 @@ def read_shared(
     shared: SharedReads,
     items: Sequence[ReadItem],
     planner: LoadPlanner,
-    read: Callable[[Sequence[ReadItem]], None],
+    fill: Callable[[Sequence[Target]], None],
 ) -> None:
-    """Fills all tensors of a rank: reads those that are its own to read, and receives the others.
+    """Fills all tensors of a rank: reads those that are its own to read with `fill`, and receives the others.
 
-    All ranks must call it. If one fails to read, it raises the error, and the others return with tensors unfilled.
+    All ranks must call it. If one fails to read, it raises the error, and the others return with nothing committed.
     """
     rank = dist.get_rank()
-    by_group: defaultdict[int | None, list[ReadItem]] = defaultdict(list)
-    for item in items:
-        by_group[shared.of_items.get(_key_of(item))].append(item)
-    own = [
-        item
-        for number, of_group in by_group.items()
-        if number is None or shared.groups[number][0] == rank
-        for item in of_group
-    ]
-    numbers = sorted(number for number in by_group if number is not None)
-    named: dict[int, list[_Named]] = {}
+    by_group: defaultdict[int | None, list[Target]] = defaultdict(list)
     signatures: dict[int, str] = {}
     error: Exception | None = None
     try:
-        for number in numbers:
-            named[number] = [(item, planner.resolve_tensor(item)) for item in sorted(by_group[number], key=_key_of)]
-            signatures[number] = _signature(named[number])
-        read(own)
+        # Once for each item: a planner may give another tensor each time.
+        for item in sorted(items, key=_key_of):
+            by_group[shared.of_items.get(_key_of(item))].append((item, planner.resolve_tensor(item)))
+        signatures = {number: _signature(targets) for number, targets in by_group.items() if number is not None}
+        fill(
+            [
+                target
+                for number, targets in by_group.items()
+                if number is None or shared.groups[number][0] == rank
+                for target in targets
+            ]
+        )
     except Exception as raised:  # which is raised when the others know that there is one
         error = raised
-    status = _Status(error is not None, signatures)
     statuses: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(statuses, status)
+    dist.all_gather_object(statuses, _Status(error is not None, signatures))
     if error is not None:
         raise error
     if any(each.has_failed for each in statuses):
         return
-    for number, tensors in named.items():
+    left: list[Target] = []
+    for number in sorted(signatures):
         group = shared.groups[number]
-        found = {statuses[other].signatures[number] for other in group}
+        found = {statuses[other].signatures.get(number, "") for other in group}
         if len(found) == 1 and found != {""}:
-            for piece in _pieces(tensors):
+            for piece in _pieces(by_group[number]):
                 _send(piece, group, rank)
         elif rank != group[0]:
-            read([item for item, _ in tensors])
-            continue
-        if rank != group[0]:
-            for item, tensor in tensors:
-                planner.commit_tensor(item, tensor)
+            left += by_group[number]
+    # Nobody waits for this rank any more.
+    fill(left)
+    for item, tensor in (target for targets in by_group.values() for target in targets):
+        planner.commit_tensor(item, tensor)
 
 
 def _key_of(item: ReadItem) -> _Key:
@@ -129,15 +127,18 @@ def _key_of(item: ReadItem) -> _Key:
     return index.fqn, tuple(index.offset or ()), tuple(item.storage_offsets), tuple(item.lengths)
 
 
-def _signature(tensors: Iterable[_Named]) -> str:
-    """The same on ranks whose tensors have the same dtypes and shapes, and can be sent."""
-    known = [(str(tensor.dtype), tuple(tensor.shape)) for _, tensor in tensors]
+def _signature(tensors: Sequence[Target]) -> str:
+    """The same on ranks whose tensors have equal dtypes, shapes and kinds of devices; empty if some cannot be sent."""
+    known = [
+        (str(tensor.dtype), tuple(tensor.shape), tensor.device.type, tensor.device == before.device)
+        for (_, tensor), (_, before) in zip(tensors, [tensors[0], *tensors], strict=False)
+    ]
     if not all(can_send(tensor, None) for _, tensor in tensors):
         return ""
     return hashlib.sha256(repr(known).encode()).hexdigest()
 
 
-def _pieces(tensors: Iterable[_Named]) -> Iterator[list[torch.Tensor]]:
+def _pieces(tensors: Iterable[Target]) -> Iterator[list[torch.Tensor]]:
     """Tensors that are sent at once. A large one alone is a piece."""
     piece: list[torch.Tensor] = []
     size = 0

@@ -280,15 +280,17 @@ def test_four_ranks_read_a_replicated_state_once(run: str, proxy: Proxy, tmp_pat
 
 FORKS = """
 import os, sys, bitsnap
-with bitsnap.Store(sys.argv[1]) as store:
-    store.save(1, {"a": 1})
+store = bitsnap.Store(sys.argv[1])
+store.save(1, {"a": 1})
 if (child := os.fork()) == 0:
     try:
         bitsnap.load(f"{sys.argv[1]}@1")
     except bitsnap.UnsupportedError as error:
         print(error, flush=True)
+    store.close()
     os._exit(0)
-os.waitpid(child, 0)
+assert os.waitpid(child, 0)[1] == 0
+store.save(2, {"a": 1})  # the lease is still held
 print(bitsnap.load(f"{sys.argv[1]}@1")["a"])
 """
 
