@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import atexit
 import json
 import math
 import subprocess
@@ -103,7 +103,10 @@ class Mirroring:
             raise InvalidArgumentError(
                 f"mirror: expected the address of a run, as s3://bucket/run with single slashes; found {self._copy}"
             )
+        if not is_remote and not Path(self._copy).parent.is_dir():
+            raise NotFoundError(f"mirror: {self._copy}: there is no directory {Path(self._copy).parent} to make it in")
         self._program = str(find_program(name="bitsnap-remote" if is_remote else "bitsnap"))
+        atexit.register(self._warn_of_error)
 
     def bring_back(self) -> None:
         """Brings the newest checkpoint of the copy back if the run has none, as on another machine."""
@@ -141,10 +144,7 @@ class Mirroring:
     def follow(self) -> None:
         """Starts the process unless it runs. It outlives this one."""
         noted = _noted(self._run)
-        error = noted["error"] if noted is not None and noted["copy"] == self._copy else None
-        if error is not None and error != self._warned:
-            warn(f"{self._copy} does not follow {self._run} now: {error}", BackgroundSaveWarning, stacklevel=4)
-        self._warned = error
+        self._warn_of_error()
         if noted is not None and noted["copy"] == self._copy and self._is_alive(noted["process"]):
             return
         if noted is None and time.monotonic() < self._started + _SECONDS_TO_START:
@@ -157,16 +157,40 @@ class Mirroring:
         except (OSError, subprocess.CalledProcessError) as error:
             warn(f"{self._copy} does not follow {self._run}: {error}", BackgroundSaveWarning, stacklevel=4)
 
+    def _warn_of_error(self) -> None:
+        """Also when the process ends, because the last save may be the only one."""
+        noted = _noted(self._run)
+        error = noted["error"] if noted is not None and noted["copy"] == self._copy else None
+        if error is not None and error != self._warned:
+            warn(f"{self._copy} does not follow {self._run} now: {error}", BackgroundSaveWarning, stacklevel=5)
+        self._warned = error
+
     def _is_alive(self, process: object) -> bool:
         with suppress(OSError):
             return self._copy.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
         return False
 
 
-@functools.cache
+_known: dict[str, tuple[Path, Mirroring]] = {}  # by the copy: the run that it follows
+
+
 def mirroring_of(run: Path, copy: str) -> Mirroring:
-    """That of a run, for all who save to it in this process: its warnings are given once."""
-    return Mirroring(run, copy, has_branch=False)
+    """That of a run, for all who save to it in this process: its warnings are given once.
+
+    Raises:
+        InvalidArgumentError: the copy is that of another run of this process.
+    """
+    known, mirroring = _known.get(copy, (None, None))
+    if mirroring is not None and known == run:
+        return mirroring
+    if known is not None and known.exists():
+        raise InvalidArgumentError(
+            f"mirror: {copy} is the copy of {known}, and cannot be that of {run}, too: each directory of checkpoints "
+            "needs a copy of its own"
+        )
+    mirroring = Mirroring(run, copy, has_branch=False)
+    _known[copy] = run, mirroring
+    return mirroring
 
 
 _NO_OUTPUT: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

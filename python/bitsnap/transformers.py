@@ -303,16 +303,23 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         self._saves.close()
 
     def _rotate_in(self, folder: str) -> None:
-        if not hasattr(trainer_utils, "rotate_checkpoints"):  # Transformers 4
-            trainer: Any = self
-            trainer._rotate_checkpoints(use_mtime=True, output_dir=folder)
-            return
-        trainer_utils.rotate_checkpoints(
-            output_dir=folder,
-            save_total_limit=self.args.save_total_limit,
-            best_model_checkpoint=self.state.best_model_checkpoint,
-            use_mtime=True,
-        )
+        best = self.state.best_model_checkpoint
+        if best is not None and Path(best).parent.resolve() == Path(folder).resolve():
+            # Transformers finds the best one by its text, which may be a relative path.
+            self.state.best_model_checkpoint = str(Path(folder) / Path(best).name)
+        try:
+            if not hasattr(trainer_utils, "rotate_checkpoints"):  # Transformers 4
+                trainer: Any = self
+                trainer._rotate_checkpoints(use_mtime=True, output_dir=folder)
+                return
+            trainer_utils.rotate_checkpoints(
+                output_dir=folder,
+                save_total_limit=self.args.save_total_limit,
+                best_model_checkpoint=self.state.best_model_checkpoint,
+                use_mtime=True,
+            )
+        finally:
+            self.state.best_model_checkpoint = best
 
     # Loading.
 

@@ -68,7 +68,7 @@ TEST(Extents, ComeInTheOrderOfTheirFirstUse) {
 
 TEST(Extents, WhatIsNeededAtDifferentTimesIsNotOne) {
   std::vector<FileRange> ranges;  // first the even pieces of the object, then the odd ones
-  for (const std::uint64_t first : {0, 1}) {
+  for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{1}}) {
     for (std::uint64_t i = 0; i < 50; ++i) ranges.push_back({(2 * i + first) * 1000, 1000});
   }
   EXPECT_EQ(offsets_and_sizes(ranges).size(), 100);

@@ -166,11 +166,11 @@ def test_a_checkpoint_that_was_saved_without_a_copy_has_no_files(tmp_path: Path,
 
 def test_a_copy_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    options, run = Options(mirror=tmp_path / "file" / "copy"), tmp_path / "machine" / "bitsnap"
+    options, run = Options(mirror=tmp_path / "file"), tmp_path / "machine" / "bitsnap"
     save(run.parent / "1.ckpt", 1, state_of(1), options)
     while (status := bitsnap.mirror_status(run)) is None or status.error is None:
         time.sleep(0.1)
-    with pytest.warns(bitsnap.BackgroundSaveWarning, match=r"/file/copy does not follow .*/bitsnap now: "):
+    with pytest.warns(bitsnap.BackgroundSaveWarning, match=r"/file does not follow .*/bitsnap now: "):
         save(run.parent / "2.ckpt", 2, state_of(2), options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -205,3 +205,18 @@ def test_a_reference_that_is_brought_back_names_the_run_of_the_copy(tmp_path: Pa
         assert found.run_id == copy.run_id
     assert snapshot_of(machine / "checkpoint-3" / FOLDER_REFERENCE).path.is_relative_to(machine)
     assert os.access(machine / "checkpoint-3" / "config.json", os.R_OK)
+
+
+def test_a_copy_is_that_of_one_directory(tmp_path: Path, options: Options) -> None:
+    save_folder(tmp_path / "machine" / "checkpoint-1", 1, options)
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"is the copy of .*machine/bitsnap, and cannot be that of"):
+        save_folder(tmp_path / "other" / "checkpoint-1", 1, options)
+
+
+def test_a_copy_needs_the_directory_above_it(tmp_path: Path) -> None:
+    """Which may be a disk that is not there: the training must not begin anew."""
+    run, absent = tmp_path / "machine" / "bitsnap", Options(mirror=tmp_path / "absent" / "copy")
+    with pytest.raises(bitsnap.NotFoundError, match=r"there is no directory .*absent to make it in"):
+        bring_back(run, absent, is_first=True)
+    with pytest.raises(bitsnap.NotFoundError, match=r"there is no directory .*absent to make it in"):
+        bitsnap.Checkpointer(tmp_path / "run", mirror=tmp_path / "absent" / "copy")

@@ -139,6 +139,14 @@ def test_rotation_and_the_best_model(call: Calls, tmp_path: Path) -> None:
     assert steps(tmp_path / "out") == [4]
 
 
+def test_the_best_model_stays_if_the_folder_is_a_relative_path(call: Calls, tmp_path: Path) -> None:
+    arguments = {**BEST, "save_total_limit": 1, "inside": str(tmp_path)}
+    found = call("train", folder="out", options={"weights": False, "through_agent": True}, **arguments)
+    assert found["best"] == "out/checkpoint-4"
+    assert "checkpoint-4" in names(tmp_path / "out")
+    assert found["weights"] == call("train", folder="stock", **arguments)["weights"]
+
+
 @pytest.mark.slow
 def test_what_transformers_deletes_leaves_the_run_before_the_next_save(call: Calls, tmp_path: Path) -> None:
     folder = tmp_path / "out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -138,9 +139,22 @@ def train(
     resume: str | bool | None = None,
     kill_in: int | None = None,
     signal_at: int | None = None,
+    inside: str | None = None,
     **arguments: Any,
 ) -> dict[str, Any]:
-    """Trains. `options`: of bitsnap; None trains without."""
+    """Trains. `options`: of bitsnap; None trains without. `inside`: the working directory."""
+    with contextlib.chdir(inside or "."):
+        return _train(folder, options, resume, kill_in, signal_at, **arguments)
+
+
+def _train(
+    folder: str,
+    options: dict[str, Any] | None,
+    resume: str | bool | None,
+    kill_in: int | None,
+    signal_at: int | None,
+    **arguments: Any,
+) -> dict[str, Any]:
     trainer = trainer_of(folder, options, **arguments)
     trainer.kill_in = kill_in
     if signal_at is not None:
