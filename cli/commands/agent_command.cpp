@@ -2,6 +2,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -108,12 +109,29 @@ std::string doing(const Json& row) {
   return joined(words, ", ", "idle");
 }
 
+// What the process that copies the run has noted; null if there was none.
+Json noted_copy(const Json& report) {
+  std::ifstream file(report.value("store", std::string()) + "/mirror.json", std::ios::binary);
+  Json noted = Json::parse(file, nullptr, false);
+  return noted.is_object() && noted.contains("copy") ? noted : Json();
+}
+
+std::string render_copy(const Json& noted) {
+  if (noted.is_null()) return "";
+  const auto waiting = noted.find("waiting");
+  const std::size_t steps = waiting != noted.end() && waiting->is_array() ? waiting->size() : 0;
+  std::string out = fmt::format("copy {}, newest {}, {} waiting\n", text_or_dash(noted["copy"]),
+                                text_or_dash(noted.value("newest", Json())), format_plural(steps, "step"));
+  const Json error = noted.value("error", Json());
+  return error.is_null() ? out : out + fmt::format("copy, last error: {}\n", text_or_dash(error));
+}
+
 std::string render(const Json& report, std::optional<std::size_t> width) {
   std::string out =
       fmt::format("job {}, agent process {}, up {:.0f} s, {} resident{}\n", text_or_dash(report["job"]),
                   text_or_dash(report["process"]), real(report, "up_seconds"),
                   format_size(number(report, "resident_bytes")), report.value("stopping", false) ? ", stopping" : "");
-  out += fmt::format("store {}\n\n", text_or_dash(report["store"]));
+  out += fmt::format("store {}\n{}\n", text_or_dash(report["store"]), render_copy(report["mirror"]));
   Table table({{"rank", Align::right},
                {"trainer", Align::right},
                {"arena", Align::right, Narrow::never, 2},
@@ -197,10 +215,11 @@ std::string render_prometheus(const Json& report) {
 Result<int> status(const AgentCommandOptions& options, const CommonOptions& common) {
   BITSNAP_ASSIGN(const std::string job, job_of(options));
   BITSNAP_ASSIGN(const std::string text, explained(agent_status(job, kStatusMs), options));
-  const Json report = Json::parse(text, nullptr, false);
+  Json report = Json::parse(text, nullptr, false);
   if (!report.is_object() || !report.contains("ranks")) {
     return fail(ErrorKind::corrupt, "the agent's report is not valid for this version of bitsnap");
   }
+  report["mirror"] = noted_copy(report);
   if (options.prometheus) {
     print_exact(render_prometheus(report));
   } else if (common.json) {

@@ -182,6 +182,9 @@ def agent_status(path: PathLike | None = None, *, job: str | None = None, timeou
         NotFoundError: the job has no agent on this machine.
     """
     report: dict[str, Any] = json.loads(native_agent_status(_job_of(path, job), milliseconds_of(timeout, "timeout")))
+    report["mirror"] = None
+    with contextlib.suppress(OSError, ValueError):
+        report["mirror"] = json.loads((Path(report["store"]) / "mirror.json").read_bytes())
     return report
 
 

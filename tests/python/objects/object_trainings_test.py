@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import bitsnap
+from bitsnap.agents import find_program
 from python.processes import run_script, start_script
 
 
@@ -188,6 +190,9 @@ def test_a_copy_follows_a_training_and_brings_it_back_on_another_machine(run: st
         status = bitsnap.mirror_status(here)
         assert status is not None
         assert (status.copy, status.newest, status.waiting, status.error) == (run, 2, (), None)
+        shown = subprocess.run([find_program(), "agent", "status", here], capture_output=True, text=True, check=True)
+        assert f"copy {run}, newest 2, 0 steps waiting" in shown.stdout
+        assert bitsnap.agent_status(here)["mirror"]["newest"] == 2
     end_of(here)
     shutil.rmtree(here)  # the machine is lost
     with bitsnap.Checkpointer(there, mirror=run) as checkpointer:
