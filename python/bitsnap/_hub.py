@@ -54,9 +54,10 @@ def push_to_hub(
     """
     if not isinstance(repo_id, str):
         raise TypeError(f"repo_id must be a str such as 'user/name', got {type(repo_id).__name__}")
+    folder_like = None if like is None else local_path(like)
+    text = os.fsdecode(source if object_url(source) else local_path(source))
     hub = _hub_for(repo_id, revision, message)
-    text = os.fsdecode(source)
-    if object_url(source) is None and Path(local_path(source)).is_dir():
+    if object_url(source) is None and Path(text).is_dir():
         if like is not None or dtype is not None:
             raise InvalidArgumentError(f"{text}: is uploaded as it is; like and dtype are for a checkpoint: RUN@STEP")
         is_run = is_store(native_path(source))
@@ -69,7 +70,7 @@ def push_to_hub(
         )
     with tempfile.TemporaryDirectory(prefix="bitsnap-hub-") as folder:
         model = Path(folder) / "model"
-        more = [] if like is None else ["--like", local_path(like)]
+        more = [] if folder_like is None else ["--like", folder_like]
         more += [] if dtype is None else ["--dtype", dtype]
         program = find_program(name="bitsnap" if object_url(run) is None else "bitsnap-remote")
         run_program(program, "convert", text, model, "--to", "hf", *more)

@@ -76,10 +76,11 @@ def use(*, load: PathLike | None = None, **options: Any) -> None:
     """
     global _options, _saves
     chosen = Options(**options)
+    folder = None if load is None else Path(local_path(load))
     if chosen.mirror is not None:
-        if load is None:
+        if folder is None:
             raise InvalidArgumentError("mirror: expected load=, the directory of --load, to bring iterations back to")
-        bring_back_to(Path(local_path(load)), chosen)
+        bring_back_to(folder, chosen)
     _options = chosen
     _saves = _saves and RankSaves(_options, _saves, _BESIDE)
     if _replaced:

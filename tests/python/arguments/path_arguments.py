@@ -31,6 +31,7 @@ ARGUMENTS: dict[str, Any] = {
     "checkpoint": {"global_step": 1},
     "file": "",
     "framework": "np",
+    "repo_id": "name",
     "model": torch.nn.Linear(1, 1),
     "state": {"a": np.arange(8)},
     "state_dict": {},
