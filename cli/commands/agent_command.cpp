@@ -15,6 +15,7 @@
 #include <bitsnap/engine.hpp>
 
 #include "cli/command.hpp"
+#include "cli/input/run_path.hpp"
 #include "cli/number_option.hpp"
 #include "cli/output/table.hpp"
 #include "cli/text_format.hpp"
