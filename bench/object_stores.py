@@ -243,6 +243,7 @@ def main() -> None:
     parser.add_argument("--server", default="seaweedfs")
     options = parser.parse_args()
     print_machine()
+    os.environ["SEAWEEDFS_VOLUMES"] = "300"  # of 64 MB
     with folder_of(options) as folder:
         (folder / "server").mkdir()
         with start(options.server, folder / "server") as server:

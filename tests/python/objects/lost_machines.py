@@ -15,6 +15,10 @@ import bitsnap
 def lose(run: Path, newest: int) -> None:
     """Kills what serves a run when its copy has the step, and deletes the directory with its checkpoints."""
     bitsnap.wait_mirrored(run, newest, timeout=120)
+    # A save to another path may have come after it, as of last.ckpt.
+    with bitsnap.Store(run, read_only=True) as store:
+        latest = store.latest()
+    bitsnap.wait_mirrored(run, newest if latest is None else max(newest, latest), timeout=120)
     end_copies(run)
     with contextlib.suppress(bitsnap.NotFoundError):
         _kill(bitsnap.agent_status(run)["process"])

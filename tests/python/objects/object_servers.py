@@ -97,7 +97,12 @@ def _program(name: str) -> str:
 
 def _seaweedfs(folder: Path, port: int) -> list[str]:
     command = [_program("weed"), "server", f"-dir={folder}", "-ip=127.0.0.1", "-s3", "-master.volumeSizeLimitMB=64"]
-    command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false", "-volume.max=300"]
+    command += [
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-master.telemetry=false",
+        f"-volume.max={os.environ.get('SEAWEEDFS_VOLUMES', '50')}",
+    ]
     return [*command, f"-s3.port={port}", *(f"-{part}.port={free_port()}" for part in ("master", "volume", "filer"))]
 
 
