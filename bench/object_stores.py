@@ -67,7 +67,7 @@ class Ways:
 
         self.obstore: Any = obstore
         self.address, self.folder = address, folder
-        bucket, _, self.prefix = address.removeprefix("s3://").partition("/")
+        bucket = address.removeprefix("s3://").partition("/")[0]
         self.bucket = obstore.store.from_url(
             f"s3://{bucket}", endpoint=os.environ["AWS_ENDPOINT_URL"], client_options={"allow_http": True}
         )
@@ -94,12 +94,11 @@ class Ways:
 
     def mirror(self) -> int:
         """`bitsnap mirror` of the run, without the start of the program."""
-        return int(self._mirror(str(self.folder / "run"), self._new()))
+        self._mirror(self._new())
+        return sum(map(len, self.files))
 
-    @staticmethod
-    def _mirror(source: str, target: str) -> int:
-        bitsnap._bitsnap.run_command(["bitsnap", "mirror", "--quiet", source, target])
-        return sum(path.stat().st_size for path in Path(source).rglob("*.bsnap"))
+    def _mirror(self, target: str) -> None:
+        bitsnap._bitsnap.run_command(["bitsnap", "mirror", "--quiet", str(self.folder / "run"), target])
 
     def save(self) -> int:
         """Store.save() of both states."""
@@ -126,7 +125,7 @@ class Ways:
 
     def prepare_reads(self) -> None:
         self.run = self._new()
-        self._mirror(str(self.folder / "run"), self.run)
+        self._mirror(self.run)
         self.keys = [self._key() for _ in self.files]
         for key, data in zip(self.keys, self.files, strict=True):
             self.obstore.put(self.bucket, key, data, **PARTS)

@@ -53,9 +53,8 @@ class Mirror {
   Mirror& operator=(Mirror&&) noexcept;
   ~Mirror();
 
-  // Makes the copy like the run is now, but for what MirrorReport::failure says. An error leaves the copy as a run that
-  // has what it had, and perhaps some of what is new; the next update continues. Files that were sent are not sent
-  // again.
+  // Makes the copy like the run is now, but for what MirrorReport::failure says. After an error, the copy is a run with
+  // all that it had before, and maybe some of the new checkpoints. The next update continues, and sends no file twice.
   [[nodiscard]] Result<MirrorReport> update();
 
   class Impl;  // of the library

@@ -44,7 +44,7 @@ def push_to_hub(
         message: of the commit.
 
     Returns:
-        the address of what was uploaded.
+        the address of the commit, or of the bucket.
 
     Raises:
         NotFoundError: there is no such checkpoint or folder.

@@ -13,7 +13,7 @@ constexpr std::uint64_t kMostExtentBytes = std::uint64_t{8} << 20;
 // A gap is read if it has at most this part of the ranges on both sides, so that all gaps together are an eighth.
 constexpr std::uint64_t kGapShare = 16;
 constexpr std::size_t kMostThreads = 8;
-// Chunks that need each other are read in batches of about so many.
+// Twice the chunks of a batch (chunk_groups.cpp), which are read in another order than they lie in.
 constexpr std::size_t kMostJump = 32;
 
 }  // namespace
@@ -98,7 +98,10 @@ bool ExtentReader::take(std::uint64_t offset, ByteSpan out) {
     one.state = State::done;  // the caller reads it straight to where it belongs
     return false;
   }
-  if (one.state == State::waiting && !has_room_for(one)) return false;
+  if (one.state == State::waiting && !has_room_for(one)) {
+    --one.extent.ranges;  // the caller reads this one alone
+    return false;
+  }
   if (one.state == State::waiting) fetch(one, lock);
   changed_.wait(lock, [&] { return one.state != State::fetching; });
   if (one.state == State::done) return false;

@@ -32,9 +32,9 @@ struct Extent {
   std::size_t ranges = 0;
 };
 
-// Gaps are read, too, up to an eighth of what is wanted: a request costs as much as about 100 KB. What is needed at
-// different times is not one extent, because it would lie in memory meanwhile. The extents are in the order of the
-// first of their ranges, and have at most `most_bytes`, or one range.
+// An extent has neighbouring ranges with small gaps, and at most `most_bytes`, or one range. It is read with its gaps,
+// which take an eighth of it at most, because a request costs as much time as 100 KB. Neighbours that are needed at
+// different times are two extents, so that none waits in memory. The extents come in the order of their first ranges.
 [[nodiscard]] std::vector<Extent> extents_of(std::span<const os::FileRange> ranges, std::uint64_t most_bytes);
 
 class ExtentReader {

@@ -64,7 +64,7 @@ Result<ChunkErrors> verify_chunks(const Snapshot::Impl& impl, bool decode, const
   const restore::ChunkGroups& groups = impl.groups();
   restore::NeededPayloads needed;
   for (std::size_t place = 0; place < impl.index().chunks.size(); ++place) {
-    needed.add(impl, groups.chunk_at(place), decode);
+    needed.add(impl, groups.chunk_at(place), decode && !impl.has_decoded());
   }
   const restore::ReadsAhead ahead(std::move(needed));
   restore::RunControl control(options, impl.limits, total);

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bitsnap
-from python.objects.lost_machines import end_copies, lose
+from python.objects.lost_machines import lose
 from python.objects.object_proxy import Proxy
 from python.rank_processes import Ranks
 from python.runs.training_folders import names
@@ -41,6 +41,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     ranks.end()
 
 
+@pytest.mark.usefixtures("copies")
 @pytest.mark.parametrize("through_agent", [False, True])
 def test_two_ranks_resume_on_an_empty_machine_to_the_last_digit(
     server: Proxy, pool: Ranks, run: str, tmp_path: Path, through_agent: bool
@@ -50,15 +51,12 @@ def test_two_ranks_resume_on_an_empty_machine_to_the_last_digit(
     folder = tmp_path / "machine"
     pool.run(trained, folder, run, 4, through_agent, service)
     files = names(folder / "global_step4")
-    try:
-        lose(folder / "bitsnap", 4)
-        resumed = pool.run(trained, folder, run, 6, through_agent, service)
-        assert resumed == [losses[4:] for losses in whole]
-        assert names(folder / "global_step4") == files
-        assert sorted(path.name for path in folder.glob("global_step*")) == ["global_step4", "global_step6"]
-        bitsnap.wait_mirrored(folder / "bitsnap", 6, timeout=120)
-    finally:
-        end_copies(tmp_path)
+    lose(folder / "bitsnap", 4)
+    resumed = pool.run(trained, folder, run, 6, through_agent, service)
+    assert resumed == [losses[4:] for losses in whole]
+    assert names(folder / "global_step4") == files
+    assert sorted(path.name for path in folder.glob("global_step*")) == ["global_step4", "global_step6"]
+    bitsnap.wait_mirrored(folder / "bitsnap", 6, timeout=120)
     with bitsnap.Store(run, read_only=True) as store:
         assert store.steps() == [2, 4, 6]
         assert not store.verify().damages

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import bitsnap
-from python.forked_calls import Calls, calls_of
-from python.objects.lost_machines import await_steps, end_copies, lose
-from python.objects.object_proxy import Proxy
+from python.forked_calls import Calls
+from python.objects.lost_machines import await_steps, lose
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")
-
-
-@pytest.fixture(scope="module")
-def call(server: Proxy) -> Iterator[Calls]:
-    with calls_of("python.lightning.lightning_trainings") as calls:  # which finds the server by its environment
-        yield calls
-
-
-@pytest.fixture(autouse=True)
-def _end(tmp_path: Path) -> Iterator[None]:
-    yield
-    end_copies(tmp_path)
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed"),
+    pytest.mark.usefixtures("copies"),
+]
+TRAININGS = "python.lightning.lightning_trainings"  # for the fixture `call`
 
 
 @pytest.mark.parametrize("through_agent", [False, True])

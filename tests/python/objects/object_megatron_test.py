@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bitsnap
-from python.objects.lost_machines import end_copies, lose
+from python.objects.lost_machines import lose
 from python.runs.training_folders import names
 
 pytest.importorskip("megatron.core")
@@ -35,21 +35,19 @@ def trained(path: Path, checkpoints: Path, mirror: str, last: int) -> dict[str, 
     return found
 
 
+@pytest.mark.usefixtures("copies")
 @pytest.mark.slow
 def test_two_ranks_resume_on_an_empty_machine_to_the_last_digit(run: str, tmp_path: Path) -> None:
     whole = trained(tmp_path, tmp_path / "whole", "", 6)
     folder = tmp_path / "machine" / "checkpoints"
-    try:
-        trained(tmp_path, folder, run, 4)
-        files = names(folder / "iter_0000004")
-        config = (folder / "iter_0000004" / "metadata.json").read_bytes()
-        lose(folder / "bitsnap", 4)
-        assert trained(tmp_path, folder, run, 6) == {step: whole[step] for step in ("5", "6")}
-        assert names(folder / "iter_0000004") == files
-        assert (folder / "iter_0000004" / "metadata.json").read_bytes() == config
-        bitsnap.wait_mirrored(folder / "bitsnap", 6, timeout=120)
-    finally:
-        end_copies(tmp_path)
+    trained(tmp_path, folder, run, 4)
+    files = names(folder / "iter_0000004")
+    config = (folder / "iter_0000004" / "metadata.json").read_bytes()
+    lose(folder / "bitsnap", 4)
+    assert trained(tmp_path, folder, run, 6) == {step: whole[step] for step in ("5", "6")}
+    assert names(folder / "iter_0000004") == files
+    assert (folder / "iter_0000004" / "metadata.json").read_bytes() == config
+    bitsnap.wait_mirrored(folder / "bitsnap", 6, timeout=120)
     with bitsnap.Store(run, read_only=True) as store:
         assert store.steps() == [2, 4, 6]
         assert not store.verify().damages

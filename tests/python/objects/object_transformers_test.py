@@ -5,31 +5,22 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bitsnap
-from python.forked_calls import Calls, calls_of
+from python.forked_calls import Calls
 from python.objects.lost_machines import await_steps, end_copies, lose
 from python.objects.object_proxy import Proxy
 from python.runs.training_folders import after, names
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is missing")
-
-
-@pytest.fixture(scope="module")
-def call(server: Proxy) -> Iterator[Calls]:
-    with calls_of("python.transformers.transformers_trainings") as calls:  # which finds the server by its environment
-        yield calls
-
-
-@pytest.fixture(autouse=True)
-def _end(tmp_path: Path) -> Iterator[None]:
-    yield
-    end_copies(tmp_path)
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is missing"),
+    pytest.mark.usefixtures("copies"),
+]
+TRAININGS = "python.transformers.transformers_trainings"  # for the fixture `call`
 
 
 @pytest.fixture(scope="module")
