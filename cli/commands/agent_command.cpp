@@ -110,9 +110,11 @@ std::string doing(const Json& row) {
   return joined(words, ", ", "idle");
 }
 
-// What the process that copies the run has noted; null if there was none.
+// What the process that copies the run has noted; null if there was none, or if no trainer has named a store yet.
 Json noted_copy(const Json& report) {
-  std::ifstream file(report.value("store", std::string()) + "/mirror.json", std::ios::binary);
+  const auto store = report.find("store");
+  if (store == report.end() || !store->is_string()) return {};
+  std::ifstream file(store->get<std::string>() + "/mirror.json", std::ios::binary);
   Json noted = Json::parse(file, nullptr, false);
   return noted.is_object() && noted.contains("copy") ? noted : Json();
 }

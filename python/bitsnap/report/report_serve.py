@@ -9,14 +9,14 @@ request asks for must be on the page.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import signal
 import socket
 import threading
 import time
-from queue import SimpleQueue
-from types import FrameType
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bitsnap._objects import Home
@@ -147,6 +147,25 @@ def _is_foreign(site: str | None) -> bool:
     return site not in {None, "same-origin", "none"}
 
 
+@contextlib.contextmanager
+def _numbers_of_signals() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A pair of sockets: the first one receives the numbers of signals, and what else is sent with the second one.
+
+    The signal itself sends. What a handler in Python would do comes too late for a signal right before the main thread
+    begins to wait, because handlers run only when that thread goes on.
+    """
+    received, sent = socket.socketpair()
+    sent.setblocking(False)
+    with received, sent:
+        signal.set_wakeup_fd(sent.fileno())
+        try:
+            for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(each, lambda *_: None)
+            yield received, sent
+        finally:
+            signal.set_wakeup_fd(-1)
+
+
 def serve(run: Home, *, port: int = 0, title: str | None = None, **options: Any) -> int:
     """Serves the page until a signal ends it, and prints its URL. The options are those of LiveRun.
 
@@ -160,7 +179,7 @@ def serve(run: Home, *, port: int = 0, title: str | None = None, **options: Any)
     check_packages()
     import uvicorn
 
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener, _numbers_of_signals() as (received, ended):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_HOST, port))
@@ -180,27 +199,19 @@ def serve(run: Home, *, port: int = 0, title: str | None = None, **options: Any)
             limit_concurrency=2 * _MOST_CONNECTIONS,
         )
         server = uvicorn.Server(settings)
-        # Of signals, and 0 of a server that ended by itself. An event could not be set by a handler that interrupts
-        # the thread which waits for it, because that thread may hold the lock of the event.
-        received: SimpleQueue[int] = SimpleQueue()
-
-        def end(number: int, _: FrameType | None) -> None:
-            received.put(number)
-
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, end)
 
         def answer() -> None:
             try:
                 server.run(sockets=[listener])
             finally:
-                received.put(0)
+                with contextlib.suppress(OSError):
+                    ended.send(b"\0")
 
         threads = [threading.Thread(target=work, daemon=True) for work in (answer, live.watch, live.study)]
         for thread in threads:
             thread.start()
         print(f"http://{_HOST}:{listener.getsockname()[1]}/", flush=True)
-        number = received.get()
+        number = received.recv(1)[0]
         server.should_exit = True
         live.stop()
         for thread in threads:
