@@ -58,6 +58,14 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()  # so that the end of the process finds no leaks
 
 
+@pytest.fixture(autouse=True, scope="session")
+def leave_home_alone() -> Iterator[None]:
+    """No copies of what tests read from object stores."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BITSNAP_CACHE_BYTES", "0")
+        yield
+
+
 @pytest.fixture(autouse=True)
 def wait_for_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test that started a process and did not wait for its end.
@@ -71,7 +79,15 @@ def wait_for_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         start(process, *arguments, **options)
         made.append(weakref.ref(process))
 
+    leave = subprocess.Popen.__exit__
+
+    def leave_killed(process: subprocess.Popen[Any], kind: type[BaseException] | None, *error: Any) -> None:
+        if kind is not None:
+            process.kill()  # or a test that has failed would wait for its end
+        leave(process, kind, *error)
+
     monkeypatch.setattr(subprocess.Popen, "__init__", started)
+    monkeypatch.setattr(subprocess.Popen, "__exit__", leave_killed)
     yield
     left = [process for each in made if (process := each()) is not None and process.returncode is None]
     for process in left:

@@ -43,7 +43,9 @@ class Ranks:
         self.processes = []
         for rank in range(count):
             ours, theirs = _context.Pipe()
-            process = _context.Process(target=_work, args=(theirs, meeting, rank, count, gloo_timeout_s))
+            process = _context.Process(
+                target=_work, args=(dict(os.environ), theirs, meeting, rank, count, gloo_timeout_s)
+            )
             process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -95,7 +97,10 @@ def ranks(meeting: Path, count: int, gloo_timeout_s: float = 200) -> Iterator[Ra
         started.end()
 
 
-def _work(pipe: Connection, meeting: Path, rank: int, count: int, gloo_timeout_s: float) -> None:
+def _work(
+    environment: dict[str, str], pipe: Connection, meeting: Path, rank: int, count: int, gloo_timeout_s: float
+) -> None:
+    os.environ.update(environment)  # that of the fork server is from its start
     gc.freeze()  # a collection would copy all that the fork server has imported
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)

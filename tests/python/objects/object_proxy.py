@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable
 
 from python.objects.gcs_interface import Answer, GcsInterface
@@ -93,9 +94,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _handle(self) -> None:
         proxy = self.server
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = urllib.parse.unquote(self.path)  # clients of Google Cloud Storage quote dots, too
         with proxy.lock:
-            proxy.requests.append((self.command, self.path))
-            fault = proxy.fault(self.command, self.path)
+            proxy.requests.append((self.command, path))
+            fault = proxy.fault(self.command, path)
         if fault == "kill before":
             proxy.kill()
         if fault in ("cut before", "kill before"):

@@ -65,7 +65,9 @@ def start(name: str, folder: Path) -> Iterator[Server]:
     bucket = name if name == "seaweedfs" else f"{name}-{secrets.token_hex(3)}"
     server = Server(bucket, f"http://127.0.0.1:{port}", scheme)
     with (folder / "log").open("wb") as log:
-        environment = os.environ | {"GATEWAY_PORT": str(port), "BIND_HOST": "127.0.0.1", "SERVICES": "s3"}  # ministack
+        # SeaweedFS would take the keys that the clients of an earlier server got for those of its administrator.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        environment |= {"GATEWAY_PORT": str(port), "BIND_HOST": "127.0.0.1", "SERVICES": "s3"}  # ministack
         program = subprocess.Popen(_COMMANDS[name](folder, port), stdout=log, stderr=log, cwd=folder, env=environment)
     try:
         deadline = time.monotonic() + _START_SECONDS
