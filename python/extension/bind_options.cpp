@@ -146,6 +146,7 @@ void bind_options(nb::module_& module) {
       .def_rw("retention", &StoreOptions::retention)
       .def_rw("prunes", &StoreOptions::prunes)
       .def_rw("keep_base_bytes", &StoreOptions::keep_base_bytes)
+      .def_rw("loads_bases", &StoreOptions::loads_bases)
       .def_rw("timeout_ms", &StoreOptions::timeout_ms);
   name_attribute(store, "access", &StoreOptions::access, kAccess);
 

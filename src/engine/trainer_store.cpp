@@ -13,7 +13,8 @@
 namespace bitsnap::engine {
 
 Result<std::unique_ptr<Store>> TrainerStore::open() const {
-  return store::open_store(files_, options_.path, {.access = StoreAccess::read, .limits = options_.limits});
+  return store::open_store(files_, options_.path,
+                           {.access = StoreAccess::read, .loads_bases = true, .limits = options_.limits});
 }
 
 Result<void> TrainerStore::check() const {

@@ -1,5 +1,8 @@
 // The buckets of this process: their clients, and what all of them share.
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,7 +15,10 @@
 #include <bitsnap/object_store.hpp>
 
 #include "base/try.hpp"
+#include "objects/lease.hpp"
+#include "objects/local_copies.hpp"
 #include "objects/object_file_system.hpp"
+#include "os/file_system.hpp"
 #include "os/rate_limit.hpp"
 
 namespace bitsnap::objects {
@@ -23,6 +29,35 @@ os::RateLimit& upload_rate() {
 }
 
 namespace {
+
+constexpr double kMostCopiedBytes = 32e9;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once
+  return value != nullptr ? value : "";
+}
+
+// Where the user's programs keep what they can get again; empty: nowhere.
+std::string directory_of_copies() {
+  if (std::string own = variable("BITSNAP_CACHE"); !own.empty()) return os::absolute_path(own);
+  if (const std::string all = variable("XDG_CACHE_HOME"); all.starts_with('/')) return all + "/bitsnap";
+  const std::string home = variable("HOME");
+  return home.starts_with('/') ? home + "/.cache/bitsnap" : "";
+}
+
+// Of this process; nullptr: there are none.
+LocalCopies* local_copies() {
+  static LocalCopies* const copies = []() -> LocalCopies* {
+    const std::string text = variable("BITSNAP_CACHE_BYTES");
+    double most = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), most);
+    if (error != std::errc() || end != text.data() + text.size() || !(most >= 0)) most = kMostCopiedBytes;
+    const std::string directory = directory_of_copies();
+    if (most < 1 || directory.empty()) return nullptr;
+    return new LocalCopies(os::real_file_system(), directory, static_cast<std::uint64_t>(std::min(most, 1e18)));
+  }();  // NOLINT: open stores may outlive the end of main()
+  return copies;
+}
 
 struct Buckets {
   std::mutex mutex;
@@ -49,7 +84,9 @@ Result<os::FileSystem*> object_file_system(const std::string& path) {
                 fmt::format("{}: this program has no client for object stores; the Python package has one", path));
   }
   BITSNAP_ASSIGN(std::shared_ptr<ObjectStore> store, all.connect(bucket));
-  return (all.known[bucket] = std::make_shared<ObjectFileSystem>(bucket, std::move(store))).get();
+  return (all.known[bucket] =
+              std::make_shared<ObjectFileSystem>(bucket, std::move(store), LeaseTimes(), local_copies()))
+      .get();
 }
 
 }  // namespace bitsnap::objects

@@ -81,7 +81,8 @@ class ObjectFileSystem::OpenedObject {
   OpenedObject(std::shared_ptr<ObjectStore> store, std::string key, std::string path, ObjectTail tail)
       : store_(std::move(store)), key_(std::move(key)), path_(std::move(path)), tail_(std::move(tail)) {}
 
-  Result<void> read_at(std::uint64_t offset, ByteSpan out) const {
+  // `copies`: of this machine; may be nullptr, likewise below.
+  Result<void> read_at(std::uint64_t offset, ByteSpan out, LocalCopies* copies) const {
     if (offset > size_bytes() || out.size() > size_bytes() - offset) {
       return fail(ErrorKind::truncated,
                   fmt::format("read {}: {} bytes at {} of {}", path_, out.size(), offset, size_bytes()));
@@ -96,7 +97,7 @@ class ObjectFileSystem::OpenedObject {
       for (const std::shared_ptr<ExtentReader>& ahead : aheads()) {
         if (ahead->take(offset, out)) return {};
       }
-      return store_->read(key_, tail_.info.version, offset, out);
+      return fetch(offset, out, copies);
     }
     const std::lock_guard guard(mutex_);
     if (head_.empty()) {
@@ -111,7 +112,8 @@ class ObjectFileSystem::OpenedObject {
   const std::string& path() const noexcept { return path_; }
 
   // Reads ahead what is not in memory anyway, until end_read_ahead().
-  std::shared_ptr<ExtentReader> begin_read_ahead(std::span<const os::FileRange> all, std::uint64_t most_bytes) const {
+  std::shared_ptr<ExtentReader> begin_read_ahead(std::span<const os::FileRange> all, std::uint64_t most_bytes,
+                                                 LocalCopies* copies) const {
     std::vector<os::FileRange> ranges(all.begin(), all.end());
     const std::uint64_t tail_begin = size_bytes() - tail_.bytes.size();
     std::erase_if(ranges, [&](const os::FileRange& range) {
@@ -119,8 +121,7 @@ class ObjectFileSystem::OpenedObject {
       return range.offset >= tail_begin || end > size_bytes() || end <= kHeadBytes;
     });
     auto ahead = std::make_shared<ExtentReader>(
-        [this](std::uint64_t offset, ByteSpan out) { return store_->read(key_, tail_.info.version, offset, out); },
-        ranges, most_bytes);
+        [this, copies](std::uint64_t offset, ByteSpan out) { return fetch(offset, out, copies); }, ranges, most_bytes);
     const std::lock_guard guard(mutex_);
     aheads_.push_back(ahead);
     return ahead;
@@ -131,6 +132,14 @@ class ObjectFileSystem::OpenedObject {
   }
 
  private:
+  Result<void> fetch(std::uint64_t offset, ByteSpan out, LocalCopies* copies) const {
+    if (copies == nullptr) return store_->read(key_, tail_.info.version, offset, out);
+    const std::string name = LocalCopies::name_of(path_, tail_.info.version);
+    if (copies->read(name, offset, out)) return {};
+    BITSNAP_TRY(store_->read(key_, tail_.info.version, offset, out));
+    copies->keep(name, offset, out);
+    return {};
+  }
   std::vector<std::shared_ptr<ExtentReader>> aheads() const {
     const std::lock_guard guard(mutex_);
     return aheads_;
@@ -147,21 +156,25 @@ class ObjectFileSystem::OpenedObject {
 
 class ObjectFileSystem::OpenedFile final : public os::RandomAccessFile {
  public:
-  explicit OpenedFile(std::shared_ptr<const OpenedObject> object) : object_(std::move(object)) {}
-  Result<void> read_at(std::uint64_t offset, ByteSpan out) const override { return object_->read_at(offset, out); }
+  OpenedFile(std::shared_ptr<const OpenedObject> object, LocalCopies* copies)
+      : object_(std::move(object)), copies_(copies) {}
+  Result<void> read_at(std::uint64_t offset, ByteSpan out) const override {
+    return object_->read_at(offset, out, copies_);
+  }
   std::uint64_t size_bytes() const noexcept override { return object_->size_bytes(); }
   const std::string& path() const noexcept override { return object_->path(); }
   bool has_requests() const noexcept override { return true; }
   std::unique_ptr<os::ReadAhead> read_ahead(std::span<const os::FileRange> ranges,
                                             std::uint64_t most_bytes) const override {
-    return std::make_unique<Ahead>(object_, ranges, most_bytes);
+    return std::make_unique<Ahead>(object_, ranges, most_bytes, copies_);
   }
 
  private:
   class Ahead final : public os::ReadAhead {
    public:
-    Ahead(std::shared_ptr<const OpenedObject> object, std::span<const os::FileRange> ranges, std::uint64_t most_bytes)
-        : object_(std::move(object)), reader_(object_->begin_read_ahead(ranges, most_bytes)) {}
+    Ahead(std::shared_ptr<const OpenedObject> object, std::span<const os::FileRange> ranges, std::uint64_t most_bytes,
+          LocalCopies* copies)
+        : object_(std::move(object)), reader_(object_->begin_read_ahead(ranges, most_bytes, copies)) {}
     ~Ahead() override { object_->end_read_ahead(reader_); }
 
    private:
@@ -170,6 +183,7 @@ class ObjectFileSystem::OpenedFile final : public os::RandomAccessFile {
   };
 
   const std::shared_ptr<const OpenedObject> object_;
+  LocalCopies* const copies_;
 };
 
 // Errors are sticky, as WritableFile says.
@@ -240,8 +254,9 @@ class ObjectFileSystem::NewFile final : public os::WritableFile {
   std::optional<Error> error_;
 };
 
-ObjectFileSystem::ObjectFileSystem(std::string bucket, std::shared_ptr<ObjectStore> store, const LeaseTimes& times)
-    : bucket_(std::move(bucket)), store_(std::move(store)), times_(times) {}
+ObjectFileSystem::ObjectFileSystem(std::string bucket, std::shared_ptr<ObjectStore> store, const LeaseTimes& times,
+                                   LocalCopies* copies)
+    : bucket_(std::move(bucket)), store_(std::move(store)), times_(times), copies_(copies) {}
 
 ObjectFileSystem::~ObjectFileSystem() = default;
 
@@ -284,11 +299,12 @@ Result<std::string> ObjectFileSystem::key_to_change(const std::string& path) {
 }
 
 Result<std::unique_ptr<os::RandomAccessFile>> ObjectFileSystem::open(const std::string& path,
-                                                                     os::AccessPattern /*pattern*/) {
+                                                                     os::AccessPattern pattern) {
+  LocalCopies* const copies = pattern == os::AccessPattern::repeated ? copies_ : nullptr;
   {
     const std::lock_guard guard(mutex_);
     const auto found = opened_.find(path);
-    if (found != opened_.end() && is_leased(path)) return std::make_unique<OpenedFile>(found->second);
+    if (found != opened_.end() && is_leased(path)) return std::make_unique<OpenedFile>(found->second, copies);
   }
   BITSNAP_ASSIGN(std::string key, key_of(path));
   BITSNAP_ASSIGN(ObjectTail tail, store_->read_tail(key, kTailBytes));
@@ -300,7 +316,7 @@ Result<std::unique_ptr<os::RandomAccessFile>> ObjectFileSystem::open(const std::
     if (opened_.size() >= kMostOpened) opened_.clear();
     opened_[path] = object;
   }
-  return std::make_unique<OpenedFile>(std::move(object));
+  return std::make_unique<OpenedFile>(std::move(object), copies);
 }
 
 bool ObjectFileSystem::is_leased(const std::string& path) const {

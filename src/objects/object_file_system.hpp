@@ -23,6 +23,7 @@
 
 #include "base/bytes.hpp"
 #include "objects/lease.hpp"
+#include "objects/local_copies.hpp"
 #include "os/file_system.hpp"
 #include "os/rate_limit.hpp"
 
@@ -30,8 +31,10 @@ namespace bitsnap::objects {
 
 class ObjectFileSystem final : public os::FileSystem, public std::enable_shared_from_this<ObjectFileSystem> {
  public:
-  // `bucket`: what all paths begin with, such as "s3://bucket".
-  ObjectFileSystem(std::string bucket, std::shared_ptr<ObjectStore> store, const LeaseTimes& times = {});
+  // `bucket`: what all paths begin with, such as "s3://bucket". `copies`: of what is read repeatedly; may be nullptr,
+  // and must outlive the file system.
+  ObjectFileSystem(std::string bucket, std::shared_ptr<ObjectStore> store, const LeaseTimes& times = {},
+                   LocalCopies* copies = nullptr);
   ~ObjectFileSystem() override;
 
   Result<std::unique_ptr<os::RandomAccessFile>> open(const std::string& path, os::AccessPattern pattern) override;
@@ -68,6 +71,7 @@ class ObjectFileSystem final : public os::FileSystem, public std::enable_shared_
   const std::string bucket_;
   const std::shared_ptr<ObjectStore> store_;
   const LeaseTimes times_;
+  LocalCopies* const copies_;
   std::mutex mutex_;                                      // guards staged_, leases_ and opened_
   std::map<std::string, std::vector<std::byte>> staged_;  // files with temporary names, by path
   std::map<std::string, std::weak_ptr<Lease>> leases_;    // those of this process, by the path of the lock

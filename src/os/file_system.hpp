@@ -25,8 +25,9 @@ using FileMode = std::uint32_t;
 inline constexpr FileMode kDefaultFileMode = 0666;
 inline constexpr FileMode kDefaultDirectoryMode = 0777;
 
-// How a file will be read: a hint for the system's read-ahead.
-enum class AccessPattern : std::uint8_t { random, sequential };
+// How a file will be read: a hint for the system's read-ahead. `repeated`: at random places, and the same ones again
+// later, also by other processes; of a file with requests, this machine may keep copies.
+enum class AccessPattern : std::uint8_t { random, sequential, repeated };
 
 // What exists at a path; symbolic links are followed.
 struct FileInfo {

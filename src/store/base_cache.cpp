@@ -160,8 +160,8 @@ std::unique_ptr<os::RandomAccessFile> BaseCache::file_of(const Entry& entry, std
   return std::make_unique<PublishedFile>(entry.blob, std::move(name), entry.files, entry.path, entry.file);
 }
 
-Result<std::unique_ptr<os::RandomAccessFile>> BaseCache::open_file(os::FileSystem& files,
-                                                                   const std::string& path) const {
+Result<std::unique_ptr<os::RandomAccessFile>> BaseCache::open_file(os::FileSystem& files, const std::string& path,
+                                                                   os::AccessPattern pattern) const {
   Entry published;
   {
     const std::lock_guard lock(mutex_);
@@ -173,7 +173,7 @@ Result<std::unique_ptr<os::RandomAccessFile>> BaseCache::open_file(os::FileSyste
     const Result<os::FileInfo> file = files.stat(path);
     if (file && is_same_file(*file, published.file)) return file_of(published, path);
   }
-  return files.open(path);
+  return files.open(path, pattern);
 }
 
 void BaseCache::set_decoded(const SnapshotId& id, const std::shared_ptr<const restore::DecodedState>& decoded) {

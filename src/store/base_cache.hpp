@@ -104,9 +104,9 @@ class BaseCache final : public BaseProvider {
   // files.
   void note_committed(std::uint64_t step);
   // Opens the file at `path`: from memory if it was published there and the file on disk is still the same, otherwise
-  // from the disk.
-  [[nodiscard]] Result<std::unique_ptr<os::RandomAccessFile>> open_file(os::FileSystem& files,
-                                                                        const std::string& path) const;
+  // from the disk, with the pattern.
+  [[nodiscard]] Result<std::unique_ptr<os::RandomAccessFile>> open_file(
+      os::FileSystem& files, const std::string& path, os::AccessPattern pattern = os::AccessPattern::random) const;
 
   // Refers to the decoded bytes of a snapshot for as long as their owner keeps them.
   void set_decoded(const SnapshotId& id, const std::shared_ptr<const restore::DecodedState>& decoded);

@@ -139,7 +139,8 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_
     BITSNAP_ASSIGN(options.bases, open_references({step, file, outer}, extent));
   }
   if (opened == nullptr) {
-    BITSNAP_ASSIGN(opened, cache_ != nullptr ? cache_->open_file(file_system_, path) : file_system_.open(path));
+    BITSNAP_ASSIGN(opened, cache_ != nullptr ? cache_->open_file(file_system_, path, pattern_)
+                                             : file_system_.open(path, pattern_));
   }
   if (opened->size_bytes() != file.bytes) {
     return fail(opened->size_bytes() < file.bytes ? ErrorKind::truncated : ErrorKind::corrupt,

@@ -30,10 +30,10 @@ namespace bitsnap::store {
 
 class CheckpointReader {
  public:
-  // `cache` provides files from memory. It must outlive the reader, and may be nullptr.
+  // `cache` provides files from memory. It must outlive the reader, and may be nullptr. `pattern`: of all files.
   CheckpointReader(os::FileSystem& file_system, RunLayout layout, const DecodeLimits& limits,
-                   const BaseCache* cache = nullptr)
-      : file_system_(file_system), layout_(std::move(layout)), limits_(limits), cache_(cache) {}
+                   const BaseCache* cache = nullptr, os::AccessPattern pattern = os::AccessPattern::random)
+      : file_system_(file_system), layout_(std::move(layout)), limits_(limits), cache_(cache), pattern_(pattern) {}
 
   // The record of a step, committed or retired. Returns not_found if the step has neither.
   [[nodiscard]] Result<CommitRecord> record(std::uint64_t step) const;
@@ -96,6 +96,7 @@ class CheckpointReader {
   const RunLayout layout_;
   const DecodeLimits limits_;
   const BaseCache* const cache_;
+  const os::AccessPattern pattern_;
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, Extent>, std::weak_ptr<const Snapshot>> opened_;  // by path
   std::map<std::uint64_t, CommitRecord> assumed_;

@@ -193,7 +193,7 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const Write& wri
   coding.progress = options.progress;
   // Uses a new reader: a file that another reader holds open may have been removed or replaced, and the new file must
   // refer to what is there now.
-  store::CheckpointReader reader(file_system_, layout_, options_.limits, cache_.get());
+  store::CheckpointReader reader(file_system_, layout_, options_.limits, cache_.get(), os::AccessPattern::repeated);
   std::unique_ptr<save::BaseFinder> bases;
   if (save.coding.finder) bases = find_bases(save, reader, watch, options.threads);
 

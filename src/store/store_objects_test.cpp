@@ -13,8 +13,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "objects/local_copies.hpp"
 #include "objects/object_file_system.hpp"
 #include "objects/object_store_fake.hpp"
+#include "os/file_system_fake.hpp"
 #include "store/run_testing.hpp"
 #include "store/store_impl.hpp"
 
@@ -32,10 +34,10 @@ const RunOptions kOneThread{1, nullptr};
 
 // A process that uses a bucket. `takes_at_once`: the one before it has ended, and its lease has run out.
 struct Process {
-  explicit Process(const FakeObjectStore& bucket, bool takes_at_once = false)
+  explicit Process(const FakeObjectStore& bucket, bool takes_at_once = false, objects::LocalCopies* copies = nullptr)
       : objects(std::make_shared<FakeObjectStore>(bucket)),
-        files(std::make_shared<ObjectFileSystem>("s3://bucket", objects,
-                                                 takes_at_once ? LeaseTimes{10'000, 30'000, 0, 0} : LeaseTimes{})) {}
+        files(std::make_shared<ObjectFileSystem>(
+            "s3://bucket", objects, takes_at_once ? LeaseTimes{10'000, 30'000, 0, 0} : LeaseTimes{}, copies)) {}
 
   [[nodiscard]] Result<std::unique_ptr<Store>> open(StoreAccess access, std::uint64_t keep_last = 0) const {
     StoreOptions options;
@@ -237,6 +239,42 @@ std::unique_ptr<Store> open_writer(const Process& process) {
   auto writer = process.open(StoreAccess::write).value();
   EXPECT_TRUE(writer->save(1, TestState(1).state(), kOneThread));
   return writer;
+}
+
+// A trainer has loaded it, and its agent finds the copies of this machine.
+TEST(StoreObject, ASaveDoesNotDownloadItsBase) {
+  const FakeObjectStore bucket;
+  constexpr std::size_t kSize = 800;
+  {
+    const Process before(bucket);
+    const auto store = open_store(*before.files, kRun, {.access = StoreAccess::write, .keep_base_bytes = 0});
+    ASSERT_TRUE((*store)->save(1, TestState(1, 0, kSize).state()));
+  }
+  os::FakeFileSystem machine;
+  const auto reads_of_save = [&](std::uint64_t step, objects::LocalCopies* copies) {
+    std::atomic<int> reads{0};
+    const Process agent(bucket, true, copies);
+    agent.objects->set_fault([&](std::string_view request, const std::string& key) {
+      if (request == "read" && key.ends_with(".bsnap")) ++reads;
+      return RequestFault::none;
+    });
+    const auto store = open_store(*agent.files, kRun, {.access = StoreAccess::write, .keep_base_bytes = 0});
+    EXPECT_TRUE((*store)->save(step, TestState(step, 0, kSize).state(), kOneThread));
+    const int all = reads;
+    EXPECT_EQ(check_step(**store, step, TestState(step, 0, kSize)), "");
+    EXPECT_EQ((*store)->checkpoint(step)->base, step - 1);
+    return all;
+  };
+  for (const bool will_save : {false, true}) {
+    objects::LocalCopies copies(machine, "/cache", std::uint64_t{1} << 30);
+    const Process trainer(bucket, false, &copies);
+    const auto run = open_store(*trainer.files, kRun, {.access = StoreAccess::read, .loads_bases = will_save});
+    EXPECT_EQ(check_step(**run, 1, TestState(1, 0, kSize)), "");
+    EXPECT_EQ(machine.all_files().empty(), !will_save) << "who only reads keeps nothing";
+  }
+  objects::LocalCopies copies(machine, "/cache", std::uint64_t{1} << 30);
+  EXPECT_EQ(reads_of_save(2, &copies), 2) << "the beginnings of the base and of the new file";
+  EXPECT_GT(reads_of_save(3, nullptr), 9) << "without copies";
 }
 
 TEST(StoreObject, TwoWritersDoNotBothWrite) {

@@ -47,6 +47,11 @@ std::string without_slashes(std::string path) {
   return path;
 }
 
+os::AccessPattern pattern_of(const StoreOptions& options) {
+  const bool is_base = options.loads_bases || options.access != StoreAccess::read;
+  return is_base ? os::AccessPattern::repeated : os::AccessPattern::random;
+}
+
 }  // namespace
 
 Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options,
@@ -56,7 +61,8 @@ Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const St
       own_files_(file_system.without_links(layout_.root())),
       file_system_(*own_files_),
       options_(options),
-      reader_(std::make_shared<store::CheckpointReader>(file_system_, layout_, options.limits)),
+      reader_(std::make_shared<store::CheckpointReader>(file_system_, layout_, options.limits, nullptr,
+                                                        pattern_of(options))),
       directories_(file_system_, layout_),
       tensors_(directories_, *reader_, options.limits),
       labels_(directories_),

@@ -41,6 +41,7 @@ def opened_store(path: Home) -> NativeStore:
     options.create = False
     options.prunes = False
     options.keep_base_bytes = 0
+    options.loads_bases = True
     return NativeStore.open(native_run(path), options)
 
 

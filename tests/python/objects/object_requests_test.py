@@ -278,6 +278,56 @@ def test_four_ranks_read_a_replicated_state_once(run: str, proxy: Proxy, tmp_pat
         assert after - before < 1.05 * stored, (place, after - before, stored)
 
 
+GOES_ON = """
+import sys, bitsnap, torch
+from bitsnap.torch import TrainingCheckpointer
+
+torch.manual_seed(1)
+model = torch.nn.Linear(1000, 2000)
+optimizer = torch.optim.AdamW(model.parameters())
+checkpointer = TrainingCheckpointer(sys.argv[1], model=model, optimizer=optimizer)
+begun = checkpointer.restore() or 0
+for step in (begun + 1, begun + 2):
+    optimizer.zero_grad()
+    model(torch.randn(4, 1000)).square().mean().backward()
+    optimizer.step()
+    print(step, flush=True)
+    sys.stdin.readline()
+    checkpointer.save(step)
+    checkpointer.engine.wait()
+checkpointer.close()
+bitsnap.stop_agent(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("most_bytes", ["", pytest.param("0", marks=pytest.mark.slow)])
+def test_the_first_save_does_not_download_what_was_restored(
+    most_bytes: str, run: str, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent finds it in the directory of copies of this machine; without that, it has to."""
+    pytest.importorskip("torch")
+    monkeypatch.setenv("BITSNAP_CACHE", str(tmp_path / "copies"))
+    monkeypatch.setenv("BITSNAP_CACHE_BYTES", most_bytes)
+    for begun in (0, 2):
+        process = start_script(GOES_ON, run, stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        sent: list[int] = []
+        for step in (begun + 1, begun + 2):
+            line = process.stdout.readline().strip()
+            assert line == str(step), process.communicate()
+            sent.append(proxy.sent)
+            process.stdin.write("\n")
+            process.stdin.flush()
+        finish_script(process)
+    with bitsnap.Store(run, read_only=True) as store:
+        assert [store.checkpoint(step).base for step in store.steps()] == [None, 1, 2, 3]
+        assert not store.verify().damages
+    of_save = sent[1] - sent[0]
+    assert (of_save < 1_000_000) == (most_bytes == ""), of_save  # of 24 MB that are stored
+    assert (tmp_path / "copies").exists() == (most_bytes == "")
+
+
 FORKS = """
 import os, sys, bitsnap
 store = bitsnap.Store(sys.argv[1])

@@ -1,0 +1,193 @@
+#include "objects/local_copies.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/hash.hpp"
+#include "base/try.hpp"
+#include "os/process.hpp"
+
+namespace bitsnap::objects {
+namespace {
+
+constexpr os::FileMode kOwnDirectory = 0700;  // a checkpoint may be secret
+constexpr os::FileMode kOwnFile = 0600;
+constexpr std::size_t kLeastBytes = std::size_t{4} << 10;  // a file takes as much of a disk
+constexpr std::uint64_t kChecksumBytes = sizeof(std::uint64_t);
+
+std::array<std::byte, kChecksumBytes> checksum_of(ConstByteSpan bytes) {
+  std::array<std::byte, kChecksumBytes> checksum{};
+  const std::uint64_t hash = hash64(bytes);
+  std::memcpy(checksum.data(), &hash, sizeof(hash));
+  return checksum;
+}
+
+}  // namespace
+
+std::string LocalCopies::name_of(const std::string& address, const std::string& version) {
+  Hasher128 hasher;
+  hasher.update(as_byte_span(address));
+  hasher.update(as_byte_span(std::string("\n") + version));
+  const Hash128 hash = hasher.digest();
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
+std::string LocalCopies::path_of(const std::string& object, std::uint64_t offset) const {
+  return fmt::format("{}/{}/{}", directory_, object, offset);
+}
+
+LocalCopies::Ranges& LocalCopies::ranges_of(const std::string& object) {
+  const auto [entry, is_new] = known_.try_emplace(object);
+  if (!is_new) return entry->second;
+  const auto names = files_.list_directory(directory_ + "/" + object);
+  if (!names) return entry->second;
+  for (const std::string& name : *names) {
+    std::uint64_t offset = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), offset);
+    if (error != std::errc() || end != name.data() + name.size()) continue;
+    const auto info = files_.stat(path_of(object, offset));
+    if (info && info->is_regular && info->size_bytes > kChecksumBytes) {
+      entry->second[offset] = info->size_bytes - kChecksumBytes;
+    }
+  }
+  return entry->second;
+}
+
+bool LocalCopies::read(const std::string& object, std::uint64_t offset, ByteSpan out) {
+  struct Part {
+    std::uint64_t begin;
+    std::uint64_t size;
+  };
+  std::vector<Part> parts;
+  const std::uint64_t end = offset + out.size();
+  {
+    const std::lock_guard lock(mutex_);
+    const Ranges& ranges = ranges_of(object);
+    for (std::uint64_t at = offset; at < end;) {
+      const auto after = ranges.upper_bound(at);
+      if (after == ranges.begin()) return false;
+      const auto [begin, size] = *std::prev(after);
+      if (begin + size <= at) return false;
+      parts.push_back({begin, size});
+      at = begin + size;
+    }
+  }
+  for (const Part& part : parts) {
+    const std::uint64_t from = std::max(part.begin, offset);
+    const std::uint64_t to = std::min(part.begin + part.size, end);
+    const ByteSpan wanted = out.subspan(static_cast<std::size_t>(from - offset), static_cast<std::size_t>(to - from));
+    if (read_part(object, part.begin, part.size, from - part.begin, wanted)) continue;
+    const std::lock_guard lock(mutex_);
+    ranges_of(object).erase(part.begin);
+    static_cast<void>(files_.remove(path_of(object, part.begin)));
+    return false;
+  }
+  return true;
+}
+
+// The checksum is that of the whole copy, so all of it is read.
+bool LocalCopies::read_part(const std::string& object, std::uint64_t begin, std::uint64_t size, std::uint64_t offset,
+                            ByteSpan out) {
+  const auto file = files_.open(path_of(object, begin));
+  if (!file || (*file)->size_bytes() != size + kChecksumBytes) return false;
+  std::vector<std::byte> buffer(out.size() == size ? 0 : static_cast<std::size_t>(size));
+  const ByteSpan whole = out.size() == size ? out : ByteSpan(buffer);
+  std::array<std::byte, kChecksumBytes> checksum{};
+  if (!(*file)->read_at(0, whole) || !(*file)->read_at(size, checksum) || checksum_of(whole) != checksum) return false;
+  if (!buffer.empty()) std::memcpy(out.data(), buffer.data() + offset, out.size());
+  return true;
+}
+
+void LocalCopies::keep(const std::string& object, std::uint64_t offset, ConstByteSpan bytes) {
+  if (bytes.size() < kLeastBytes) return;
+  {
+    const std::lock_guard lock(mutex_);
+    const Ranges& ranges = ranges_of(object);
+    if (const auto found = ranges.find(offset); found != ranges.end() && found->second >= bytes.size()) return;
+    if (!std::exchange(is_counted_, true)) {
+      make_directory();
+      make_room(object);
+    }
+    if (bytes_ + bytes.size() > most_bytes_) make_room(object);
+    if (is_full_ || bytes_ + bytes.size() > most_bytes_) return;
+    bytes_ += bytes.size();
+  }
+  const Result<void> written = write(object, offset, bytes);
+  const std::lock_guard lock(mutex_);
+  // A full disk, most likely: others need what is left of it.
+  if (!written) is_full_ = true;
+  if (written) ranges_of(object)[offset] = bytes.size();
+}
+
+Result<void> LocalCopies::write(const std::string& object, std::uint64_t offset, ConstByteSpan bytes) {
+  std::string temporary;
+  {
+    const std::lock_guard lock(mutex_);
+    temporary = fmt::format("{}/{}/.{}-{}", directory_, object, os::process_id(), ++written_);
+  }
+  static_cast<void>(files_.create_directory(directory_ + "/" + object, kOwnDirectory));  // may be there
+  const auto write_whole = [&]() -> Result<void> {
+    BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files_.create(temporary, kOwnFile));
+    BITSNAP_TRY(file->append(bytes));
+    BITSNAP_TRY(file->append(checksum_of(bytes)));
+    BITSNAP_TRY(file->close());
+    return files_.rename(temporary, path_of(object, offset));
+  };
+  Result<void> written = write_whole();
+  if (!written) static_cast<void>(files_.remove(temporary));
+  return written;
+}
+
+// With all directories above.
+void LocalCopies::make_directory() {
+  std::size_t end = 0;
+  while (end != std::string::npos) {
+    end = directory_.find('/', end + 1);
+    static_cast<void>(files_.create_directory(directory_.substr(0, end), kOwnDirectory));  // may be there
+  }
+}
+
+// Counts all copies, and removes those of the objects that were read longest ago, but not of `object`, until an eighth
+// of the limit is free.
+void LocalCopies::make_room(const std::string& object) {
+  struct Found {
+    std::int64_t newest_ns = 0;
+    std::uint64_t bytes = 0;
+    std::string name;
+    std::vector<std::string> paths;
+  };
+  std::vector<Found> all;
+  bytes_ = 0;
+  const auto names = files_.list_directory(directory_);
+  for (const std::string& name : names ? *names : std::vector<std::string>()) {
+    Found& found = all.emplace_back();
+    found.name = name;
+    const auto copies = files_.list_directory(directory_ + "/" + name);
+    for (const std::string& copy : copies ? *copies : std::vector<std::string>()) {
+      found.paths.push_back(fmt::format("{}/{}/{}", directory_, name, copy));
+      const auto info = files_.stat(found.paths.back());
+      if (!info) continue;
+      found.bytes += info->size_bytes;
+      found.newest_ns = std::max(found.newest_ns, info->modified_ns);
+    }
+    bytes_ += found.bytes;
+  }
+  if (bytes_ <= most_bytes_ - most_bytes_ / 8) return;
+  std::ranges::sort(all, {}, &Found::newest_ns);
+  for (const Found& found : all) {
+    if (bytes_ <= most_bytes_ - most_bytes_ / 8) return;
+    if (found.name == object) continue;
+    known_.erase(found.name);
+    for (const std::string& path : found.paths) static_cast<void>(files_.remove(path));
+    static_cast<void>(files_.remove(directory_ + "/" + found.name));
+    bytes_ -= found.bytes;
+  }
+  is_full_ = true;
+}
+
+}  // namespace bitsnap::objects
