@@ -1,23 +1,25 @@
 """Saves to a bucket and loads from it, beside obstore's own puts and gets of the same bytes.
 
-    PYTHONPATH=tests:. python -m bench.object_stores [--states 3] [--rounds 5] [--server seaweedfs]
+    PYTHONPATH=tests:. python -m bench.object_stores [--states 3] [--rounds 5] [--server seaweedfs] [--link 1]
 
 The state is that of `masters` of bench.gradient_trainings after 20 steps, several times, each time with other values:
 bf16 weights, fp32 masters, two moments; steps are 10 apart, so that each is coded against the one before. The server is
 SeaweedFS, on this machine and its cores. In each round every way sends or fetches; medians are printed. "of obstore" is
 the rate in bytes that went to the bucket, divided by that of obstore for the bytes of bitsnap's file in the same round.
-The peak of memory is that of a process that loads alone, beyond the state.
+The peak of memory is that of a process that loads alone, beyond the state. `--link GBIT` gives the loopback interface
+of this machine that rate meanwhile, with `tc` of iproute2, as root.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -235,17 +237,33 @@ def compare(ways: Ways, rounds: int) -> None:
     print(f"Peak of memory beyond the state while loading: {int(peak.stdout) / 1e6:.0f} MB.")
 
 
+@contextlib.contextmanager
+def link_of(gbit: float | None) -> Iterator[None]:
+    """What passes the loopback interface takes as long as on a link of this rate."""
+    if gbit is None:
+        yield
+        return
+    place = ["dev", "lo", "root"]
+    rate = ["tbf", "rate", f"{gbit * 1000:.0f}mbit", "burst", "1mb", "latency", "500ms"]
+    subprocess.run(["tc", "qdisc", "add", *place, *rate], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["tc", "qdisc", "del", *place], check=True)
+
+
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--states", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--server", default="seaweedfs")
+    parser.add_argument("--link", type=float, help="Gbit/s of the loopback interface")
     options = parser.parse_args()
     print_machine()
     os.environ["SEAWEEDFS_VOLUMES"] = "300"  # of 64 MB
     with folder_of(options) as folder:
         (folder / "server").mkdir()
-        with start(options.server, folder / "server") as server:
+        with start(options.server, folder / "server") as server, link_of(options.link):
             server.use(server.address)
             compare(Ways(f"{server.bucket}/bench", folder, options.states), options.rounds)
 
