@@ -47,7 +47,6 @@ from bitsnap._bitsnap import (
     max_cost as max_cost,
     set_max_cost as set_max_cost,
 )
-from bitsnap._common import bounded as bounded
 from bitsnap._engine.steps import wait_committed as wait_committed
 from bitsnap._hub import push_to_hub as push_to_hub
 from bitsnap._mirrors import (
@@ -56,7 +55,7 @@ from bitsnap._mirrors import (
     wait_mirrored as wait_mirrored,
 )
 from bitsnap._objects import Client as _ObjectClient, RefusedError as _RefusedError
-from bitsnap._states.adam import Adam as Adam
+from bitsnap._states.adam import Adam as Adam, bounded as bounded
 from bitsnap._states.program_values import register_value as register_value
 from bitsnap._states.tensors import Box as Box, LazyTensor as LazyTensor
 from bitsnap.agents import (

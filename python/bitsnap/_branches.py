@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import SupportsIndex
 
 from bitsnap._bitsnap import Branch, Store as NativeStore, StoreOptions
-from bitsnap._common import Progress, alike, label_of, number_of, text_of
-from bitsnap._objects import Home, native_run
+from bitsnap._common import Home, Progress, alike, label_of, native_run, number_of, text_of
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 
 _MOST_NAMED = 10

@@ -1,15 +1,14 @@
 """The ground of this package: what modules of all its parts use.
 
-By sections: messages, variables of the environment, checks and types of arguments, settings, places in a state, and the
-interpreter. A check names the argument, and raises TypeError for a wrong type and InvalidArgumentError for a wrong
-value.
+By sections: messages, variables of the environment, checks and types of arguments, where runs are, settings, places in
+a state, and what a program has loaded. A check names the argument, and raises TypeError for a wrong type and
+InvalidArgumentError for a wrong value.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
-import gc
 import importlib
 import itertools
 import logging
@@ -19,13 +18,11 @@ import os
 import re
 import reprlib
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, SupportsIndex, TypeAlias
 
 from bitsnap._bitsnap import Settings, idle_rules
 from bitsnap.errors import ExistsError, InvalidArgumentError, UnsupportedError
@@ -278,45 +275,82 @@ def same_file(a: PathLike, b: PathLike) -> bool:
         return False
 
 
+# --- where runs are
+
+# The absolute path of a run's directory, or its address.
+Home: TypeAlias = Path | str
+
+# Whose buckets can be the home of a run. pathlib makes one slash of two.
+_OBJECT_URL = re.compile(r"(s3|gs|az):/{1,2}(?=[^/])")
+
+
+def object_url(path: PathLike) -> str | None:
+    """The address of a run in an object store; None: the path is another one."""
+    text = os.fsdecode(path)
+    found = _OBJECT_URL.match(text)
+    return f"{found[1]}://{text[found.end() :].rstrip('/')}" if found else None
+
+
+def native_run(path: PathLike) -> bytes:
+    """The path or the address of a run."""
+    url = object_url(path)
+    return native_path(path) if url is None else os.fsencode(url)
+
+
+def home_of(native: bytes) -> Home:
+    text = os.fsdecode(native)
+    return text if object_url(text) else Path(text)
+
+
+def given_home(path: PathLike) -> Home:
+    return object_url(path) or Path(local_path(path))
+
+
+def absolute_home(path: PathLike, name: str) -> Home:
+    return object_url(path) or absolute_path(path, name)
+
+
+def native_home(path: PathLike, name: str) -> bytes:
+    return native_run(absolute_home(path, name))
+
+
+def real_home(path: PathLike) -> Home:
+    """The same for all names of a directory."""
+    return object_url(path) or Path(os.path.realpath(os.fsdecode(path)))
+
+
+def make_parent(home: Home) -> None:
+    """Makes the folder of a run's directory; a bucket needs none."""
+    if isinstance(home, Path):
+        home.parent.mkdir(parents=True, exist_ok=True)
+
+
+# Words of frameworks before the number of a step; "100" alone is a step, too. A number behind any other word may be
+# that of something else, as in the name of a temporary directory.
+_STEP = re.compile(
+    r"(?:(?:global_?step|step|iteration|iter|checkpoint|ckpt|epoch)[-_=]?)?(?P<step>[0-9]{1,20})", re.IGNORECASE
+)
+
+
+class CheckpointId(NamedTuple):
+    """A run, and a step in it; None: the path names no step."""
+
+    run: Home
+    step: int | None
+
+
+def checkpoint_id_of(path: PathLike) -> CheckpointId:
+    """The run and the step that a path or an address names. Raises UnsupportedError if it is another URL."""
+    url = object_url(path)
+    whole = Path(os.path.abspath(local_path(path))) if url is None else Path(url)  # noqa: PTH100  links are kept
+    found = _STEP.fullmatch(whole.name)
+    run = whole if found is None else whole.parent
+    return CheckpointId(run if url is None else str(object_url(run)), None if found is None else int(found["step"]))
+
+
 # --- settings
 
 _LOSSY_POLICIES = ("bounded", "bitsnap")
-
-
-def bounded(
-    *,
-    master_bits: SupportsIndex | None = 8,
-    v_bits: SupportsIndex | None = 3,
-    update_step: SupportsFloat | None = 0.02,
-    rules: Iterable[str] = (),
-) -> Settings:
-    """Settings for bounded loss: masters and the moments of Adam become nearby numbers that take less space.
-
-    Weights, and all tensors without a rule, keep every bit. The file states the bound and the largest error of each
-    rounded tensor; inspect() shows them. None for `master_bits`, `v_bits` or `update_step` keeps these tensors exact.
-    ``bounded().replace(max_depth=3)`` adds other settings.
-
-    Args:
-        master_bits: bits of mantissa that float32 masters keep beyond those of their weights, 0 to 15. The masters
-            still round to the same weights.
-        v_bits: bits of mantissa that second moments (``exp_avg_sq``) keep, 0 to 22.
-        update_step: first moments (``exp_avg``) become multiples of this fraction of the update that they produce,
-            above 0 and at most 1. The update changes by at most half of it, besides the error of the second moment.
-            bitsnap computes updates with Adam's betas, eps and step; see Adam.
-        rules: rules that come before these, as in Settings(loss=...).
-
-    Raises:
-        InvalidArgumentError: a number is out of range, or a text is not a rule.
-        TypeError: an argument has the wrong type.
-    """
-    if isinstance(rules, str) or not isinstance(rules, Iterable):
-        raise TypeError(f"rules must be a list of str, got {brief(rules)}")
-    own = [
-        "master=exact" if master_bits is None else f"master=master_bits:{count_of(master_bits, 'master_bits')}",
-        "exp_avg_sq=exact" if v_bits is None else f"exp_avg_sq=mantissa_bits:{count_of(v_bits, 'v_bits')}",
-        "exp_avg=exact" if update_step is None else f"exp_avg=update_step:{float_of(update_step, 'update_step')!r}",
-    ]
-    return Settings(policy="bounded", loss=[*rules, *own])
 
 
 def settings_of(settings: Settings | str | None) -> Settings:
@@ -390,7 +424,7 @@ def alike(name: str, names: list[str]) -> str:
     return f"; did you mean {', '.join(map(repr, found))}?" if found else ""
 
 
-# --- the interpreter, and what a program has loaded
+# --- what a program has loaded
 
 _loaded_torch: ModuleType | None = None
 
@@ -424,50 +458,3 @@ def import_torch() -> Any:
 
 def has_torch() -> bool:
     return optional_module("torch") is not None
-
-
-_NEVER = 1 << 30
-
-_lock = threading.RLock()  # a signal handler may save at any point
-_users = 0
-_thresholds = (0, 0, 0)  # as they were before the first user
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Keeps the collector from running by itself, which would visit the growing state again and again in vain.
-
-    Without it, a load of 100,000 tensors takes 1.7 times as long, and a save up to 1.3 times. It takes the thresholds
-    of the collector away, so that switching it off and on, and collecting, remain the program's. Cyclic garbage of
-    other threads waits meanwhile.
-    """
-    global _users, _thresholds
-    with _lock:
-        if _users == 0 and gc.get_threshold()[0] != _NEVER:
-            _thresholds = gc.get_threshold()
-            gc.set_threshold(_NEVER, *_thresholds[1:])
-        _users += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _users = max(_users - 1, 0)  # 0 already in a child that was forked inside
-            if _users == 0:
-                _restore()
-
-
-def _restore() -> None:
-    if gc.get_threshold()[0] == _NEVER:  # nobody has chosen others
-        gc.set_threshold(*_thresholds)
-
-
-def _start_anew() -> None:
-    """In a forked child, which has none of the other threads."""
-    global _lock, _users
-    _lock = threading.RLock()
-    if _users > 0:
-        _users = 0
-        _restore()
-
-
-os.register_at_fork(after_in_child=_start_anew)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsnap._bitsnap import is_store
-from bitsnap._common import PathLike, local_path, native_path
-from bitsnap._objects import native_run, object_url
+from bitsnap._common import PathLike, local_path, native_path, native_run, object_url
 from bitsnap.agents import find_program, run_program
 from bitsnap.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 

@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex
 
 from bitsnap._bitsnap import Store as NativeStore, StoreOptions
-from bitsnap._common import PathLike, absolute_path, milliseconds_of, number_of, warn
-from bitsnap._objects import Home, absolute_home, native_run, object_url
+from bitsnap._common import (
+    Home,
+    PathLike,
+    absolute_home,
+    absolute_path,
+    milliseconds_of,
+    native_run,
+    number_of,
+    object_url,
+    warn,
+)
 from bitsnap.agents import find_program, run_program
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 

@@ -13,11 +13,9 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from bitsnap._bitsnap import run_command
-from bitsnap._common import PathLike, absolute_path, local_path, native_path
 from bitsnap.errors import IoError, NotFoundError, UnsupportedError
 
 _INSTALL = 'pip install "bitsnap[remote]"'
@@ -33,78 +31,6 @@ _TIMEOUT_CHANGE = {"connect_timeout": "10s", "timeout": "20s"}
 # object version = ETag, newline, generation: services use one of them, or both.
 _Version = str
 _Found = tuple[int, _Version, int]  # bytes, version, modified (nanoseconds since the Unix epoch)
-
-
-# Whose buckets can be the home of a run. pathlib makes one slash of two.
-_OBJECT_URL = re.compile(r"(s3|gs|az):/{1,2}(?=[^/])")
-
-
-def object_url(path: PathLike) -> str | None:
-    """The address of a run in an object store; None: the path is another one."""
-    text = os.fsdecode(path)
-    found = _OBJECT_URL.match(text)
-    return f"{found[1]}://{text[found.end() :].rstrip('/')}" if found else None
-
-
-def native_run(path: PathLike) -> bytes:
-    """The path or the address of a run."""
-    url = object_url(path)
-    return native_path(path) if url is None else os.fsencode(url)
-
-
-# Where a run is: the absolute path of its directory, or its address.
-Home: TypeAlias = Path | str
-
-
-def home_of(native: bytes) -> Home:
-    text = os.fsdecode(native)
-    return text if object_url(text) else Path(text)
-
-
-def given_home(path: PathLike) -> Home:
-    return object_url(path) or Path(local_path(path))
-
-
-def absolute_home(path: PathLike, name: str) -> Home:
-    return object_url(path) or absolute_path(path, name)
-
-
-def native_home(path: PathLike, name: str) -> bytes:
-    return native_run(absolute_home(path, name))
-
-
-def real_home(path: PathLike) -> Home:
-    """The same for all names of a directory."""
-    return object_url(path) or Path(os.path.realpath(os.fsdecode(path)))
-
-
-def make_parent(home: Home) -> None:
-    """Makes the folder of a run's directory; a bucket needs none."""
-    if isinstance(home, Path):
-        home.parent.mkdir(parents=True, exist_ok=True)
-
-
-# Words of frameworks before the number of a step; "100" alone is a step, too. A number behind any other word may be
-# that of something else, as in the name of a temporary directory.
-_STEP = re.compile(
-    r"(?:(?:global_?step|step|iteration|iter|checkpoint|ckpt|epoch)[-_=]?)?(?P<step>[0-9]{1,20})", re.IGNORECASE
-)
-
-
-class CheckpointId(NamedTuple):
-    """A run, and a step in it; None: the path names no step."""
-
-    run: Home
-    step: int | None
-
-
-def checkpoint_id_of(path: PathLike) -> CheckpointId:
-    """The run and the step that a path or an address names. Raises UnsupportedError if it is another URL."""
-    url = object_url(path)
-    whole = Path(os.path.abspath(local_path(path))) if url is None else Path(url)  # noqa: PTH100  links are kept
-    found = _STEP.fullmatch(whole.name)
-    run = whole if found is None else whole.parent
-    return CheckpointId(run if url is None else str(object_url(run)), None if found is None else int(found["step"]))
 
 
 def _version_of(answer: Any) -> _Version:

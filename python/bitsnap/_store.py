@@ -30,12 +30,12 @@ from bitsnap._common import (
     check_callable,
     label_of,
     labels_of,
+    native_home,
     number_of,
     positive_of,
     text_of,
 )
 from bitsnap._display import html_of_store
-from bitsnap._objects import native_home
 from bitsnap._tensors.arrays import (
     AnyTensor,
     Source,

@@ -29,12 +29,12 @@ from bitsnap._common import (
     absolute_path,
     brief,
     milliseconds_of,
+    native_home,
     native_path,
     number_of,
     positive_of,
     text_of,
 )
-from bitsnap._objects import native_home
 from bitsnap.errors import KINDS, BitsnapError, BusyError, InternalError, InvalidArgumentError, NotFoundError
 
 

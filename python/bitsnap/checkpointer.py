@@ -14,15 +14,19 @@ from bitsnap._branches import branch_of_job
 from bitsnap._common import (
     LARGEST_COUNT,
     Device,
+    Home,
     Masters,
     Metrics,
     PathLike,
     Role,
+    absolute_home,
     check_callable,
     given_or_new,
+    home_of,
     may_lose,
     may_pickle,
     milliseconds_of,
+    native_run,
     number_of,
     positive_of,
     settings_of,
@@ -34,7 +38,6 @@ from bitsnap._engine.restoring import Restored as Restored, Restoring
 from bitsnap._engine.saves import Flush, OnProgress, Save as Save, Saves
 from bitsnap._engine.steps import SavableSteps, Schedule
 from bitsnap._mirrors import Mirroring
-from bitsnap._objects import Home, absolute_home, home_of, native_run, object_url
 from bitsnap._states.adam import Adams, StateWithAdam, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.program_values import registration_of
@@ -42,7 +45,6 @@ from bitsnap._states.tensors import with_metrics
 from bitsnap._tensors.device_copies import note_computed
 from bitsnap.agents import AgentOptions, JobOptions, MemoryOptions, agent_status, explain_holder
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError
-from bitsnap.snapshot import Snapshot
 from bitsnap.state import Keys, load
 
 
@@ -149,7 +151,7 @@ class Checkpointer:
             keep_last=positive_of(keep_last, "keep_last"), keep_every=positive_of(keep_every, "keep_every")
         )
         given_or_new(memory, MemoryOptions, "memory")._fill(options.memory)
-        given_or_new(agent, AgentOptions, "agent")._fill(options.agent, is_remote=object_url(store) is not None)
+        given_or_new(agent, AgentOptions, "agent")._fill(options.agent, is_remote=isinstance(store, str))
         options.timeout_ms = timeout_ms
         options.threads = self._threads
         session = None if job.session is None else text_of(job.session, "session")
@@ -375,18 +377,15 @@ class Checkpointer:
         self._saves.wait_for_copies()
         if keys is not None and not isinstance(keys, str) and not callable(keys):
             keys = list(keys)  # which several attempts may go through
-
-        def use(snapshot: Snapshot) -> Any:
-            return load(
-                snapshot,
-                into=into,
-                keys=keys,
-                strict=strict,
-                map_location=map_location,
-                allow_pickle=allow_pickle,
-                threads=self._threads,
-            )
-
+        use = partial(
+            load,
+            into=into,
+            keys=keys,
+            strict=strict,
+            map_location=map_location,
+            allow_pickle=allow_pickle,
+            threads=self._threads,
+        )
         # On a device, tensors take no memory of this machine.
         in_place = into is not None or str(map_location or "cpu").partition(":")[0] != "cpu"
         restored = (

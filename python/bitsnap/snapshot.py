@@ -30,11 +30,12 @@ from bitsnap._common import (
     local_path,
     native_bases,
     native_path,
+    native_run,
     native_target,
+    object_url,
     warn,
 )
 from bitsnap._explained import check_format, check_is_free, check_named, explained_damage
-from bitsnap._objects import native_run, object_url
 from bitsnap._references import reference_at
 from bitsnap.errors import BitsnapError, DamageWarning, ExistsError, InvalidArgumentError, NotFoundError
 

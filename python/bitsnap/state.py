@@ -21,7 +21,6 @@ from bitsnap._common import (
     invalid,
     keystr,
     may_pickle,
-    without_collection,
 )
 from bitsnap._states.program_values import (
     PackedValue,
@@ -32,7 +31,16 @@ from bitsnap._states.program_values import (
     registration_of,
 )
 from bitsnap._states.tensors import Box, box_around, local_part, tensor_of
-from bitsnap._states.tree import Question, Reference, places, program_values, prune, rebuild, references
+from bitsnap._states.tree import (
+    Question,
+    Reference,
+    places,
+    program_values,
+    prune,
+    rebuild,
+    references,
+    without_collection,
+)
 from bitsnap._states.typed_values import StoredValue, decode, is_container, is_mapping, items_of, like
 from bitsnap._tensors.arrays import Framework, copy_into, gpu_of, is_tensor, note_filled, target_of
 from bitsnap._tensors.reading import Filled, Job, Loader, canonical, check_apart, device_of

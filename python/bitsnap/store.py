@@ -30,9 +30,11 @@ from bitsnap._common import (
     PathLike,
     Progress,
     Role,
+    home_of,
     labels_of,
     may_pickle,
     milliseconds_of,
+    native_home,
     number_of,
     positive_of,
     settings_of,
@@ -41,7 +43,6 @@ from bitsnap._common import (
 )
 from bitsnap._display import progress_line
 from bitsnap._explained import explained_damage
-from bitsnap._objects import home_of, native_home
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.packing import PackedState, Packer
 from bitsnap._states.tensors import native_metadata, with_metrics

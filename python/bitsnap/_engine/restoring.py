@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from bitsnap._bitsnap import Engine as NativeEngine, Store as NativeStore
-from bitsnap._common import warn
+from bitsnap._common import Home, warn
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import opened_store
 from bitsnap._explained import explained_damage
-from bitsnap._objects import Home
 from bitsnap.errors import (
     BitsnapError,
     BusyError,

@@ -18,10 +18,9 @@ from types import FrameType
 from typing import Literal, TypeAlias
 
 from bitsnap._bitsnap import Engine as NativeEngine, SaveState
-from bitsnap._common import brief, log, milliseconds_of, warn
+from bitsnap._common import Home, brief, home_of, log, milliseconds_of, warn
 from bitsnap._engine.copies_beside import Copies
 from bitsnap._engine.steps import SavableSteps
-from bitsnap._objects import Home, home_of
 from bitsnap._states.adam import AdamOfState
 from bitsnap._tensors.device_copies import take_warning
 from bitsnap.errors import (

@@ -10,18 +10,21 @@ from typing import Any, SupportsFloat, SupportsIndex, cast
 
 from bitsnap._bitsnap import Store as NativeStore, StoreOptions, default_job
 from bitsnap._common import (
+    Home,
     PathLike,
+    absolute_home,
     brief,
     float_of,
     invalid,
     milliseconds_of,
+    native_run,
     number_of,
+    object_url,
     positive_of,
     text_of,
     warn,
 )
 from bitsnap._engine.ranks import Ranks
-from bitsnap._objects import Home, absolute_home, native_run, object_url
 from bitsnap.agents import agent_status
 from bitsnap.errors import (
     KINDS,

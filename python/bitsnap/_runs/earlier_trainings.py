@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bitsnap._common import warn
+from bitsnap._common import Home, real_home, warn
 from bitsnap._engine.steps import opened_store
-from bitsnap._objects import Home, real_home
 from bitsnap.errors import BitsnapError, RestoreWarning
 
 # The runs that this process has read a checkpoint of, saved to, or warned of.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from bitsnap._bitsnap import GlobalTensor
-from bitsnap._objects import Home
+from bitsnap._common import Home
 from bitsnap._references import parse_json
 from bitsnap._runs.earlier_trainings import note_known
 from bitsnap._states.origins import saved_by

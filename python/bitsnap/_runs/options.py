@@ -8,9 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from bitsnap._bitsnap import Settings
-from bitsnap._common import LARGEST_COUNT, PathLike, may_pickle, milliseconds_of, number_of, settings_of
+from bitsnap._common import (
+    LARGEST_COUNT,
+    Home,
+    PathLike,
+    absolute_home,
+    may_pickle,
+    milliseconds_of,
+    number_of,
+    settings_of,
+)
 from bitsnap._mirrors import mirroring_of
-from bitsnap._objects import Home, absolute_home
 from bitsnap.agents import AgentOptions, MemoryOptions, check_agent
 from bitsnap.checkpointer import Checkpointer
 from bitsnap.store import Store

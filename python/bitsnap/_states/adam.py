@@ -1,4 +1,4 @@
-"""The hyperparameters of Adam for the first moments of a state. bitsnap never guesses them.
+"""The hyperparameters of Adam for the first moments of a state, which bitsnap never guesses, and bounded settings.
 
 Each of betas, eps and step comes from the first source that has it: the caller; the caller's optimizer, for moments
 that are its own memory; a dict in the state with the structure of ``Optimizer.state_dict()``; and the optimizer, for
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, SupportsFloat, SupportsIndex, TypeAlias
@@ -384,3 +384,39 @@ def _count(value: Any) -> int | None:
     if number is None or number < 0 or number > LARGEST or number != math.floor(number):
         return None
     return int(number)
+
+
+def bounded(
+    *,
+    master_bits: SupportsIndex | None = 8,
+    v_bits: SupportsIndex | None = 3,
+    update_step: SupportsFloat | None = 0.02,
+    rules: Iterable[str] = (),
+) -> Settings:
+    """Settings for bounded loss: masters and the moments of Adam become nearby numbers that take less space.
+
+    Weights, and all tensors without a rule, keep every bit. The file states the bound and the largest error of each
+    rounded tensor; inspect() shows them. None for `master_bits`, `v_bits` or `update_step` keeps these tensors exact.
+    ``bounded().replace(max_depth=3)`` adds other settings.
+
+    Args:
+        master_bits: bits of mantissa that float32 masters keep beyond those of their weights, 0 to 15. The masters
+            still round to the same weights.
+        v_bits: bits of mantissa that second moments (``exp_avg_sq``) keep, 0 to 22.
+        update_step: first moments (``exp_avg``) become multiples of this fraction of the update that they produce,
+            above 0 and at most 1. The update changes by at most half of it, besides the error of the second moment.
+            bitsnap computes updates with Adam's betas, eps and step; see Adam.
+        rules: rules that come before these, as in Settings(loss=...).
+
+    Raises:
+        InvalidArgumentError: a number is out of range, or a text is not a rule.
+        TypeError: an argument has the wrong type.
+    """
+    if isinstance(rules, str) or not isinstance(rules, Iterable):
+        raise TypeError(f"rules must be a list of str, got {brief(rules)}")
+    own = [
+        "master=exact" if master_bits is None else f"master=master_bits:{count_of(master_bits, 'master_bits')}",
+        "exp_avg_sq=exact" if v_bits is None else f"exp_avg_sq=mantissa_bits:{count_of(v_bits, 'v_bits')}",
+        "exp_avg=exact" if update_step is None else f"exp_avg=update_step:{float_of(update_step, 'update_step')!r}",
+    ]
+    return Settings(policy="bounded", loss=[*rules, *own])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from bitsnap._bitsnap import NativeState, Settings, TensorRef, TensorTable, TypedValue, ValueTree, value_text
-from bitsnap._common import Masters, Role, may_lose, without_collection
+from bitsnap._common import Masters, Role, may_lose
 from bitsnap._states.adam import AdamOfState, Adams, AdamSources
 from bitsnap._states.program_values import PICKLED, REGISTERED, Registration, changes, packed
 from bitsnap._states.tensors import (
@@ -31,7 +31,7 @@ from bitsnap._states.tensors import (
     place_in_whole,
     tensor_of,
 )
-from bitsnap._states.tree import NUMBERS, encoded_value, flatten
+from bitsnap._states.tree import NUMBERS, encoded_value, flatten, without_collection
 from bitsnap._states.typed_values import is_container, is_mapping, items_of, metadata_of
 from bitsnap._tensors.arrays import Data, NotStorableTensorError, Source, source_maker, source_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError

@@ -37,14 +37,18 @@ from bitsnap._bitsnap import Settings, is_store
 from bitsnap._common import (
     LARGEST_COUNT,
     PathLike,
+    checkpoint_id_of,
     is_url,
     local_path,
+    make_parent,
     may_pickle,
+    native_run,
     number_of,
+    object_url,
     positive_of,
+    real_home,
 )
 from bitsnap._engine.ranks import word_of_start
-from bitsnap._objects import checkpoint_id_of, make_parent, native_run, object_url, real_home
 from bitsnap._references import writing
 from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.options import Options

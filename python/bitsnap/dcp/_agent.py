@@ -24,8 +24,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 from torch.utils import _pytree as pytree
 
-from bitsnap._common import PathLike, brief, may_pickle, number_of
-from bitsnap._objects import Home, checkpoint_id_of, make_parent, real_home
+from bitsnap._common import Home, PathLike, brief, checkpoint_id_of, make_parent, may_pickle, number_of, real_home
 from bitsnap._runs.options import Options
 from bitsnap._states.adam import StateWithAdam
 from bitsnap.checkpointer import Checkpointer, Save

@@ -19,8 +19,7 @@ from torch.distributed.checkpoint.planner import LoadPlanner, ReadItem, SavePlan
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.storage import StorageWriter as TorchStorageWriter, WriteResult
 
-from bitsnap._common import PathLike, Role, alike, is_url
-from bitsnap._objects import checkpoint_id_of, object_url
+from bitsnap._common import PathLike, Role, alike, checkpoint_id_of, is_url, object_url
 from bitsnap._runs.opened_step import OpenedStep
 from bitsnap._states.adam import AdamSources, AdamValues, values_of_group, values_of_step
 from bitsnap._states.tensors import named_part

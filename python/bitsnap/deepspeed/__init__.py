@@ -26,8 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from bitsnap._common import PathLike, Role, brief, is_disabled, local_path, may_pickle, warn
-from bitsnap._objects import checkpoint_id_of
+from bitsnap._common import PathLike, Role, brief, checkpoint_id_of, is_disabled, local_path, may_pickle, warn
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
 from bitsnap._runs.earlier_trainings import Beside
 from bitsnap._runs.framework_objects import Replacing

@@ -19,10 +19,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from bitsnap._common import PathLike, Role
+from bitsnap._common import PathLike, Role, checkpoint_id_of
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import wait_committed
-from bitsnap._objects import checkpoint_id_of
 from bitsnap._references import write_durably
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.mirrored_runs import bring_back

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bitsnap._bitsnap import GlobalTensor
-from bitsnap._common import PathLike, Role
-from bitsnap._objects import checkpoint_id_of
+from bitsnap._common import PathLike, Role, checkpoint_id_of
 from bitsnap._references import FOLDER_REFERENCE, StepOfRun, absolute, reference_in
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.opened_step import OpenedStep

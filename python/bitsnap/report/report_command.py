@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsnap import errors
-from bitsnap._common import local_path
-from bitsnap._objects import given_home
+from bitsnap._common import given_home, local_path
 from bitsnap.errors import printable
 from bitsnap.report.report_data import CommandFailed
 from bitsnap.report.report_page import adam_of, write_report

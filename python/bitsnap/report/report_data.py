@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from bitsnap._objects import Home
+from bitsnap._common import Home
 from bitsnap.agents import find_program
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, printable
 

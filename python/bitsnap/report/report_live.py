@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bitsnap import _bitsnap
-from bitsnap._objects import Home
+from bitsnap._common import Home
 from bitsnap.errors import BitsnapError, NotFoundError
 from bitsnap.report.report_data import (
     BRANCHES,

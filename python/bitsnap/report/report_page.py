@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bitsnap import errors
-from bitsnap._common import PathLike, local_path
-from bitsnap._objects import given_home
+from bitsnap._common import PathLike, given_home, local_path
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError, printable
 from bitsnap.report import report_branches, report_changes, report_figures, report_plotly, report_tensors, report_values
 from bitsnap.report.report_data import (

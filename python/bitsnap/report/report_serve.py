@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from bitsnap._objects import Home
+from bitsnap._common import Home
 from bitsnap.errors import BitsnapError, NotFoundError
 from bitsnap.report.report_data import finite
 from bitsnap.report.report_live import LiveRun

@@ -22,11 +22,10 @@ from typing import Any, SupportsIndex, TypeVar, cast
 import torch
 
 from bitsnap import checkpointer as _engine
-from bitsnap._common import KeyPath, Metrics, PathLike, brief, may_pickle, number_of, warn
+from bitsnap._common import Home, KeyPath, Metrics, PathLike, brief, may_pickle, number_of, warn
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
 from bitsnap._explained import check_options
-from bitsnap._objects import Home
 from bitsnap._states.origins import saved_by
 from bitsnap._states.tensors import Part
 from bitsnap.checkpointer import Save

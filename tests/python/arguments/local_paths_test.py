@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import bitsnap
-from bitsnap._common import is_url, local_path
-from bitsnap._objects import checkpoint_id_of
+from bitsnap._common import checkpoint_id_of, is_url, local_path
 from python.processes import run_script
 
 # No object store whose buckets can be homes of runs: tests/python/objects has those.
