@@ -1,4 +1,4 @@
-"""What errors add that a caller can act on: what is at a path, and what to do about damage."""
+"""What errors add that a caller can act on: what is at a path, what saved it, and what to do about damage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -149,3 +149,18 @@ def check_options(options: Mapping[str, Any], called: str, *takers: Callable[...
     for name in options:
         if name not in known:
             raise TypeError(f"{called}() has no argument {name!r}{alike(name, known)}")
+
+
+def saved_by(names: Collection[object]) -> str:
+    """Who saves states with these names, and what reads them."""
+    if "torch.distributed.checkpoint" in names:
+        return "bitsnap.dcp, whose StorageReader reads it"
+    if {"model", "optimizer", "training", "rank"} <= set(names):
+        return "bitsnap.torch.TrainingCheckpointer, whose restore() reads it"
+    if "pytorch-lightning_version" in names:
+        return "bitsnap.lightning, whose load() reads it"
+    if {"files", "objects"} <= set(names):
+        return "bitsnap.accelerate, whose load_state() reads it"
+    if {"files", "optimizer"} <= set(names):
+        return "bitsnap.transformers, whose trainers resume from it"
+    return "bitsnap.Store or bitsnap.Checkpointer, whose load() and restore() read it"

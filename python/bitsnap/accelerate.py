@@ -31,8 +31,8 @@ from safetensors.torch import save_file
 
 from bitsnap._common import PathLike, brief, is_disabled, local_path
 from bitsnap._engine.ranks import Ranks
+from bitsnap._engine.steps import Beside, warn_of_earlier
 from bitsnap._runs import folder_saves
-from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
 from bitsnap._runs.mirrored_runs import bring_back

@@ -34,9 +34,9 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_with_dcp
 
 from bitsnap._common import Device, PathLike, brief, is_disabled, is_url
 from bitsnap._engine.ranks import Ranks
+from bitsnap._engine.steps import Beside, warn_of_earlier
 from bitsnap._references import absolute, may_be_reference, unlink, writing
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.mirrored_callbacks import bring_back_for
 from bitsnap._runs.mirrored_runs import bring_back

@@ -35,9 +35,9 @@ from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME, is_sagemake
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
 
 from bitsnap._common import PathLike, brief, is_disabled, local_path, warn
+from bitsnap._engine.steps import Beside, warn_of_earlier
 from bitsnap._references import write_durably
 from bitsnap._runs import folder_saves
-from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer

@@ -1,12 +1,14 @@
-"""The steps of a store, for a training: which ones it can save, and when one is committed. Nothing here writes."""
+"""The steps of a store, for a training: which ones it can save, when one is committed, and whether others were there.
+
+Nothing here writes.
+"""
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from pathlib import Path
-from typing import Any, SupportsFloat, SupportsIndex, cast
+from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, cast
 
 from bitsnap._bitsnap import Store as NativeStore, StoreOptions, default_job
 from bitsnap._common import (
@@ -19,8 +21,8 @@ from bitsnap._common import (
     milliseconds_of,
     native_run,
     number_of,
-    object_url,
     positive_of,
+    real_home,
     text_of,
     warn,
 )
@@ -187,6 +189,51 @@ class SavableSteps:
             return None
 
 
+# The runs that this process has read a checkpoint of, saved to, or warned of.
+_known_runs: set[Home] = set()
+
+
+class Beside(NamedTuple):
+    """What a framework's user is told.
+
+    Attributes:
+        becomes: what becomes of the earlier checkpoints.
+        resuming: what resumes the earlier training.
+        elsewhere: what saves to another run.
+    """
+
+    becomes: str
+    resuming: str
+    elsewhere: str
+
+
+def note_known(run: Home) -> None:
+    """This training goes on from a checkpoint of the run, or has saved to it."""
+    _known_runs.add(real_home(run))
+
+
+def warn_of_earlier(run: Home, told: Beside, *, is_new: bool = False) -> None:
+    """Warns before the first save to a run with checkpoints of which this process has read none.
+
+    `is_new`: the caller knows that a training begins here, which has read none.
+    """
+    if real_home(run) in _known_runs and not is_new:
+        return
+    note_known(run)
+    try:
+        newest = opened_store(run).latest()
+    except BitsnapError:  # there is none yet, or the save says what is wrong
+        return
+    if newest is not None:
+        warn(
+            f"{run} has checkpoints of an earlier training, up to step {newest}, and this training begins anew and "
+            f"saves to the same run: {told.becomes}. {told.resuming} resumes that training; {told.elsewhere} keeps the "
+            "two apart",
+            RestoreWarning,
+            stacklevel=None,
+        )
+
+
 # Pauses between two looks at the store and the agent, in seconds. They double.
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.5
@@ -313,7 +360,7 @@ class _Agent:
             self.is_working = True
             self._note = f"and the agent of job {self._job!r} does not say more: {error}"
             return {}
-        if report["store"] is None or _real(report["store"]) != _real(self._path):
+        if report["store"] is None or real_home(report["store"]) != real_home(self._path):
             self._note = f"and the agent of job {self._job!r} saves to {report['store']}"
             return {}
         self.is_working = any(row["queued"] or row["encoding"] or row["writing"] for row in report["ranks"])
@@ -327,10 +374,6 @@ class _Agent:
 
     def __str__(self) -> str:
         return self._note
-
-
-def _real(path: PathLike) -> str:
-    return object_url(path) or os.path.realpath(os.fsdecode(path))
 
 
 def _error_of(what: str, save: dict[str, Any]) -> BitsnapError:

@@ -14,9 +14,9 @@ import torch
 
 from bitsnap._bitsnap import GlobalTensor
 from bitsnap._common import Home
+from bitsnap._engine.steps import note_known
+from bitsnap._explained import saved_by
 from bitsnap._references import parse_json
-from bitsnap._runs.earlier_trainings import note_known
-from bitsnap._states.origins import saved_by
 from bitsnap._tensors.arrays import torch_dtype
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.store import Store

@@ -21,7 +21,7 @@ from bitsnap._common import (
     native_path,
     warn,
 )
-from bitsnap._engine.steps import wait_for_staged
+from bitsnap._engine.steps import note_known, wait_for_staged
 from bitsnap._references import (
     FOLDER_REFERENCE,
     FOLDER_REFERENCES,
@@ -40,7 +40,6 @@ from bitsnap._references import (
     unlink,
     warn_of_unknown,
 )
-from bitsnap._runs.earlier_trainings import note_known
 from bitsnap._runs.framework_files import files_beside, finish_removals, lost_reference_of
 from bitsnap._runs.options import Options
 from bitsnap._store import Files, is_label

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, TypeVar
 from bitsnap._bitsnap import is_store
 from bitsnap._common import Metrics, PathLike, Role, native_path
 from bitsnap._engine.ranks import Ranks
+from bitsnap._engine.steps import Beside, warn_of_earlier
 from bitsnap._references import FOLDER_REFERENCES, Saved, absolute, refer, unlink
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.earlier_trainings import Beside, warn_of_earlier
 from bitsnap._runs.framework_files import files_beside, finish_removals, postpone_removal
 from bitsnap._runs.options import Options
 from bitsnap._states.adam import Adam, AdamValues, StateWithAdam, sources_of

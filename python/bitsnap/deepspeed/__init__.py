@@ -27,8 +27,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from bitsnap._common import PathLike, Role, brief, checkpoint_id_of, is_disabled, local_path, may_pickle, warn
+from bitsnap._engine.steps import Beside
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
-from bitsnap._runs.earlier_trainings import Beside
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.mirrored_runs import bring_back
 from bitsnap._runs.options import Options as Options

@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from bitsnap._bitsnap import Settings
 from bitsnap._common import PathLike, is_disabled, local_path
-from bitsnap._runs.earlier_trainings import Beside
+from bitsnap._engine.steps import Beside
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.options import Options as Options
 from bitsnap._runs.path_saves import RankSaves, RankShard

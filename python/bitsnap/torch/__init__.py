@@ -25,8 +25,7 @@ from bitsnap import checkpointer as _engine
 from bitsnap._common import Home, KeyPath, Metrics, PathLike, brief, may_pickle, number_of, warn
 from bitsnap._engine.ranks import Failure
 from bitsnap._engine.restoring import is_damage
-from bitsnap._explained import check_options
-from bitsnap._states.origins import saved_by
+from bitsnap._explained import check_options, saved_by
 from bitsnap._states.tensors import Part
 from bitsnap.checkpointer import Save
 from bitsnap.errors import InvalidArgumentError, NotFoundError, RestoreWarning

@@ -14,7 +14,8 @@ from torch.distributed import checkpoint
 import bitsnap
 import bitsnap.dcp
 import bitsnap.lightning
-from bitsnap._runs import earlier_trainings
+from bitsnap._engine import steps
+from bitsnap._engine.steps import Beside
 from bitsnap._runs.options import Options
 from bitsnap._runs.path_saves import RankSaves
 
@@ -43,7 +44,7 @@ def load_with_dcp(folder: Path) -> None:
 
 def save_with_ranks(folder: Path, step: int) -> None:
     """As DeepSpeed and Megatron do."""
-    saves = RankSaves(Options(), told=earlier_trainings.Beside("the tags are replaced", "loading", "another folder"))
+    saves = RankSaves(Options(), told=Beside("the tags are replaced", "loading", "another folder"))
     new = saves.begin(folder / f"{step}.ckpt", step)
     saves.write(saves.shard(new, {"w": torch.ones(9)}))
     saves.commit(new)
@@ -66,7 +67,7 @@ def test_a_training_that_begins_anew_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def start_a_process() -> None:
-        monkeypatch.setattr(earlier_trainings, "_known", set())
+        monkeypatch.setattr(steps, "_known_runs", set())
 
     start_a_process()
     save(tmp_path, 1)
