@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bitsnap._bitsnap import is_store
 from bitsnap._common import PathLike, local_path, native_path, warn
-from bitsnap.errors import CorruptError, NotFoundError, RetentionWarning, UnsupportedError
+from bitsnap.errors import CorruptError, ExistsError, NotFoundError, RetentionWarning, UnsupportedError
 
 # A name of its own, not one made of the file's, which may be as long as a name can be.
 _TEMPORARY = re.compile(r"\.bitsnap-[0-9a-f]{16}\.tmp")
@@ -66,6 +67,28 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder that gets its name when the block ends without an error.
+
+    Raises:
+        ExistsError: it exists.
+        NotFoundError: its parent does not.
+    """
+    if os.path.lexists(folder):
+        raise ExistsError(f"{folder} exists: give the path of a folder to make")
+    if not folder.absolute().parent.is_dir():
+        raise NotFoundError(f"{folder.absolute().parent}: there is no such directory; make it, or name another folder")
+    made = folder.absolute().with_name(f".bitsnap-{secrets.token_hex(8)}")
+    made.mkdir()
+    try:
+        yield made
+        made.rename(folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
 
 
 def unlink(path: Path) -> None:

@@ -32,12 +32,12 @@ from safetensors.torch import save_file
 from bitsnap._common import PathLike, brief, is_disabled, local_path
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import Beside, warn_of_earlier
+from bitsnap._references import new_folder
 from bitsnap._runs import folder_saves
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
 from bitsnap._runs.mirrored_runs import bring_back
-from bitsnap._runs.options import Options as Options
-from bitsnap._runs.path_checkpoints import RUN
+from bitsnap._runs.opened_runs import Options as Options
 from bitsnap.errors import BitsnapError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["BitsnapAccelerator", "Options", "export", "load", "undo", "use"]
@@ -131,8 +131,8 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
     def _run_of(self, folder: PathLike) -> Path:
         if self.project_configuration.automatic_checkpoint_naming:
             # Accelerate counts and deletes what is in the folder `checkpoints`.
-            return Path(self.project_dir).absolute() / RUN
-        return Path(folder).absolute().parent / RUN
+            return folder_saves.run_in(self.project_dir)
+        return folder_saves.run_in(Path(folder).absolute().parent)
 
     def _bring_back(self, folder: PathLike | None = None) -> None:
         """Brings checkpoints back from the copy of the run, where there are none. `folder`: of one of them."""
@@ -141,7 +141,8 @@ class BitsnapAccelerator(Accelerator):  # type: ignore[misc]
             all_steps = project.automatic_checkpoint_naming and project.total_limit is not None
             run, options = self._run_of(folder or ""), self.checkpoint_options
             is_back = options.mirror is not None and Ranks().from_first(
-                lambda: bring_back(run, options, is_first=True, all_steps=all_steps), f"{run}: bringing it back"
+                lambda: bring_back(run, options, is_first=True, all_steps=all_steps, write=folder_saves.write_folder),
+                f"{run}: bringing it back",
             )
             if is_back and project.automatic_checkpoint_naming and project.iteration == 0:
                 # The caller has seen no folders to count on from.
@@ -316,7 +317,7 @@ def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False
     """
     source, folder = Path(local_path(checkpoint)), Path(local_path(target))
     snapshot = folder_saves.snapshot_of(source)
-    with folder_saves.new_folder(folder) as made:
+    with new_folder(folder) as made:
         folder_saves.copy_others(source, made)
         folder_saves.write_files(folder_saves.part_of(snapshot, "files", allow_pickle), made, _FILES, source)
         number = 0

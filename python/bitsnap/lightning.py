@@ -38,11 +38,9 @@ from bitsnap._engine.steps import Beside, warn_of_earlier
 from bitsnap._references import absolute, may_be_reference, unlink, writing
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_objects import Replacing
-from bitsnap._runs.mirrored_callbacks import bring_back_for
-from bitsnap._runs.mirrored_runs import bring_back
-from bitsnap._runs.options import Options as Options
-from bitsnap._runs.path_checkpoints import remove, save, snapshot_of
-from bitsnap._runs.path_saves import PathSaves, RankSaves
+from bitsnap._runs.mirrored_runs import bring_back, bring_back_for
+from bitsnap._runs.opened_runs import Options as Options
+from bitsnap._runs.path_saves import PathSaves, RankSaves, save
 from bitsnap._states.program_values import register_value
 from bitsnap.dcp import StorageReader, StorageWriter
 from bitsnap.dcp._shards import OpenStep
@@ -144,7 +142,7 @@ class CheckpointIO:
         if reference.is_dir() and not reference.is_symlink():  # of a strategy that saves shards itself
             shutil.rmtree(reference)
         elif self._agents is None or not self._agents.remove(reference):
-            remove(reference, timeout=self._options.timeout)
+            paths.remove(reference, timeout=self._options.timeout)
 
     def teardown(self) -> None:
         """Waits for all saves, and raises the error of the last one that failed. Lightning calls it."""
@@ -267,7 +265,7 @@ def load(
     if reference.is_file() and not may_be_reference(reference):
         raise InvalidArgumentError(f"{reference} is no checkpoint of bitsnap; torch.load() may read it")
     state: dict[str, Any] = load_state(
-        snapshot_of(reference), map_location=_device_of(map_location), allow_pickle=allow_pickle, threads=threads
+        paths.snapshot_of(reference), map_location=_device_of(map_location), allow_pickle=allow_pickle, threads=threads
     )
     return state
 

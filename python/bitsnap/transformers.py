@@ -36,14 +36,13 @@ from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHT
 
 from bitsnap._common import PathLike, brief, is_disabled, local_path, warn
 from bitsnap._engine.steps import Beside, warn_of_earlier
-from bitsnap._references import write_durably
+from bitsnap._references import new_folder, write_durably
 from bitsnap._runs import folder_saves
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
 from bitsnap._runs.mirrored_runs import bring_back
-from bitsnap._runs.options import Options as Options
-from bitsnap._runs.path_checkpoints import RUN
+from bitsnap._runs.opened_runs import Options as Options
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.store import Store
 
@@ -89,7 +88,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if resume_from_checkpoint is True:
             resume_from_checkpoint = self._newest_complete() or True
         elif not resume_from_checkpoint and self.args.should_save and not self._saves_as_stock():
-            warn_of_earlier(Path(self.args.output_dir).absolute() / RUN, _BESIDE, is_new=True)
+            warn_of_earlier(folder_saves.run_in(self.args.output_dir), _BESIDE, is_new=True)
         try:
             result = super().train(resume_from_checkpoint, *arguments, **options)
         except BaseException:
@@ -139,7 +138,7 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         """Brings checkpoints back from the copy of the run, where there are none."""
         if self.checkpoint_options.mirror is not None and not self._is_stock():
             bring_back(
-                Path(self.args.output_dir).absolute() / RUN,
+                folder_saves.run_in(self.args.output_dir),
                 self.checkpoint_options,
                 is_first=self.args.process_index == 0,
                 all_steps=bool(self.args.save_total_limit or self.args.load_best_model_at_end),
@@ -447,7 +446,7 @@ def export(
     """
     source, folder = Path(local_path(checkpoint)), Path(local_path(target))
     snapshot = folder_saves.snapshot_of(source)
-    with folder_saves.new_folder(folder) as made:
+    with new_folder(folder) as made:
         folder_saves.copy_others(source, made)
         folder_saves.write_files(folder_saves.part_of(snapshot, "files", allow_pickle) or {}, made, _FILES, source)
         optimizer = folder_saves.part_of(snapshot, "optimizer", allow_pickle)

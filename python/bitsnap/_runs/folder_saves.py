@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +31,9 @@ from bitsnap._runs.framework_files import (
     remove_states,
     write_carried,
 )
-from bitsnap._runs.options import Options
+from bitsnap._runs.opened_runs import Options
 from bitsnap._runs.path_saves import PathSaves
-from bitsnap.errors import BackgroundSaveWarning, BitsnapError, CorruptError, ExistsError, NotFoundError, RestoreWarning
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, CorruptError, NotFoundError, RestoreWarning
 from bitsnap.snapshot import Snapshot
 from bitsnap.state import load as load_state
 from bitsnap.store import Store
@@ -58,11 +56,9 @@ class FolderSaves:
         """
         self._options = options
         self._rotate = rotate
-        self._agents: PathSaves | None = None
+        self._agents = PathSaves(options, self._rotate_committed)  # which has none without `agent`
         self._references: dict[Path, Path] = {}  # of the folders, with their runs
         self._kept: int | None = None
-        if options.agent is not None:
-            self._agents = PathSaves(options, self._rotate_committed)
 
     @property
     def runs(self) -> set[Path]:
@@ -91,7 +87,7 @@ class FolderSaves:
         reference.parent.mkdir(parents=True, exist_ok=True)
         if self._options.mirror is not None:
             state = {**state, FOLDER: carried_files(reference.parent, has_model="model" in state)}
-        if self._agents is not None:
+        if self._options.agent is not None:
             self.forget_deleted()
             self._agents.save(reference, step, state, run, kept=kept, metrics=metrics)
         else:
@@ -123,7 +119,7 @@ class FolderSaves:
 
     def forget_deleted(self) -> None:
         """Removes from the runs what the framework has deleted. An agent removes it when it has committed a save."""
-        if self._agents is not None:
+        if self._options.agent is not None:
             for deleted in [path for path in self._references if not path.exists()]:
                 self._agents.remove(deleted, self._references.pop(deleted))
             return
@@ -136,16 +132,15 @@ class FolderSaves:
 
     def wait(self) -> bool:
         """Waits until agents have committed all saves; whether the newest was."""
-        return self._agents is None or self._agents.wait()
+        return self._agents.wait()
 
     def uncommitted(self) -> int:
         """How many saves came after the newest committed one."""
-        return 0 if self._agents is None else self._agents.uncommitted()
+        return self._agents.uncommitted()
 
     def leave(self) -> None:
         """Leaves the agents, which go on with what they have."""
-        if self._agents is not None:
-            self._agents.leave()
+        self._agents.leave()
 
     def close(self) -> None:
         """Waits, stops the agents, and removes from the runs what has been deleted since the last save.
@@ -153,8 +148,7 @@ class FolderSaves:
         If a save has failed, a BackgroundSaveWarning says so: its folder is no checkpoint.
         """
         try:
-            if self._agents is not None:
-                self._agents.close()
+            self._agents.close()
         except BitsnapError as error:
             warn(f"a checkpoint was not saved: {error}", BackgroundSaveWarning, stacklevel=3)
         for run in self.runs:
@@ -162,6 +156,11 @@ class FolderSaves:
                 with Store(run, create=False, timeout=self._options.timeout, threads=self._options.threads) as store:
                     paths.forget(store, keep_newest=False)
         self._references.clear()
+
+
+def run_in(folder: PathLike) -> Path:
+    """The run of the checkpoints whose folders lie in this one."""
+    return Path(folder).absolute() / paths.RUN
 
 
 def is_ours(folder: PathLike) -> bool:
@@ -284,28 +283,6 @@ def write_files(files: Mapping[str, Any], folder: PathLike, expected: re.Pattern
             raise CorruptError(f"{os.fspath(checkpoint)}: it has a file {name!r}, which the framework does not write")
     for name, value in files.items():
         torch.save(value, free(Path(folder) / name))
-
-
-@contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder that gets its name when the block ends without an error.
-
-    Raises:
-        ExistsError: it exists.
-        NotFoundError: its parent does not.
-    """
-    if os.path.lexists(folder):
-        raise ExistsError(f"{folder} exists: give the path of a folder to make")
-    if not folder.absolute().parent.is_dir():
-        raise NotFoundError(f"{folder.absolute().parent}: there is no such directory; make it, or name another folder")
-    made = folder.absolute().with_name(f".bitsnap-{secrets.token_hex(8)}")
-    made.mkdir()
-    try:
-        yield made
-        made.rename(folder)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
 
 
 def free(path: Path) -> Path:

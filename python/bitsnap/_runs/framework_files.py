@@ -179,11 +179,6 @@ def lost_reference_of(reference: Path) -> Path | None:
     return None
 
 
-def files_beside(reference: Path) -> dict[str, str] | None:
-    """What refer() says of the framework's files beside the reference of a folder."""
-    return digests_of(reference.parent) if reference.name in FOLDER_REFERENCES else None
-
-
 _FILE = "removals.json"
 _VERSION = 0
 

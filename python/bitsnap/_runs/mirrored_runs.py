@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from bitsnap._common import warn
 from bitsnap._mirrors import mirroring_of, newest_of
@@ -19,15 +21,15 @@ from bitsnap._references import (
     FOLDER_REFERENCE,
     FOLDER_REFERENCES,
     Saved,
+    absolute,
+    find_references,
+    new_folder,
     plain_path,
     readable_reference,
-    refer,
 )
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.folder_saves import new_folder, write_folder
-from bitsnap._runs.framework_files import digests_of
-from bitsnap._runs.options import Options
-from bitsnap.errors import BusyError, ExistsError, InvalidArgumentError, RestoreWarning
+from bitsnap._runs.opened_runs import Options
+from bitsnap.errors import BitsnapError, BusyError, ExistsError, InvalidArgumentError, RestoreWarning
 from bitsnap.store import Store
 
 _POLL = 0.2  # seconds
@@ -41,7 +43,7 @@ def bring_back(
     *,
     is_first: bool,
     all_steps: bool = False,
-    write: Write = write_folder,
+    write: Write = lambda *_: False,
     keeps: Callable[[Store, int, Path], bool] = lambda *_: True,
 ) -> bool:
     """Brings checkpoints of the copy back, with their paths, if there is a copy and the run has no checkpoint.
@@ -49,6 +51,7 @@ def bring_back(
     Args:
         is_first: whether this process does it; otherwise it waits for the one that does.
         all_steps: all checkpoints, for a framework that keeps few and removes them; otherwise the newest one.
+        write: for a framework whose checkpoints are folders.
         keeps: whether the framework has not deleted a step that was saved to a path.
 
     Returns whether it was so, in all processes.
@@ -124,7 +127,7 @@ def _restore(store: Store, step: int, run: Path, reference: Path, write: Write) 
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path == reference:
-        refer(reference, run, store.run_id, saved)
+        paths.refer_to(reference, run, store.run_id, saved)
     else:
         with new_folder(path) as made:
             if not write(store, step, made):
@@ -134,7 +137,65 @@ def _restore(store: Store, step: int, run: Path, reference: Path, write: Write) 
                     RestoreWarning,
                     stacklevel=None,
                 )
-            refer(made / FOLDER_REFERENCE, run, store.run_id, saved, digests_of(made))
+            paths.refer_to(made / FOLDER_REFERENCE, run, store.run_id, saved)
     # Frameworks take the order of times of change.
     moment = round(store.checkpoint(step).time.timestamp() * 1e9)
     os.utime(path, ns=(moment, moment))
+
+
+# --- Lightning, whose callbacks look for the last checkpoint before anything is loaded, and delete only files that they
+# know
+
+
+def bring_back_for(trainer: Any, options: Options, *, is_first: bool) -> None:
+    """Brings checkpoints back from the copy to the directory of the callbacks of a trainer, if they are not there.
+
+    Raises:
+        InvalidArgumentError: the callbacks name no directory, or several.
+        BitsnapError: what bring_back() raises.
+    """
+    callbacks = getattr(trainer, "checkpoint_callbacks", [])
+    if options.mirror is None or not callbacks:
+        return
+    folders = {getattr(each, "dirpath", None) for each in callbacks}
+    (folder,) = folders if len(folders) == 1 else (None,)
+    if folder is None:
+        found = ", ".join(sorted(map(repr, folders)))
+        raise InvalidArgumentError(
+            f"mirror: expected ModelCheckpoint(dirpath=...), the same for all callbacks that save, found {found}: a "
+            "copy is that of one directory, and is brought back there"
+        )
+    run = absolute(folder) / paths.RUN
+    keeps_few = any(getattr(each, "save_top_k", 1) != -1 for each in callbacks)
+    if bring_back(run, options, is_first=is_first, all_steps=keeps_few, keeps=_keeps) and is_first:
+        _link_last(callbacks, run)
+
+
+def _keeps(store: Store, step: int, reference: Path) -> bool:
+    """Whether no callback has deleted the checkpoint, as far as the newest one says.
+
+    A file that is deleted while an agent has not committed the next one leaves the run later.
+    """
+    own, now = (_known_to_callbacks(store, each) for each in (step, store.latest()))
+    return not any(name == reference.name for _, name in own - now)
+
+
+def _known_to_callbacks(store: Store, step: int | None) -> set[tuple[str, str]]:
+    """The names of callbacks and of the files that they know, when a checkpoint was saved."""
+    found = set()
+    with suppress(BitsnapError):  # a state may need pickle
+        states = store.load(step, keys=[("callbacks",)])["callbacks"]
+        for name, state in states.items() if isinstance(states, Mapping) else ():
+            if isinstance(state, Mapping):
+                known = [*(state.get("best_k_models") or {}), *map(state.get, ("best_model_path", "last_model_path"))]
+                found |= {(str(name), Path(path).name) for path in known if isinstance(path, str)}
+    return found
+
+
+def _link_last(callbacks: Sequence[Any], run: Path) -> None:
+    """Makes the links that ModelCheckpoint(save_last="link") has made: a copy has none."""
+    newest = max(find_references(run.parent).references.items(), key=lambda each: each[1].saves[0].step)[0]
+    for each in callbacks:
+        link = run.parent / f"{getattr(each, 'CHECKPOINT_NAME_LAST', '')}{getattr(each, 'FILE_EXTENSION', '')}"
+        if getattr(each, "save_last", None) == "link" and not os.path.lexists(link):
+            link.symlink_to(os.path.relpath(newest, run.parent))

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bitsnap._bitsnap import is_store
 from bitsnap._common import (
-    Metrics,
     PathLike,
     native_path,
     warn,
@@ -40,10 +40,9 @@ from bitsnap._references import (
     unlink,
     warn_of_unknown,
 )
-from bitsnap._runs.framework_files import files_beside, finish_removals, lost_reference_of
-from bitsnap._runs.options import Options
-from bitsnap._store import Files, is_label
-from bitsnap.agents import agent_status
+from bitsnap._runs.framework_files import digests_of, finish_removals, lost_reference_of
+from bitsnap._store import is_label
+from bitsnap.agents import agent_status, stop_agent
 from bitsnap.errors import (
     BitsnapError,
     ExistsError,
@@ -53,8 +52,6 @@ from bitsnap.errors import (
 )
 from bitsnap.snapshot import Snapshot
 from bitsnap.store import Store
-
-_DEFAULTS = Options()
 
 # The key of a checkpoint's metadata that says to which path it was saved.
 KEY = "bitsnap.path"
@@ -93,45 +90,6 @@ def run_of(reference: PathLike) -> Path:
     return run
 
 
-def save(
-    reference: PathLike,
-    step: int,
-    state: Any,
-    options: Options = _DEFAULTS,
-    *,
-    metadata: Mapping[str, str] | None = None,
-    metrics: Metrics | None = None,
-    files: Files | None = None,
-) -> StepOfRun:
-    """Saves a state to a path, and removes what it replaces and what has been deleted since.
-
-    Args:
-        reference: the path of the checkpoint if it is a file, or that of FOLDER_REFERENCE in its folder.
-        step: the framework's; see begin(). The others are those of Store.save().
-
-    Raises:
-        ExistsError: the path is a directory.
-        and what Store.save() raises. Then the path leads to what it did before.
-    """
-    run = run_of(reference)
-    absolute(reference).parent.mkdir(parents=True, exist_ok=True)
-    kept = kept_of(run)
-    with options.store(run, keep_last=kept, prunes=False) as store:
-        new = begin(store, reference, step)
-        store.save(
-            new.saved.step,
-            state,
-            metadata={**(metadata or {}), **new.metadata},
-            metrics=metrics,
-            allow_pickle=options.allow_pickle,
-            files=files,
-            labels=new.label or (),
-        )
-        finish(store, new)
-    options.follow(run)
-    return StepOfRun(run, new.saved.step)
-
-
 def kept_of(run: Path) -> int | None:
     """How many checkpoints the framework keeps, as far as the references say that are there now; None: many, or all.
 
@@ -152,7 +110,7 @@ def begin(
 
     Args:
         store: the run.
-        reference: as in save().
+        reference: the path of the checkpoint if it is a file, or that of FOLDER_REFERENCE in its folder.
         step: the framework's. That of the run is the same, or else the next one, because the steps of a store rise:
             a training may save twice at one step, or restart from an older checkpoint.
         pending: saves to the run that are not committed yet.
@@ -205,13 +163,24 @@ def finish(store: Store, new: NewSave, pending: Collection[Saved] = ()) -> None:
 
     `pending`: saves to the run that are not committed yet.
     """
-    refer_to(new, store.run_id)
+    refer_to(new.reference, new.run, store.run_id, (new.saved,))
     forget(store, pending)
 
 
-def refer_to(new: NewSave, run_id: str) -> None:
-    """Lets the path lead to the step, which is committed."""
-    refer(new.reference, new.run, run_id, (new.saved,), files_beside(new.reference))
+def refer_to(reference: Path, run: Path, run_id: str, saves: tuple[Saved, ...]) -> None:
+    """Lets a path lead to the first of the saves that is committed."""
+    files = digests_of(reference.parent) if reference.name in FOLDER_REFERENCES else None
+    refer(reference, run, run_id, saves, files)
+
+
+def tidy(run: Path, timeout: float) -> None:
+    """Stops the agent of a run, which commits what it has, and removes the steps to which no path leads."""
+    with suppress(NotFoundError):  # no agent
+        stop_agent(run, timeout=timeout)
+    if is_store(native_path(run)):
+        with Store(run, create=False, timeout=timeout) as store:
+            forget(store)
+            label(store)
 
 
 def check_is_not_lost(reference: PathLike) -> None:

@@ -1,4 +1,4 @@
-"""Saves to paths: those of one process through agents, and those of all ranks, committed together.
+"""Saves to paths: those of one process, at once or through agents, and those of all ranks, committed together.
 
 An agent of each run compresses and commits what was copied to shared memory. The reference of a path is written when
 the state has been copied, and also names the checkpoint that it led to before, until the new one is committed. A
@@ -18,24 +18,53 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from bitsnap._bitsnap import is_store
-from bitsnap._common import Metrics, PathLike, Role, native_path
+from bitsnap._common import Metrics, PathLike, Role
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import Beside, warn_of_earlier
-from bitsnap._references import FOLDER_REFERENCES, Saved, absolute, refer, unlink
+from bitsnap._references import FOLDER_REFERENCES, Saved, StepOfRun, absolute, unlink
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.framework_files import files_beside, finish_removals, postpone_removal
-from bitsnap._runs.options import Options
+from bitsnap._runs.framework_files import finish_removals, postpone_removal
+from bitsnap._runs.opened_runs import Options
 from bitsnap._states.adam import Adam, AdamValues, StateWithAdam, sources_of
 from bitsnap._states.tensors import with_metrics
-from bitsnap.agents import JobOptions, stop_agent
+from bitsnap.agents import JobOptions
 from bitsnap.checkpointer import Checkpointer, Save
-from bitsnap.errors import BitsnapError, BusyError, NotFoundError
+from bitsnap.errors import BitsnapError, BusyError
 from bitsnap.store import Store
 
 # An agent of an older version does not remove steps. As many that are not needed any more may be in its run before it
 # is stopped to remove them.
 _MOST_UNNEEDED = 8
+_DEFAULTS = Options()
+
+
+def save(
+    reference: PathLike, step: int, state: Any, options: Options = _DEFAULTS, *, metrics: Metrics | None = None
+) -> StepOfRun:
+    """Saves a state to a path, without an agent, and removes what it replaces and what has been deleted since.
+
+    Args:
+        reference, step: as in path_checkpoints.begin(). The others are those of Store.save().
+
+    Raises:
+        ExistsError: the path is a directory.
+        and what Store.save() raises. Then the path leads to what it did before.
+    """
+    run = paths.run_of(reference)
+    absolute(reference).parent.mkdir(parents=True, exist_ok=True)
+    with options.store(run, keep_last=paths.kept_of(run), prunes=False) as store:
+        new = paths.begin(store, reference, step)
+        store.save(
+            new.saved.step,
+            state,
+            metadata=new.metadata,
+            metrics=metrics,
+            allow_pickle=options.allow_pickle,
+            labels=new.label or (),
+        )
+        paths.finish(store, new)
+    options.follow(run)
+    return StepOfRun(run, new.saved.step)
 
 
 class PathSaves:
@@ -46,10 +75,6 @@ class PathSaves:
         self._options = options
         self._on_committed = on_committed
         self._runs: dict[Path, _Run] = {}
-
-    def _checkpointer(self, run: Path) -> Checkpointer:
-        # Other ranks do not save, so there is nothing to agree on.
-        return self._options.checkpointer(run, job=JobOptions(rank=0, world_size=1))
 
     def save(
         self,
@@ -73,8 +98,10 @@ class PathSaves:
         path.parent.mkdir(parents=True, exist_ok=True)
         if run not in self._runs:
             self._options.settle(run)
-            tidy(run, self._options.timeout)  # what the last process has left
-            self._runs[run] = _Run(self._checkpointer, run, self._on_committed)
+            paths.tidy(run, self._options.timeout)  # what the last process has left
+            # Other ranks do not save, so there is nothing to agree on.
+            checkpointer = self._options.checkpointer(run, job=JobOptions(rank=0, world_size=1))
+            self._runs[run] = _Run(checkpointer, run, self._on_committed)
         metadata = with_metrics(None, metrics) or {}
         self._runs[run].save(path, step, state, metadata, self._options, kept)
         self._options.follow(run)
@@ -121,10 +148,8 @@ class PathSaves:
 
 
 class _Run:
-    def __init__(
-        self, make: Callable[[Path], Checkpointer], path: Path, on_committed: Callable[[], None] | None
-    ) -> None:
-        self._checkpointer = make(path)
+    def __init__(self, checkpointer: Checkpointer, path: Path, on_committed: Callable[[], None] | None) -> None:
+        self._checkpointer = checkpointer
         self._path = path
         self._on_committed = on_committed
         self._kept: int | None = None
@@ -149,7 +174,7 @@ class _Run:
         if self.unneeded >= _MOST_UNNEEDED:
             self.wait(options.timeout)
             self._settle()
-            tidy(self._path, options.timeout)  # the save below starts another agent
+            paths.tidy(self._path, options.timeout)  # the save below starts another agent
             self.unneeded = 0
         self._pending = {saved: save for saved, save in self._pending.items() if not save.done()}
         self._settle()
@@ -166,7 +191,7 @@ class _Run:
             raise save.error
         if not save.staged():
             raise BusyError(f"{path}: the state was not copied, because no memory was free")
-        refer(path, new.run, run_id, (new.saved, *new.earlier), files_beside(path))
+        paths.refer_to(path, new.run, run_id, (new.saved, *new.earlier))
         self._pending[new.saved] = save
         self._newer.append(save)
         self._newest = {new.saved: save}
@@ -230,17 +255,7 @@ class _Run:
                 self._settle()
             self._checkpointer.close()
         finally:
-            tidy(self._path, timeout)
-
-
-def tidy(run: Path, timeout: float) -> None:
-    """Stops the agent of a run, which commits what it has, and removes the steps to which no path leads."""
-    with contextlib.suppress(NotFoundError):  # no agent
-        stop_agent(run, timeout=timeout)
-    if is_store(native_path(run)):
-        with Store(run, create=False, timeout=timeout) as store:
-            paths.forget(store)
-            paths.label(store)
+            paths.tidy(self._path, timeout)
 
 
 _T = TypeVar("_T")
@@ -411,7 +426,7 @@ class RankSaves:
     def _leave(self, run: Path) -> None:
         self._checkpointers.pop(run)._leave()
         if self._is_locked():
-            tidy(run, self._options.timeout)
+            paths.tidy(run, self._options.timeout)
 
     def told(self, call: Callable[[], _T], tell: Callable[[_T], Any], reference: Path) -> tuple[_T, list[Any]]:
         """See Ranks.told()."""
@@ -440,7 +455,7 @@ class RankSaves:
             warn_of_earlier(run, self._told)
         self._options.settle(run)
         if self._is_locked() and run not in self._checkpointers:
-            tidy(run, self._options.timeout)  # what the last process has left
+            paths.tidy(run, self._options.timeout)  # what the last process has left
         with self._store(run) as store:
             return paths.begin(store, reference, step, self._uncommitted(run), forgets=not self._is_locked())
 
@@ -466,7 +481,7 @@ class RankSaves:
             complete()
             pending = self._uncommitted(new.run)
             if self._is_locked() and new.run in self._checkpointers:
-                paths.refer_to(new, store.run_id)
+                paths.refer_to(new.reference, new.run, store.run_id, (new.saved,))
                 # Which checkpoints are kept is not known: whoever trains deletes their paths.
                 self._checkpointers[new.run]._rotate(paths.forgotten(store, pending), None)
             else:

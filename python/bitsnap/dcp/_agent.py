@@ -25,7 +25,7 @@ from torch.futures import Future
 from torch.utils import _pytree as pytree
 
 from bitsnap._common import Home, PathLike, brief, checkpoint_id_of, make_parent, may_pickle, number_of, real_home
-from bitsnap._runs.options import Options
+from bitsnap._runs.opened_runs import Options
 from bitsnap._states.adam import StateWithAdam
 from bitsnap.checkpointer import Checkpointer, Save
 from bitsnap.dcp._shards import LocalWriter, Roles, adam_of_shard, check_given_names, results_of, shard_of

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.storage import StorageWriter as TorchStorageWriter, WriteResult
 
 from bitsnap._common import PathLike, Role, alike, checkpoint_id_of, is_url, object_url
-from bitsnap._runs.opened_step import OpenedStep
+from bitsnap._runs.opened_runs import OpenedStep
 from bitsnap._states.adam import AdamSources, AdamValues, values_of_group, values_of_step
 from bitsnap._states.tensors import named_part
 from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError

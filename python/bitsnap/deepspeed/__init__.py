@@ -31,7 +31,7 @@ from bitsnap._engine.steps import Beside
 from bitsnap._references import FOLDER_REFERENCE, reference_in, write_durably
 from bitsnap._runs.framework_objects import Replacing
 from bitsnap._runs.mirrored_runs import bring_back
-from bitsnap._runs.options import Options as Options
+from bitsnap._runs.opened_runs import Options as Options
 from bitsnap._runs.path_saves import Pending, RankSaves, RankShard
 from bitsnap._states.program_values import register_value
 from bitsnap.checkpointer import Save

@@ -32,7 +32,7 @@ from bitsnap._bitsnap import Settings
 from bitsnap._common import PathLike, is_disabled, local_path
 from bitsnap._engine.steps import Beside
 from bitsnap._runs.framework_objects import Replacing
-from bitsnap._runs.options import Options as Options
+from bitsnap._runs.opened_runs import Options as Options
 from bitsnap._runs.path_saves import RankSaves, RankShard
 from bitsnap.agents import AgentOptions
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError

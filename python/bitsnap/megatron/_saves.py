@@ -25,7 +25,7 @@ from bitsnap._engine.steps import wait_committed
 from bitsnap._references import write_durably
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.mirrored_runs import bring_back
-from bitsnap._runs.options import Options
+from bitsnap._runs.opened_runs import Options
 from bitsnap._runs.path_saves import RankSaves, RankShard
 from bitsnap._states.tensors import LazyTensor, named_part
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError

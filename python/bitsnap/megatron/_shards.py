@@ -22,8 +22,7 @@ from bitsnap._bitsnap import GlobalTensor
 from bitsnap._common import PathLike, Role, checkpoint_id_of
 from bitsnap._references import FOLDER_REFERENCE, StepOfRun, absolute, reference_in
 from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.opened_step import OpenedStep
-from bitsnap._runs.options import Options
+from bitsnap._runs.opened_runs import OpenedStep, Options
 from bitsnap._states.adam import AdamValues
 from bitsnap._states.tensors import Box, named_part
 from bitsnap.errors import InvalidArgumentError, NotFoundError, UnsupportedError

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import bitsnap
 from bitsnap._engine.ranks import Ranks
-from bitsnap._runs.options import Options
+from bitsnap._runs.opened_runs import Options
 from bitsnap.errors import KINDS
 from python.rank_processes import Ranks as Processes, ranks as started
 

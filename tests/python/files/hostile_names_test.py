@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import bitsnap
-from bitsnap._runs import path_checkpoints as paths
+from bitsnap._runs import path_saves
 
 torch = pytest.importorskip("torch")
 accelerate = pytest.importorskip("accelerate")
@@ -68,7 +68,7 @@ def test_each_name_of_a_checkpoint_goes_through_one_function() -> None:
 
 def checkpoint(folder: Path, files: dict[str, Any]) -> Path:
     folder.mkdir(parents=True)
-    paths.save(folder / "bitsnap-reference.json", 1, {"files": files, "objects": [], "model": LINEAR})
+    path_saves.save(folder / "bitsnap-reference.json", 1, {"files": files, "objects": [], "model": LINEAR})
     return folder
 
 
@@ -125,7 +125,7 @@ def test_exports_write_through_no_link_of_the_checkpoint(tmp_path: Path, victim:
             {"scheduler.pt": {}, "rng_state.pth": {}} if number == 0 else {"scheduler.bin": {}, "scaler.pt": {}}
         )
         state = {"files": files, "objects": [{}], "model": LINEAR, "optimizer": optimizer}
-        paths.save(folder / "bitsnap-reference.json", 1, state)
+        path_saves.save(folder / "bitsnap-reference.json", 1, state)
         missing = tmp_path / "missing"
         for name in (*files, "optimizer.pt", "optimizer.bin", "custom_checkpoint_0.pkl"):
             (folder / name).symlink_to(victim)
@@ -163,7 +163,7 @@ def test_files_of_deepspeed_lead_to_their_own_tag_only(tmp_path: Path, victim: P
     deepspeed_files = pytest.importorskip("bitsnap.deepspeed._tags")
     tag = tmp_path / "ck" / "global_step1"
     tag.mkdir(parents=True)
-    paths.save(tag / "bitsnap-reference.json", 1, {"state.pt": {"w": torch.ones(3)}})
+    path_saves.save(tag / "bitsnap-reference.json", 1, {"state.pt": {"w": torch.ones(3)}})
     path = tag / "state.pt"
     path.write_text(state_file("state.pt"))
     assert deepspeed_files.state_of(path, False)["w"].sum() == 3

@@ -15,7 +15,7 @@ import pytest
 
 import bitsnap.megatron
 from bitsnap._references import StepOfRun
-from bitsnap._runs.options import Options
+from bitsnap._runs.opened_runs import Options
 from bitsnap._runs.path_saves import RankSaves
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._shards import adam_values, destination_of, is_ours, remove_stock, step_of

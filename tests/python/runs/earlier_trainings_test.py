@@ -16,7 +16,7 @@ import bitsnap.dcp
 import bitsnap.lightning
 from bitsnap._engine import steps
 from bitsnap._engine.steps import Beside
-from bitsnap._runs.options import Options
+from bitsnap._runs.opened_runs import Options
 from bitsnap._runs.path_saves import RankSaves
 
 dcp: Any = checkpoint

@@ -14,8 +14,8 @@ import pytest
 import bitsnap
 from bitsnap import _references as durable
 from bitsnap._references import plain_name, plain_path, write_durably
-from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.options import Options
+from bitsnap._runs import path_checkpoints as paths, path_saves
+from bitsnap._runs.opened_runs import Options
 from bitsnap._runs.path_saves import RankSaves
 from bitsnap.megatron._shards import destination_of
 
@@ -24,12 +24,12 @@ Save = Callable[[Path, int], Path]
 
 def save_folder(parent: Path, step: int) -> Path:
     folder = parent / f"checkpoint-{step}"
-    paths.save(folder / "bitsnap-reference.json", step, {"w": np.full(100, step, np.float32)})
+    path_saves.save(folder / "bitsnap-reference.json", step, {"w": np.full(100, step, np.float32)})
     return folder
 
 
 def save_file(parent: Path, step: int) -> Path:
-    paths.save(parent / f"step={step}.ckpt", step, {"w": np.full(100, step, np.float32)})
+    path_saves.save(parent / f"step={step}.ckpt", step, {"w": np.full(100, step, np.float32)})
     return parent / f"step={step}.ckpt"
 
 
@@ -196,10 +196,10 @@ def test_a_small_file_is_never_written_through_a_link_or_into_a_pipe(tmp_path: P
 )
 def test_any_name_that_a_file_can_have_is_saved_to(tmp_path: Path, name: str) -> None:
     for step in (1, 2):
-        paths.save(tmp_path / name, step, {"step": step})
+        path_saves.save(tmp_path / name, step, {"step": step})
     assert bitsnap.load(paths.snapshot_of(tmp_path / name)) == {"step": 2}
     paths.remove(tmp_path / name)
-    paths.save(tmp_path / "next.ckpt", 3, {"step": 3})
+    path_saves.save(tmp_path / "next.ckpt", 3, {"step": 3})
     assert steps(tmp_path) == [3]
 
 

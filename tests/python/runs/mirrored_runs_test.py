@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import threading
@@ -16,13 +17,15 @@ import pytest
 
 import bitsnap
 from bitsnap._references import FOLDER_REFERENCE, reference_of
-from bitsnap._runs.folder_saves import FolderSaves, is_ours
-from bitsnap._runs.mirrored_runs import bring_back
-from bitsnap._runs.options import Options
-from bitsnap._runs.path_checkpoints import KEY, save, snapshot_of
+from bitsnap._runs import mirrored_runs
+from bitsnap._runs.folder_saves import FolderSaves, is_ours, write_folder
+from bitsnap._runs.opened_runs import Options
+from bitsnap._runs.path_checkpoints import KEY, snapshot_of
+from bitsnap._runs.path_saves import save
 from python.objects.lost_machines import await_steps, end_copies, lose
 from python.runs.path_checkpoints_test import state_of, value_at
 
+bring_back = functools.partial(mirrored_runs.bring_back, write=write_folder)
 # What lies in the folder of a checkpoint before it is saved.
 FILES = {"config.json": b"{}", "empty": b"", "adapter/weights.bin": bytes(range(256)) * 500}
 

@@ -14,7 +14,7 @@ import pytest
 import bitsnap
 from bitsnap._references import FOLDER_REFERENCE, Saved, refer, reference_of
 from bitsnap._runs.folder_saves import FolderSaves, is_ours
-from bitsnap._runs.options import Options
+from bitsnap._runs.opened_runs import Options
 from bitsnap._runs.path_checkpoints import step_of
 from bitsnap._runs.path_saves import PathSaves
 from python.processes import finish_script, start_script

@@ -18,7 +18,8 @@ from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.folder_saves import is_ours
 from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.framework_objects import numbered
-from bitsnap._runs.path_checkpoints import begin, forget, remove, save, snapshot_of, step_of
+from bitsnap._runs.path_checkpoints import begin, forget, remove, snapshot_of, step_of
+from bitsnap._runs.path_saves import save
 
 
 def state_of(value: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from bitsnap._bitsnap import is_store
 from bitsnap._common import native_path
 from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, reference_of
 from bitsnap._runs.framework_files import _undecided
-from bitsnap._runs.options import Options
+from bitsnap._runs.opened_runs import Options
 from bitsnap._runs.path_checkpoints import forget
 from bitsnap._runs.path_saves import PathSaves
 from bitsnap.deepspeed._tags import files_of, state_of as state_of_file, write_files
