@@ -48,13 +48,13 @@ from bitsnap._bitsnap import (
     set_max_cost as set_max_cost,
 )
 from bitsnap._engine.steps import wait_committed as wait_committed
-from bitsnap._hub import push_to_hub as push_to_hub
-from bitsnap._mirrors import (
+from bitsnap._objects import Client as _ObjectClient, RefusedError as _RefusedError
+from bitsnap._run_copies import (
     MirrorStatus as MirrorStatus,
     mirror_status as mirror_status,
+    push_to_hub as push_to_hub,
     wait_mirrored as wait_mirrored,
 )
-from bitsnap._objects import Client as _ObjectClient, RefusedError as _RefusedError
 from bitsnap._states.adam import Adam as Adam, bounded as bounded
 from bitsnap._states.program_values import register_value as register_value
 from bitsnap._states.tensors import Box as Box, LazyTensor as LazyTensor

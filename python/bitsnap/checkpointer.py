@@ -37,11 +37,9 @@ from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.restoring import Restored as Restored, Restoring
 from bitsnap._engine.saves import Flush, OnProgress, Save as Save, Saves
 from bitsnap._engine.steps import SavableSteps, Schedule
-from bitsnap._mirrors import Mirroring
+from bitsnap._run_copies import Mirroring
 from bitsnap._states.adam import Adams, StateWithAdam, adam_for_many
-from bitsnap._states.packing import PackedState, Packer
-from bitsnap._states.program_values import registration_of
-from bitsnap._states.tensors import with_metrics
+from bitsnap._states.packing import PackedState, Packer, made_state, with_metrics
 from bitsnap._tensors.device_copies import note_computed
 from bitsnap.agents import AgentOptions, JobOptions, MemoryOptions, agent_status, explain_holder
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError
@@ -470,9 +468,7 @@ class Checkpointer:
         metadata: Mapping[str, str] | None = None,
         may_pickle: bool = False,
     ) -> PackedState:
-        # Modules and registered values can be called, too, with another meaning.
-        is_function = callable(state) and not hasattr(state, "state_dict") and registration_of(type(state)) is None
-        made, adam, settings = state() if is_function else state, self._adam, self._settings
+        made, adam, settings = made_state(state), self._adam, self._settings
         if isinstance(made, StateWithAdam):
             made, adam = made
         if not may_lose(settings):

@@ -44,8 +44,7 @@ from bitsnap._common import (
 from bitsnap._display import progress_line
 from bitsnap._explained import explained_damage
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
-from bitsnap._states.packing import PackedState, Packer
-from bitsnap._states.tensors import native_metadata, with_metrics
+from bitsnap._states.packing import PackedState, Packer, native_metadata, with_metrics
 from bitsnap._store import Files, StoreManagement, StoreTensors, files_of, step_or_newest
 from bitsnap.agents import explain_holder
 from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from bitsnap._common import warn
-from bitsnap._mirrors import mirroring_of, newest_of
 from bitsnap._references import (
     FOLDER_REFERENCE,
     FOLDER_REFERENCES,
@@ -27,6 +26,7 @@ from bitsnap._references import (
     plain_path,
     readable_reference,
 )
+from bitsnap._run_copies import mirroring_of, newest_of
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.opened_runs import Options
 from bitsnap.errors import BitsnapError, BusyError, ExistsError, InvalidArgumentError, RestoreWarning

@@ -25,8 +25,8 @@ from bitsnap._common import (
 )
 from bitsnap._engine.steps import note_known
 from bitsnap._explained import saved_by
-from bitsnap._mirrors import mirroring_of
 from bitsnap._references import parse_json
+from bitsnap._run_copies import mirroring_of
 from bitsnap._tensors.arrays import torch_dtype
 from bitsnap.agents import AgentOptions, MemoryOptions, check_agent
 from bitsnap.checkpointer import Checkpointer

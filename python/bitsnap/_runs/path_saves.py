@@ -26,7 +26,6 @@ from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import finish_removals, postpone_removal
 from bitsnap._runs.opened_runs import Options
 from bitsnap._states.adam import Adam, AdamValues, StateWithAdam, sources_of
-from bitsnap._states.tensors import with_metrics
 from bitsnap.agents import JobOptions
 from bitsnap.checkpointer import Checkpointer, Save
 from bitsnap.errors import BitsnapError, BusyError
@@ -102,8 +101,7 @@ class PathSaves:
             # Other ranks do not save, so there is nothing to agree on.
             checkpointer = self._options.checkpointer(run, job=JobOptions(rank=0, world_size=1))
             self._runs[run] = _Run(checkpointer, run, self._on_committed)
-        metadata = with_metrics(None, metrics) or {}
-        self._runs[run].save(path, step, state, metadata, self._options, kept)
+        self._runs[run].save(path, step, state, metrics, self._options, kept)
         self._options.follow(run)
 
     def wait(self) -> bool:
@@ -162,14 +160,14 @@ class _Run:
         self.unneeded = 0
 
     def save(
-        self, path: Path, step: int, state: Any, metadata: Mapping[str, str], options: Options, kept: int | None
+        self, path: Path, step: int, state: Any, metrics: Metrics | None, options: Options, kept: int | None
     ) -> None:
         with self._changing:
-            save = self._save(path, step, state, metadata, options, kept)
+            save = self._save(path, step, state, metrics, options, kept)
         save.add_done_callback(self._remove_replaced)
 
     def _save(
-        self, path: Path, step: int, state: Any, metadata: Mapping[str, str], options: Options, kept: int | None
+        self, path: Path, step: int, state: Any, metrics: Metrics | None, options: Options, kept: int | None
     ) -> Save:
         if self.unneeded >= _MOST_UNNEEDED:
             self.wait(options.timeout)
@@ -184,8 +182,9 @@ class _Run:
             run_id = store.run_id
             self._kept = paths.kept_of(self._path) if kept is None else kept
             self._rotate(store, pending)
-        texts = {**metadata, **new.metadata}
-        save = self._checkpointer.save(new.saved.step, state, metadata=texts, allow_pickle=options.allow_pickle)
+        save = self._checkpointer.save(
+            new.saved.step, state, metadata=new.metadata, metrics=metrics, allow_pickle=options.allow_pickle
+        )
         assert save is not None  # because every step is due
         if save.error is not None:
             raise save.error

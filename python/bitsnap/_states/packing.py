@@ -17,17 +17,17 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from bitsnap._bitsnap import NativeState, Settings, TensorRef, TensorTable, TypedValue, ValueTree, value_text
-from bitsnap._common import Masters, Role, may_lose
+from bitsnap._common import Masters, Metrics, Role, brief, float_of, may_lose
 from bitsnap._states.adam import AdamOfState, Adams, AdamSources
-from bitsnap._states.program_values import PICKLED, REGISTERED, Registration, changes, packed
+from bitsnap._states.program_values import PICKLED, REGISTERED, Registration, changes, packed, registration_of
 from bitsnap._states.tensors import (
     Box,
     Content,
     Entries,
     Entry,
     LazyTensor,
+    check_text,
     local_part,
-    native_metadata,
     place_in_whole,
     tensor_of,
 )
@@ -454,3 +454,37 @@ def as_packed(
     entries.check_all_used()
     native = NativeState(TensorTable(entries.items), entries.data, tree, native_metadata(metadata))
     return PackedState(numbers, entries.items, entries.owners, native)
+
+
+def made_state(state: Any) -> Any:
+    """The state itself, or what a function returns that makes it."""
+    # Modules and registered values can be called, too, with another meaning.
+    is_function = callable(state) and not hasattr(state, "state_dict") and registration_of(type(state)) is None
+    return state() if is_function else state
+
+
+def with_metrics(metadata: Mapping[str, str] | None, metrics: Metrics | None) -> Mapping[str, str] | None:
+    """The metadata of a state, with the metrics of its checkpoint as "metrics.NAME"."""
+    if metrics is None:
+        return metadata
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"metrics must be a dict of str to numbers, got {brief(metrics)}")
+    native_metadata(metadata)
+    texts = dict(metadata or {})
+    for name, value in metrics.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidArgumentError(f"metrics must have names that are str and not empty, got {brief(name)}")
+        texts[f"metrics.{name}"] = repr(float_of(value, f"metrics[{name!r}]"))
+    return texts
+
+
+def native_metadata(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Checked, as the extension takes it."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a dict of str to str, got {brief(metadata)}")
+    for key, value in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidArgumentError(f"metadata must map str to str, got {brief(key)}: {value!r}")
+        check_text(key, f"the metadata key {key!r}")
+        check_text(value, f"metadata[{key!r}]")
+    return list((metadata or {}).items())

@@ -20,10 +20,8 @@ from bitsnap._common import (
     LARGEST,
     KeyPath,
     Masters,
-    Metrics,
     brief,
     check_callable,
-    float_of,
     import_torch,
     invalid,
     keystr,
@@ -444,30 +442,3 @@ def not_storable(message: str) -> InvalidArgumentError:
     error = InvalidArgumentError(message)
     error.code = NOT_STORABLE
     return error
-
-
-def with_metrics(metadata: Mapping[str, str] | None, metrics: Metrics | None) -> Mapping[str, str] | None:
-    """The metadata of a state, with the metrics of its checkpoint as "metrics.NAME"."""
-    if metrics is None:
-        return metadata
-    if not isinstance(metrics, Mapping):
-        raise TypeError(f"metrics must be a dict of str to numbers, got {brief(metrics)}")
-    native_metadata(metadata)
-    texts = dict(metadata or {})
-    for name, value in metrics.items():
-        if not isinstance(name, str) or not name:
-            raise InvalidArgumentError(f"metrics must have names that are str and not empty, got {brief(name)}")
-        texts[f"metrics.{name}"] = repr(float_of(value, f"metrics[{name!r}]"))
-    return texts
-
-
-def native_metadata(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    """Checked, as the extension takes it."""
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata must be a dict of str to str, got {brief(metadata)}")
-    for key, value in (metadata or {}).items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidArgumentError(f"metadata must map str to str, got {brief(key)}: {value!r}")
-        check_text(key, f"the metadata key {key!r}")
-        check_text(value, f"metadata[{key!r}]")
-    return list((metadata or {}).items())

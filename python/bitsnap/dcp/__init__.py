@@ -53,7 +53,7 @@ from bitsnap._engine.steps import Beside, warn_of_earlier
 from bitsnap._references import writing
 from bitsnap._runs.opened_runs import Options
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
-from bitsnap._states.tensors import with_metrics
+from bitsnap._states.packing import with_metrics
 from bitsnap.agents import AgentOptions, MemoryOptions
 from bitsnap.dcp._agent import (
     AgentRuns,

@@ -34,7 +34,6 @@ from bitsnap._runs.mirrored_runs import bring_back
 from bitsnap._runs.opened_runs import Options as Options
 from bitsnap._runs.path_saves import Pending, RankSaves, RankShard
 from bitsnap._states.program_values import register_value
-from bitsnap.checkpointer import Save
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, ExistsError, NotFoundError
 
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import (  # isort: skip
@@ -168,7 +167,7 @@ class CheckpointEngine(DeepSpeedCheckpointEngine):  # type: ignore[misc]
         if pending is None:
             return None
         new = pending.saved.new
-        error = self._saves.from_first(lambda: _outcome(pending.saved.save), new.reference)
+        error = self._saves.from_first(lambda: _outcome(pending.saved), new.reference)
         if error is None:
             return None
         if error:
@@ -369,11 +368,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"error: {error}")
 
 
-def _outcome(save: Save) -> str | None:
+def _outcome(pending: Pending) -> str | None:
     """None: it is not over; an empty text: it has been committed; otherwise the error."""
-    if not save.done():
+    if not pending.save.done():
         return None
-    return "" if save.error is None else str(save.error)
+    return "" if pending.save.error is None else str(pending.save.error)
 
 
 def _mapped(state: Any, map_location: Any) -> Any:

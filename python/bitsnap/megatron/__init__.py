@@ -138,7 +138,7 @@ def load(checkpoint: PathLike, *, allow_pickle: bool = False, threads: int = 0) 
         tensors = {}
         for key, tensor in opened.tensors.items():
             opened.check_is_whole(key, tensor)
-            tensors[key] = torch.empty(tensor.shape, dtype=versions.dtype_of(tensor, key))
+            tensors[key] = torch.empty(tensor.shape, dtype=opened.dtype_of(key))
         opened.fill((key, (0,) * tensor.ndim, tensor) for key, tensor in tensors.items())
         return {"tensors": tensors, "objects": opened.objects(opened.object_keys()), "common": opened.common()}
 
@@ -317,13 +317,12 @@ def _load(self: Any, sharded_state_dict: Any, checkpoint_dir: PathLike, async_st
 def _load_tensors_metadata(self: Any, checkpoint_dir: PathLike, metadata: Any = None) -> dict[str, Any]:
     core = versions.core()
     with OpenFolder(checkpoint_dir, _options) as checkpoint:
-        found = checkpoint.tensors
-    return {
-        key: core.sharded_tensor.from_rank_offsets(
-            key, torch.empty(tensor.shape, dtype=versions.dtype_of(tensor, key), device="meta")
-        ).without_data()
-        for key, tensor in found.items()
-    }
+        return {
+            key: core.sharded_tensor.from_rank_offsets(
+                key, torch.empty(tensor.shape, dtype=checkpoint.dtype_of(key), device="meta")
+            ).without_data()
+            for key, tensor in checkpoint.tensors.items()
+        }
 
 
 def _load_sharded_metadata(self: Any, checkpoint_dir: PathLike) -> dict[str, Any]:

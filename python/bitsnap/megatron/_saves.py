@@ -20,7 +20,6 @@ import torch
 import torch.distributed as dist
 
 from bitsnap._common import PathLike, Role, checkpoint_id_of
-from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import wait_committed
 from bitsnap._references import write_durably
 from bitsnap._runs import path_checkpoints as paths
@@ -118,7 +117,7 @@ _TRACKER = "latest_checkpointed_iteration.txt"
 
 def bring_back_to(directory: Path, options: Options) -> None:
     """Brings the newest iteration back from the copy of the run, if there is no run, and lets Megatron find it."""
-    rank = Ranks().rank if dist.is_initialized() else int(os.environ.get("RANK", "0"))
+    rank = dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
     bring_back(directory.absolute() / paths.RUN, options, is_first=rank == 0, write=_write_folder)
 
 
@@ -198,7 +197,7 @@ def _to_torch_dist(source: Path, target: Path, options: Options) -> None:
         for key, tensor in checkpoint.tensors.items():
             parts = [StoredBox(part.offset, part.shape) for part in tensor.parts]
             empty = StoredBox((0,) * len(tensor.shape), tensor.shape)
-            tensors[key] = StoredTensor(versions.dtype_of(tensor, key), tensor.shape, parts or [empty])
+            tensors[key] = StoredTensor(checkpoint.dtype_of(key), tensor.shape, parts or [empty])
 
         def read(key: str, tensor: StoredTensor, part: StoredBox) -> torch.Tensor:
             elements = torch.empty(part.shape, dtype=tensor.dtype)

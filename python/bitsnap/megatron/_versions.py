@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-import torch
-
-from bitsnap._bitsnap import GlobalTensor
-from bitsnap._tensors.arrays import torch_dtype
 from bitsnap.errors import UnsupportedError
 
 _PACKAGE = "megatron.core.dist_checkpointing"
@@ -89,11 +85,6 @@ def core() -> Core:
         raise UnsupportedError(
             f"megatron-core {version} has no strategies that bitsnap.megatron knows: {error}; versions from 0.16 on do"
         ) from None
-
-
-def dtype_of(tensor: GlobalTensor, key: str) -> torch.dtype:
-    """The dtype of a stored tensor."""
-    return torch_dtype(tensor.dtype, key)
 
 
 def tensor_aware_state_dict() -> Any:

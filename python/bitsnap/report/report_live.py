@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from bitsnap import _bitsnap
+from bitsnap._bitsnap import version as library_version
 from bitsnap._common import Home
 from bitsnap.errors import BitsnapError, NotFoundError
 from bitsnap.report.report_changes import details_of, names_in
@@ -129,7 +129,7 @@ class _Reader:
         if arguments[0] == "analyze":
             with self._lock:
                 states = [self._states[step][1] for step in sorted(self._states)]
-            return {"version": _bitsnap.version(), "states": states}
+            return {"version": library_version(), "states": states}
         if arguments[0] == "inspect":
             version = self.version(int(arguments[-1].rpartition("@")[2]))
             kept = self._inspected.get((version, arguments))
