@@ -32,7 +32,6 @@ from safetensors.torch import save_file
 from bitsnap._common import PathLike, brief, is_disabled, local_path
 from bitsnap._engine.ranks import Ranks
 from bitsnap._engine.steps import Beside, warn_of_earlier
-from bitsnap._references import new_folder
 from bitsnap._runs import folder_saves
 from bitsnap._runs.folder_saves import load as load
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
@@ -315,22 +314,18 @@ def export(checkpoint: PathLike, target: PathLike, *, allow_pickle: bool = False
         NotFoundError: `checkpoint` is no checkpoint of bitsnap, or its run is not there.
         CorruptError, ...: the checkpoint is damaged.
     """
-    source, folder = Path(local_path(checkpoint)), Path(local_path(target))
-    snapshot = folder_saves.snapshot_of(source)
-    with new_folder(folder) as made:
-        folder_saves.copy_others(source, made)
-        folder_saves.write_files(folder_saves.part_of(snapshot, "files", allow_pickle), made, _FILES, source)
+    with folder_saves.exported(checkpoint, target, _FILES, allow_pickle) as (made, part):
         number = 0
-        while (model := folder_saves.part_of(snapshot, _numbered("model", number), allow_pickle)) is not None:
+        while (model := part(_numbered("model", number))) is not None:
             weights = clean_state_dict_for_safetensors(model)
             path = folder_saves.free(made / f"{_numbered(SAFE_MODEL_NAME, number)}.safetensors")
             save_file(weights, path, metadata={"format": "pt"})
             number += 1
         number = 0
-        while (optimizer := folder_saves.part_of(snapshot, _numbered("optimizer", number), allow_pickle)) is not None:
+        while (optimizer := part(_numbered("optimizer", number))) is not None:
             torch.save(numbered(optimizer), folder_saves.free(made / f"{_numbered(OPTIMIZER_NAME, number)}.bin"))
             number += 1
-        for index, state in enumerate(folder_saves.part_of(snapshot, "objects", allow_pickle)):
+        for index, state in enumerate(part("objects")):
             torch.save(state, folder_saves.free(made / f"custom_checkpoint_{index}.pkl"))
 
 

@@ -36,10 +36,8 @@ from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHT
 
 from bitsnap._common import PathLike, brief, is_disabled, local_path, warn
 from bitsnap._engine.steps import Beside, warn_of_earlier
-from bitsnap._references import new_folder, write_durably
 from bitsnap._runs import folder_saves
 from bitsnap._runs.folder_saves import load as load
-from bitsnap._runs.framework_files import STUB
 from bitsnap._runs.framework_objects import give_class, give_class_back, named, names_of, numbered, restore_optimizer
 from bitsnap._runs.mirrored_runs import bring_back
 from bitsnap._runs.opened_runs import Options as Options
@@ -216,10 +214,8 @@ class BitsnapTrainer(Trainer):  # type: ignore[misc]
         if self._saves_model() and (self._is_mirrored() or not self.checkpoint_weights):
             state["model"] = self.model.state_dict()
         self._save_to_run(output_dir, state)
-        for name in (_OPTIMIZER_NAME, SCHEDULER_NAME):  # without them, a Trainer without bitsnap starts these anew
-            path = Path(output_dir) / name
-            if not path.exists():
-                write_durably(path, STUB)
+        # Without them, a Trainer without bitsnap starts these anew.
+        folder_saves.write_stubs(Path(output_dir), (_OPTIMIZER_NAME, SCHEDULER_NAME))
         if self._is_mirrored():
             self.accelerator.wait_for_everyone()
 
@@ -444,18 +440,14 @@ def export(
         InvalidArgumentError: a model is needed.
         CorruptError, ...: the checkpoint is damaged.
     """
-    source, folder = Path(local_path(checkpoint)), Path(local_path(target))
-    snapshot = folder_saves.snapshot_of(source)
-    with new_folder(folder) as made:
-        folder_saves.copy_others(source, made)
-        folder_saves.write_files(folder_saves.part_of(snapshot, "files", allow_pickle) or {}, made, _FILES, source)
-        optimizer = folder_saves.part_of(snapshot, "optimizer", allow_pickle)
+    with folder_saves.exported(checkpoint, target, _FILES, allow_pickle) as (made, part):
+        optimizer = part("optimizer")
         if optimizer is not None:
             torch.save(numbered(optimizer), folder_saves.free(made / _OPTIMIZER_NAME))
         if not any((made / name).exists() for name in _WEIGHTS):
-            weights = folder_saves.part_of(snapshot, "model", allow_pickle)
+            weights = part("model")
             if weights is not None:
-                _write_weights(weights, source, made, model)
+                _write_weights(weights, Path(checkpoint), made, model)
 
 
 def _write_weights(weights: dict[str, torch.Tensor], source: Path, made: Path, model: Any) -> None:

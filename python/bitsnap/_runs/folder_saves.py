@@ -12,17 +12,29 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bitsnap._bitsnap import is_store
-from bitsnap._common import Device, Metrics, PathLike, native_path, warn
-from bitsnap._references import FOLDER_REFERENCE, FOLDER_REFERENCES, absolute, plain_name, reference_in, reference_of
+from bitsnap._common import Device, Metrics, PathLike, local_path, native_path, warn
+from bitsnap._references import (
+    FOLDER_REFERENCE,
+    FOLDER_REFERENCES,
+    absolute,
+    new_folder,
+    plain_name,
+    reference_in,
+    reference_of,
+    write_durably,
+)
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import (
+    STUB,
     carried_files,
     has_states,
     has_stubs,
@@ -283,6 +295,29 @@ def write_files(files: Mapping[str, Any], folder: PathLike, expected: re.Pattern
             raise CorruptError(f"{os.fspath(checkpoint)}: it has a file {name!r}, which the framework does not write")
     for name, value in files.items():
         torch.save(value, free(Path(folder) / name))
+
+
+def write_stubs(folder: Path, names: Iterable[str]) -> None:
+    """Writes files that stand for those that the framework would miss without a word, where there are none."""
+    for path in (folder / name for name in names):
+        if not path.exists():
+            write_durably(path, STUB)
+
+
+@contextmanager
+def exported(
+    checkpoint: PathLike, target: PathLike, expected: re.Pattern[str], allow_pickle: bool
+) -> Iterator[tuple[Path, Callable[[str], Any]]]:
+    """A new folder with the files of a checkpoint, and part_of() its state, for what else the framework writes.
+
+    Raises as snapshot_of(), new_folder() and write_files() do.
+    """
+    source, folder = Path(local_path(checkpoint)), Path(local_path(target))
+    part = partial(part_of, snapshot_of(source), allow_pickle=allow_pickle)
+    with new_folder(folder) as made:
+        copy_others(source, made)
+        write_files(part("files") or {}, made, expected, source)
+        yield made, part
 
 
 def free(path: Path) -> Path:
