@@ -82,6 +82,7 @@ def is_disabled() -> bool:
 
 LARGEST = (1 << 64) - 1
 LARGEST_COUNT = (1 << 32) - 1
+_LONGEST_LABEL = 255  # bytes
 # Longer waits, some decades, are cut to this one.
 _LONGEST_WAIT_MS = 1 << 40
 
@@ -189,6 +190,12 @@ def labels_of(value: Any, name: str) -> list[str]:
     except TypeError:
         raise TypeError(f"{name} must be a str or a list of them, got {brief(value)}") from None
     return [label_of(label, name) for label in labels]
+
+
+def is_label(text: str) -> bool:
+    """Whether a checkpoint may have this label; see Store.label()."""
+    has_others = any(ord(each) < 0x20 or 0x7F <= ord(each) < 0xA0 or 0xD800 <= ord(each) <= 0xDFFF for each in text)
+    return bool(text) and not has_others and len(text.encode()) <= _LONGEST_LABEL
 
 
 # --- types of arguments, and paths

@@ -49,17 +49,9 @@ from bitsnap._tensors.arrays import (
 )
 from bitsnap._tensors.device_copies import PinnedBatches
 from bitsnap._tensors.reading import Filled, check_apart, staged_batches
-from bitsnap.agents import explain_holder
-from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
+from bitsnap.agents import explained_holder
+from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.snapshot import describe_damage
-
-_LONGEST_LABEL = 255  # bytes
-
-
-def is_label(text: str) -> bool:
-    """Whether a checkpoint may have this label; see Store.label()."""
-    has_others = any(ord(each) < 0x20 or 0x7F <= ord(each) < 0xA0 or 0xD800 <= ord(each) <= 0xDFFF for each in text)
-    return bool(text) and not has_others and len(text.encode()) <= _LONGEST_LABEL
 
 
 def step_or_newest(step: Any) -> int | None:
@@ -317,16 +309,13 @@ class StoreManagement:
             NotFoundError: there is no store.
             BusyError: another handle writes to it.
         """
-        try:
+        with explained_holder("Store", path):
             return NativeStore.repair(
                 native_home(path, "path"),
                 dry_run=bool(dry_run),
                 threads=number_of(threads, "threads", LARGEST_COUNT),
                 progress=progress,
             )
-        except BusyError as error:
-            explain_holder(error, "Store", path)
-            raise
 
 
 # The name of a tensor, the offset of a box, and the tensor that it is read into.

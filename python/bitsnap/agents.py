@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
@@ -207,9 +208,18 @@ def stop_agent(
     native_stop_agent(_job_of(path, job), bool(abandon), milliseconds_of(timeout, "timeout"))
 
 
-def explain_holder(error: BusyError, kind: str, path: PathLike | None = None) -> None:
-    """Adds to the error who holds what is busy: another object of this kind in this process, or, if a path of a store
-    is given, an agent of this machine."""
+@contextlib.contextmanager
+def explained_holder(kind: str, path: PathLike | None = None) -> Iterator[None]:
+    """Lets a BusyError say who holds what is busy: another object of this kind in this process, or, if a path of a
+    store is given, an agent of this machine."""
+    try:
+        yield
+    except BusyError as error:
+        _explain_holder(error, kind, path)
+        raise
+
+
+def _explain_holder(error: BusyError, kind: str, path: PathLike | None) -> None:
     if re.search(rf"\bprocess,? {os.getpid()}\b", str(error)):
         error.args = (
             f"{error}: it is another {kind} of this process, such as that of a cell of a notebook that ran before; use "

@@ -41,7 +41,7 @@ from bitsnap._run_copies import Mirroring
 from bitsnap._states.adam import Adams, StateWithAdam, adam_for_many
 from bitsnap._states.packing import PackedState, Packer, made_state, with_metrics
 from bitsnap._tensors.device_copies import note_computed
-from bitsnap.agents import AgentOptions, JobOptions, MemoryOptions, agent_status, explain_holder
+from bitsnap.agents import AgentOptions, JobOptions, MemoryOptions, agent_status, explained_holder
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, BusyError, InvalidArgumentError
 from bitsnap.state import Keys, load
 
@@ -161,11 +161,8 @@ class Checkpointer:
         if self._mirroring is not None:
             begin(self._mirroring.bring_back)
         options.path = native_run(branch_of_job(store, branch, branch_from, begin))
-        try:
+        with explained_holder("Checkpointer"):
             native = NativeEngine.attach(options)
-        except BusyError as error:
-            explain_holder(error, "Checkpointer")
-            raise
         self._saves = Saves(native, SavableSteps(home_of(native.path), native.job), timeout_ms, on_progress)
         has_one_agent = not session or self._ranks.world_size == 1
         self._restoring = Restoring(native, self.path, self._ranks, timeout_ms, has_one_agent)

@@ -46,8 +46,8 @@ from bitsnap._explained import explained_damage
 from bitsnap._states.adam import Adams, AdamSources, adam_for_many
 from bitsnap._states.packing import PackedState, Packer, native_metadata, with_metrics
 from bitsnap._store import Files, StoreManagement, StoreTensors, files_of, step_or_newest
-from bitsnap.agents import explain_holder
-from bitsnap.errors import BusyError, InvalidArgumentError, NotFoundError
+from bitsnap.agents import explained_holder
+from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.folder import StoreFolders
 from bitsnap.snapshot import Snapshot, whole_state
 from bitsnap.state import Keys, load, load_whole
@@ -144,11 +144,8 @@ class Store(StoreManagement, StoreBranches, StoreFolders, StoreTensors):
         options.prunes = bool(prunes)
         options.keep_base_bytes = LARGEST if keep_base is True else number_of(keep_base, "keep_base")
         options.timeout_ms = wait_ms
-        try:
+        with explained_holder("Store", path):
             self._native = NativeStore.open(native_home(path, "path"), options)
-        except BusyError as error:
-            explain_holder(error, "Store", path)
-            raise
 
     @property
     def path(self) -> Path | str:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from bitsnap._bitsnap import is_store
 from bitsnap._common import (
     PathLike,
+    is_label,
     native_path,
     warn,
 )
@@ -41,7 +42,6 @@ from bitsnap._references import (
     warn_of_unknown,
 )
 from bitsnap._runs.framework_files import digests_of, finish_removals, lost_reference_of
-from bitsnap._store import is_label
 from bitsnap.agents import agent_status, stop_agent
 from bitsnap.errors import (
     BitsnapError,
