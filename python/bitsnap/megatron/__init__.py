@@ -37,10 +37,9 @@ from bitsnap._runs.path_saves import RankSaves, RankShard
 from bitsnap.agents import AgentOptions
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, UnsupportedError
 from bitsnap.megatron import _versions as versions
+from bitsnap.megatron._folders import FolderSave, OpenFolder, bring_back_to, convert_all, is_complete, is_ours
 from bitsnap.megatron._local import LocalCheckpointManager as LocalCheckpointManager
 from bitsnap.megatron._pairs import note_weights, together
-from bitsnap.megatron._saves import FolderSave, bring_back_to, convert_all
-from bitsnap.megatron._shards import OpenFolder, is_complete, is_ours
 
 _BESIDE = Beside(
     "its folders iter_N take the place of those with the same N, and loading finds the newest of the new ones",

@@ -1,8 +1,5 @@
-"""The folders that Megatron-LM names, and the sharded state dicts of Megatron-core as shards of a store: what a rank
-saves, and how it is read again.
+"""The sharded state dicts of Megatron-core as shards of a store: what a rank saves, and where it is read into.
 
-Each folder has a reference to a step of the run that lies beside it. The reference is written when the step has been
-committed, and before Megatron writes metadata.json, so a folder with both of them is a complete checkpoint.
 ShardedTensor and ShardedObject are used by their attributes, so that nothing of a certain version is needed.
 """
 
@@ -13,19 +10,14 @@ import dataclasses
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from bitsnap._bitsnap import GlobalTensor
-from bitsnap._common import PathLike, Role, checkpoint_id_of
-from bitsnap._references import FOLDER_REFERENCE, StepOfRun, absolute, reference_in
-from bitsnap._runs import path_checkpoints as paths
-from bitsnap._runs.opened_runs import OpenedStep, Options
+from bitsnap._common import Role
 from bitsnap._states.adam import AdamValues
 from bitsnap._states.tensors import Box, named_part
-from bitsnap.errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from bitsnap.errors import InvalidArgumentError, UnsupportedError
 from bitsnap.megatron._pairs import (
     Master,
     Masters,
@@ -37,59 +29,6 @@ from bitsnap.megatron._pairs import (
     is_half,
     is_quantized,
 )
-from bitsnap.megatron._torch_dist import CONFIG, STOCK_COMMON, STOCK_INDEX
-
-# The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
-KEY = "megatron.dist_checkpointing"
-
-
-class Destination(NamedTuple):
-    """Where the checkpoint of a folder goes: see path_checkpoints.begin()."""
-
-    reference: Path
-    step: int
-    run: Path
-
-
-def destination_of(folder: PathLike) -> Destination:
-    """The step is the iteration in the folder's name. A folder with another name has a run of its own inside."""
-    reference = absolute(folder) / FOLDER_REFERENCE
-    step = checkpoint_id_of(folder).step
-    parent = reference.parent if step is None else reference.parent.parent
-    return Destination(reference, step or 0, parent / paths.RUN)
-
-
-def is_complete(folder: Path) -> bool:
-    """Whether Megatron has written its last file, in any format."""
-    return (folder / CONFIG).is_file()
-
-
-def is_ours(folder: PathLike) -> bool:
-    """Whether the folder refers to a run, and torch_dist has not saved another checkpoint over it since.
-
-    Raises:
-        NotFoundError: the folder is complete, but its reference is gone.
-    """
-    reference = reference_in(absolute(folder))
-    if (reference.parent / STOCK_INDEX).is_file():
-        return False
-    if not reference.is_file():
-        if (reference.parent / CONFIG).is_file():
-            paths.check_is_not_lost(reference)
-        return False
-    return True
-
-
-def step_of(folder: PathLike) -> StepOfRun:
-    """What the reference of a folder leads to. Raises as path_checkpoints.step_of() does."""
-    return paths.step_of(reference_in(absolute(folder)))
-
-
-def remove_stock(folder: Path) -> None:
-    """Removes what torch_dist had saved in a folder that has a reference now: its index first, which counts."""
-    for stale in (folder / STOCK_INDEX, folder / STOCK_COMMON, *folder.glob("*.distcp")):
-        stale.unlink(missing_ok=True)
-
 
 _STATES = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq", "param": "master", "fp32_param": "master"}
 
@@ -146,7 +85,7 @@ class RankPart:
         is_weight = item.data is not None and is_half(item.data) and role_of(item.key, item.dtype) == "weight"
         if not is_main and not is_weight:
             return
-        tensor = _inside(item, _view(item))
+        tensor = inside(item, _view(item))
         if tensor is None:
             return
         part, shape = WeightPart(item.key, tuple(item.global_offset)), tuple(item.global_shape)
@@ -199,66 +138,6 @@ def adam_values(values: Any) -> AdamValues | None:
     return found.pop() if len(found) == 1 else None
 
 
-class OpenFolder(OpenedStep):
-    """The checkpoint of a folder, opened for reading. The tensors have Megatron's keys."""
-
-    def __init__(self, folder: PathLike, options: Options) -> None:
-        super().__init__(*step_of(folder), KEY, options.allow_pickle, options.threads)
-        self._folder = str(folder)
-        # An agent commits without metadata: each shard has them then.
-        text = self.info.metadata.get(KEY) or self.store.snapshot(self.step, 0).metadata.get(KEY)
-        self._objects: dict[str, int] = self.described(
-            text, lambda found: {key: self.shard_of(shard) for key, shard in found["objects"].items()}
-        )
-
-    def __enter__(self) -> OpenFolder:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def object_keys(self) -> list[str]:
-        """The unique keys of all objects."""
-        return list(self._objects)
-
-    def common(self) -> Any:
-        """What Megatron calls the common state; None if it was saved elsewhere."""
-        return self.values(0, lambda found: found.get("common"), ("common",))
-
-    def objects(self, keys: Iterable[str]) -> dict[str, Any]:
-        """The values of objects, by their unique keys."""
-        by_shard: dict[int, list[str]] = {}
-        for key in dict.fromkeys(keys):
-            shard = self._objects.get(key)
-            if shard is None:
-                raise NotFoundError(f"{self._folder}: there is no object {key!r}")
-            by_shard.setdefault(shard, []).append(key)
-        found: dict[str, Any] = {}
-        for shard, wanted in by_shard.items():
-            found |= self.values(shard, lambda each: dict(each["objects"]), *(("objects", key) for key in wanted))
-        return found
-
-    def read(self, items: Iterable[Any]) -> None:
-        """Reads the parts of ShardedTensors into their data, which is made where there is none."""
-        requests = []
-        for item in items:
-            tensor = self.tensors.get(item.key)
-            if tensor is None:
-                raise NotFoundError(f"{self._folder}: there is no tensor {item.key!r}")
-            self._check_shape(item, tensor)
-            place = _inside(item, _prepared(item), tuple(tensor.shape))
-            if place is not None:
-                requests.append((item.key, tuple(item.global_offset), place))
-        self.fill(requests)
-
-    def _check_shape(self, item: Any, tensor: GlobalTensor) -> None:
-        expected, found = tuple(item.global_shape), tuple(tensor.shape)
-        if len(expected) != len(found) or (expected != found and not item.allow_shape_mismatch):
-            raise InvalidArgumentError(
-                f"{self._folder}: tensor {item.key!r} has the global shape {list(found)}, expected {list(expected)}"
-            )
-
-
 def staged(state: dict[str, Any]) -> dict[str, Any]:
     """The state with copies of all tensors on the CPU."""
     return {key: _copy(value) for key, value in state.items()}
@@ -295,7 +174,7 @@ def _view(item: Any) -> torch.Tensor:
     return tensor.reshape((1,) * item.prepend_axis_num + tuple(item.local_shape))
 
 
-def _prepared(item: Any) -> torch.Tensor:
+def prepared(item: Any) -> torch.Tensor:
     if item.data is None:
         item.init_data("cuda" if torch.cuda.is_available() else "cpu")
     place: torch.Tensor = item.data.detach()
@@ -307,7 +186,7 @@ def _prepared(item: Any) -> torch.Tensor:
     return place
 
 
-def _inside(item: Any, tensor: torch.Tensor, shape: tuple[int, ...] | None = None) -> torch.Tensor | None:
+def inside(item: Any, tensor: torch.Tensor, shape: tuple[int, ...] | None = None) -> torch.Tensor | None:
     """The part of a tensor that lies in the whole tensor; None: nothing does.
 
     The last piece of a flat buffer may reach into padding that does not belong to the buffer.

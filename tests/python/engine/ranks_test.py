@@ -101,7 +101,7 @@ def test_results_of_all_ranks_and_of_the_first(processes: Processes) -> None:
 
 def save_with_megatron(folder: Path, rank: int) -> None:
     from bitsnap._runs.path_saves import RankSaves
-    from bitsnap.megatron._saves import FolderSave
+    from bitsnap.megatron._folders import FolderSave
 
     options = Options()
     FolderSave(RankSaves(options), folder / "iter_0000001", [], None, options).write()

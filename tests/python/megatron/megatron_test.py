@@ -18,7 +18,8 @@ from bitsnap._references import StepOfRun
 from bitsnap._runs.opened_runs import Options
 from bitsnap._runs.path_saves import RankSaves
 from bitsnap.megatron import _versions as versions
-from bitsnap.megatron._shards import adam_values, destination_of, is_ours, remove_stock, step_of
+from bitsnap.megatron._folders import destination_of, is_ours, remove_stock, step_of
+from bitsnap.megatron._shards import adam_values
 from python.processes import run_script
 
 needs_megatron = pytest.mark.skipif(

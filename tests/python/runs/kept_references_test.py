@@ -17,7 +17,7 @@ from bitsnap._references import plain_name, plain_path, write_durably
 from bitsnap._runs import path_checkpoints as paths, path_saves
 from bitsnap._runs.opened_runs import Options
 from bitsnap._runs.path_saves import RankSaves
-from bitsnap.megatron._shards import destination_of
+from bitsnap.megatron._folders import destination_of
 
 Save = Callable[[Path, int], Path]
 

@@ -17,7 +17,7 @@ from bitsnap._runs.opened_runs import Options
 from bitsnap._runs.path_checkpoints import forget
 from bitsnap._runs.path_saves import PathSaves
 from bitsnap.deepspeed._tags import files_of, state_of as state_of_file, write_files
-from bitsnap.megatron._shards import is_ours as is_ours_of_megatron
+from bitsnap.megatron._folders import is_ours as is_ours_of_megatron
 from python.runs.path_checkpoints_test import saved, state_of, steps, value_at
 
 OLD = "bitsnap.json"

@@ -1,5 +1,8 @@
-"""Saves of Megatron's checkpoints: one of its strategies on all ranks, and conversions of torch_dist, in one process.
+"""The folders of checkpoints that Megatron-LM names: saved by a strategy on all ranks, opened, brought back,
+and converted from and to torch_dist, in one process.
 
+Each folder has a reference to a step of the run that lies beside it. The reference is written when the step has been
+committed, and before Megatron writes metadata.json, so a folder with both of them is a complete checkpoint.
 bitsnap.megatron.convert() says how checkpoints are converted. Tensors keep the parts in which they are stored, and only
 the parts that are being coded are in memory.
 """
@@ -14,36 +17,85 @@ import os
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
+from bitsnap._bitsnap import GlobalTensor
 from bitsnap._common import PathLike, Role, checkpoint_id_of
 from bitsnap._engine.steps import wait_committed
-from bitsnap._references import write_durably
+from bitsnap._references import FOLDER_REFERENCE, StepOfRun, absolute, reference_in, write_durably
 from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.mirrored_runs import bring_back
-from bitsnap._runs.opened_runs import Options
+from bitsnap._runs.opened_runs import OpenedStep, Options
 from bitsnap._runs.path_saves import RankSaves, RankShard
 from bitsnap._states.tensors import LazyTensor, named_part
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.megatron import _versions as versions
 from bitsnap.megatron._pairs import Offer, shares_of
-from bitsnap.megatron._shards import (
-    KEY,
-    OpenFolder,
-    RankPart,
-    adam_values,
-    destination_of,
-    is_complete,
-    is_ours,
-    remove_stock,
-    role_of,
-    staged,
+from bitsnap.megatron._shards import RankPart, adam_values, inside, prepared, role_of, staged
+from bitsnap.megatron._torch_dist import (
+    CONFIG,
+    STOCK_COMMON,
+    STOCK_INDEX,
+    StoredBox,
+    StoredTensor,
+    TorchDistFolder,
+    write_torch_dist,
 )
-from bitsnap.megatron._torch_dist import CONFIG, StoredBox, StoredTensor, TorchDistFolder, write_torch_dist
 from bitsnap.store import Store
+
+# The key of a commit's metadata, and of the state of each shard, that has what is no tensor.
+KEY = "megatron.dist_checkpointing"
+
+
+class Destination(NamedTuple):
+    """Where the checkpoint of a folder goes: see path_checkpoints.begin()."""
+
+    reference: Path
+    step: int
+    run: Path
+
+
+def destination_of(folder: PathLike) -> Destination:
+    """The step is the iteration in the folder's name. A folder with another name has a run of its own inside."""
+    reference = absolute(folder) / FOLDER_REFERENCE
+    step = checkpoint_id_of(folder).step
+    parent = reference.parent if step is None else reference.parent.parent
+    return Destination(reference, step or 0, parent / paths.RUN)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether Megatron has written its last file, in any format."""
+    return (folder / CONFIG).is_file()
+
+
+def is_ours(folder: PathLike) -> bool:
+    """Whether the folder refers to a run, and torch_dist has not saved another checkpoint over it since.
+
+    Raises:
+        NotFoundError: the folder is complete, but its reference is gone.
+    """
+    reference = reference_in(absolute(folder))
+    if (reference.parent / STOCK_INDEX).is_file():
+        return False
+    if not reference.is_file():
+        if (reference.parent / CONFIG).is_file():
+            paths.check_is_not_lost(reference)
+        return False
+    return True
+
+
+def step_of(folder: PathLike) -> StepOfRun:
+    """What the reference of a folder leads to. Raises as path_checkpoints.step_of() does."""
+    return paths.step_of(reference_in(absolute(folder)))
+
+
+def remove_stock(folder: Path) -> None:
+    """Removes what torch_dist had saved in a folder that has a reference now: its index first, which counts."""
+    for stale in (folder / STOCK_INDEX, folder / STOCK_COMMON, *folder.glob("*.distcp")):
+        stale.unlink(missing_ok=True)
 
 
 class FolderSave:
@@ -110,6 +162,66 @@ class FolderSave:
     def _end(self) -> None:
         folder = self._reference.parent
         self._saves.from_first(lambda: remove_stock(folder), self._reference)
+
+
+class OpenFolder(OpenedStep):
+    """The checkpoint of a folder, opened for reading. The tensors have Megatron's keys."""
+
+    def __init__(self, folder: PathLike, options: Options) -> None:
+        super().__init__(*step_of(folder), KEY, options.allow_pickle, options.threads)
+        self._folder = str(folder)
+        # An agent commits without metadata: each shard has them then.
+        text = self.info.metadata.get(KEY) or self.store.snapshot(self.step, 0).metadata.get(KEY)
+        self._objects: dict[str, int] = self.described(
+            text, lambda found: {key: self.shard_of(shard) for key, shard in found["objects"].items()}
+        )
+
+    def __enter__(self) -> OpenFolder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def object_keys(self) -> list[str]:
+        """The unique keys of all objects."""
+        return list(self._objects)
+
+    def common(self) -> Any:
+        """What Megatron calls the common state; None if it was saved elsewhere."""
+        return self.values(0, lambda found: found.get("common"), ("common",))
+
+    def objects(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The values of objects, by their unique keys."""
+        by_shard: dict[int, list[str]] = {}
+        for key in dict.fromkeys(keys):
+            shard = self._objects.get(key)
+            if shard is None:
+                raise NotFoundError(f"{self._folder}: there is no object {key!r}")
+            by_shard.setdefault(shard, []).append(key)
+        found: dict[str, Any] = {}
+        for shard, wanted in by_shard.items():
+            found |= self.values(shard, lambda each: dict(each["objects"]), *(("objects", key) for key in wanted))
+        return found
+
+    def read(self, items: Iterable[Any]) -> None:
+        """Reads the parts of ShardedTensors into their data, which is made where there is none."""
+        requests = []
+        for item in items:
+            tensor = self.tensors.get(item.key)
+            if tensor is None:
+                raise NotFoundError(f"{self._folder}: there is no tensor {item.key!r}")
+            self._check_shape(item, tensor)
+            place = inside(item, prepared(item), tuple(tensor.shape))
+            if place is not None:
+                requests.append((item.key, tuple(item.global_offset), place))
+        self.fill(requests)
+
+    def _check_shape(self, item: Any, tensor: GlobalTensor) -> None:
+        expected, found = tuple(item.global_shape), tuple(tensor.shape)
+        if len(expected) != len(found) or (expected != found and not item.allow_shape_mismatch):
+            raise InvalidArgumentError(
+                f"{self._folder}: tensor {item.key!r} has the global shape {list(found)}, expected {list(expected)}"
+            )
 
 
 _TRACKER = "latest_checkpointed_iteration.txt"
