@@ -51,7 +51,7 @@ def bring_back(
     Args:
         is_first: whether this process does it; otherwise it waits for the one that does.
         all_steps: all checkpoints, for a framework that keeps few and removes them; otherwise the newest one.
-        write: for a framework whose checkpoints are folders.
+        write: needed if checkpoints are folders.
         keeps: whether the framework has not deleted a step that was saved to a path.
 
     Returns whether it was so, in all processes.
@@ -143,8 +143,7 @@ def _restore(store: Store, step: int, run: Path, reference: Path, write: Write) 
     os.utime(path, ns=(moment, moment))
 
 
-# --- Lightning, whose callbacks look for the last checkpoint before anything is loaded, and delete only files that they
-# know
+# --- Lightning: its callbacks look for the last checkpoint before anything is loaded, and delete only files they know
 
 
 def bring_back_for(trainer: Any, options: Options, *, is_first: bool) -> None:
