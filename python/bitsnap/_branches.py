@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import SupportsIndex
 
-from bitsnap._bitsnap import Branch, Store as NativeStore, StoreOptions
-from bitsnap._common import Home, Progress, alike, label_of, native_run, number_of, text_of
+from bitsnap._bitsnap import Branch, Store as NativeStore
+from bitsnap._common import Home, Progress, alike, label_of, number_of, opened_store, text_of
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 
 _MOST_NAMED = 10
@@ -84,10 +84,7 @@ def branch_for(run: Home, name: str, step: int | None) -> Home:
         NotFoundError: there is no such run, branch or step.
         InvalidArgumentError: the branch has another origin.
     """
-    options = StoreOptions()
-    options.access = "read"
-    options.create = False
-    store = NativeStore.open(native_run(run), options)
+    store = opened_store(run)
     path = os.fsdecode(store.path)
     for is_last in (False, True):
         branches = {each.name: each for each in store.branches()}

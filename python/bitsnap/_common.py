@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, SupportsIndex, TypeAlias
 
-from bitsnap._bitsnap import Settings, idle_rules
+from bitsnap._bitsnap import Settings, Store as NativeStore, StoreOptions, idle_rules
 from bitsnap.errors import ExistsError, InvalidArgumentError, UnsupportedError
 
 # --- messages
@@ -330,6 +330,21 @@ def make_parent(home: Home) -> None:
     """Makes the folder of a run's directory; a bucket needs none."""
     if isinstance(home, Path):
         home.parent.mkdir(parents=True, exist_ok=True)
+
+
+def opened_store(path: Home, loads_bases: bool = False) -> NativeStore:
+    """The store at a path as it is now, for reading. Raises NotFoundError if there is none.
+
+    Args:
+        loads_bases: what is loaded will be the base of a save.
+    """
+    options = StoreOptions()
+    options.access = "read"
+    options.create = False
+    options.prunes = False
+    options.keep_base_bytes = 0
+    options.loads_bases = loads_bases
+    return NativeStore.open(native_run(path), options)
 
 
 # Words of frameworks before the number of a step; "100" alone is a step, too. A number behind any other word may be

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex
 
-from bitsnap._bitsnap import Store as NativeStore, StoreOptions, is_store
+from bitsnap._bitsnap import is_store
 from bitsnap._common import (
     Home,
     PathLike,
@@ -28,6 +28,7 @@ from bitsnap._common import (
     native_run,
     number_of,
     object_url,
+    opened_store,
     warn,
 )
 from bitsnap.agents import find_program, run_program
@@ -101,11 +102,8 @@ def _noted(run: Path) -> dict[str, Any] | None:
 
 def newest_of(place: Home) -> int | None:
     """The newest checkpoint of a run; None: there is no run, or it is empty."""
-    options = StoreOptions()
-    options.access = "read"
-    options.create = False
     try:
-        return NativeStore.open(native_run(place), options).latest()
+        return opened_store(place).latest()
     except NotFoundError:
         return None
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from bitsnap._bitsnap import Engine as NativeEngine, Store as NativeStore
-from bitsnap._common import Home, warn
+from bitsnap._common import Home, opened_store, warn
 from bitsnap._engine.ranks import Ranks
-from bitsnap._engine.steps import opened_store
 from bitsnap._explained import explained_damage
 from bitsnap.errors import (
     BitsnapError,
@@ -79,7 +78,7 @@ class Restoring:
 
     def store(self) -> NativeStore:
         """The store as it is now."""
-        return opened_store(self._path)
+        return opened_store(self._path, loads_bases=True)
 
     def step(self, step: int, use: Callable[[Snapshot], Any], in_place: bool, fallback: bool) -> Restored:
         """One step, without falling back to another one."""

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, cast
 
-from bitsnap._bitsnap import Store as NativeStore, StoreOptions, default_job
+from bitsnap._bitsnap import Store as NativeStore, default_job
 from bitsnap._common import (
     Home,
     PathLike,
@@ -21,6 +21,7 @@ from bitsnap._common import (
     milliseconds_of,
     native_run,
     number_of,
+    opened_store,
     positive_of,
     real_home,
     text_of,
@@ -37,18 +38,6 @@ from bitsnap.errors import (
     NotFoundError,
     RestoreWarning,
 )
-
-
-def opened_store(path: Home) -> NativeStore:
-    """The store at a path as it is now, for reading. Raises NotFoundError if there is none."""
-    options = StoreOptions()
-    options.access = "read"
-    options.create = False
-    options.prunes = False
-    options.keep_base_bytes = 0
-    options.loads_bases = True
-    return NativeStore.open(native_run(path), options)
-
 
 _now = time.monotonic  # of Schedule, for tests
 
@@ -323,7 +312,7 @@ class _Steps:
     def has(self, step: int) -> bool:
         try:
             if self._store is None:
-                self._store = opened_store(self._path)
+                self._store = opened_store(self._path, loads_bases=True)
             found = self._store.steps()
         except NotFoundError:
             self._store = self.newest = None
