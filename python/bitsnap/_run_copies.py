@@ -23,6 +23,7 @@ from bitsnap._common import (
     absolute_home,
     absolute_path,
     local_path,
+    log,
     milliseconds_of,
     native_path,
     native_run,
@@ -46,6 +47,7 @@ _IDLE = 900
 _POLL = 0.1
 # The longest wait for the process to follow a run that was brought back: a lease lasts for 75.
 _LONGEST_WAIT = 100
+_SECONDS_UNTIL_SAID = 2
 # As long as this, the process may not have noted anything yet.
 _SECONDS_TO_START = 10
 
@@ -145,6 +147,7 @@ class Mirroring:
             run_program(Path(self._program), "mirror", "--json", "--", f"{self._copy}@{step}", target)
         except BitsnapError as error:
             raise type(error)(f"mirror: {error}") from None
+        log.info("%s: brought step %d back from %s", target, step, self._copy)
 
     def follow_again(self) -> None:
         """Starts the process for a run that was brought back."""
@@ -154,11 +157,20 @@ class Mirroring:
     def settle(self) -> None:
         """Waits until the process follows a run that was brought back. A step that is removed before stays in the copy,
         because it is taken for one that the copy had from elsewhere."""
-        end = time.monotonic() + _LONGEST_WAIT
-        while self._is_brought_back and time.monotonic() < end:
+        begin = time.monotonic()
+        is_said = False
+        while self._is_brought_back and (waited := time.monotonic() - begin) < _LONGEST_WAIT:
             noted = _noted(self._run)
             if noted is not None and (noted["newest"] is not None or not self._is_alive(noted["process"])):
                 break
+            if waited > _SECONDS_UNTIL_SAID and not is_said:
+                is_said = True
+                log.warning(
+                    "%s: this save waits, at most %d s, until the lease of the machine before on %s is over",
+                    self._run,
+                    _LONGEST_WAIT,
+                    self._copy,
+                )
             time.sleep(_POLL)
         self._is_brought_back = False
 

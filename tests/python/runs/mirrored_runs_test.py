@@ -64,11 +64,15 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("all_steps", [False, True])
-def test_folders_come_back_with_their_files_times_and_labels(tmp_path: Path, options: Options, all_steps: bool) -> None:
+def test_folders_come_back_with_their_files_times_and_labels(
+    tmp_path: Path, options: Options, all_steps: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     machine = lost(tmp_path, options)
+    caplog.set_level("INFO", "bitsnap")
     assert bring_back(machine / "bitsnap", options, is_first=True, all_steps=all_steps)
     folders = [machine / f"checkpoint-{step}" for step in ((1, 2, 3) if all_steps else (3,))]
     assert sorted(machine.iterdir()) == [machine / "bitsnap", *folders]
+    assert f"brought step 3 back from {options.mirror}" in caplog.text
     with bitsnap.Store(machine / "bitsnap", read_only=True) as store:
         for folder in folders:
             reference = folder / FOLDER_REFERENCE
