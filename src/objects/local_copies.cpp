@@ -18,6 +18,8 @@ namespace {
 constexpr os::FileMode kOwnDirectory = 0700;  // a checkpoint may be secret
 constexpr os::FileMode kOwnFile = 0600;
 constexpr std::size_t kLeastBytes = std::size_t{4} << 10;  // a file takes as much of a disk
+constexpr std::uint64_t kCounts = 16;  // of all copies, while one process keeps as many bytes as are allowed
+constexpr int kMostFailures = 4;
 constexpr std::uint64_t kChecksumBytes = sizeof(std::uint64_t);
 
 std::array<std::byte, kChecksumBytes> checksum_of(ConstByteSpan bytes) {
@@ -107,20 +109,22 @@ void LocalCopies::keep(const std::string& object, std::uint64_t offset, ConstByt
   if (bytes.size() < kLeastBytes) return;
   {
     const std::lock_guard lock(mutex_);
+    if (is_off_) return;
     const Ranges& ranges = ranges_of(object);
     if (const auto found = ranges.find(offset); found != ranges.end() && found->second >= bytes.size()) return;
-    if (!std::exchange(is_counted_, true)) {
-      make_directory();
-      make_room(object);
-    }
-    if (bytes_ + bytes.size() > most_bytes_) make_room(object);
-    if (is_full_ || bytes_ + bytes.size() > most_bytes_) return;
+    if (!is_counted_) make_directory();
+    // Other processes keep copies, too.
+    const bool is_unsure = kept_ + bytes.size() > most_bytes_ / kCounts;
+    if (!std::exchange(is_counted_, true) || is_unsure || bytes_ + bytes.size() > most_bytes_) make_room(object);
+    is_off_ = bytes_ + bytes.size() > most_bytes_;
+    if (is_off_) return;
     bytes_ += bytes.size();
+    kept_ += bytes.size();
   }
   const Result<void> written = write(object, offset, bytes);
   const std::lock_guard lock(mutex_);
-  // A full disk, most likely: others need what is left of it.
-  if (!written) is_full_ = true;
+  // A full disk, most likely: others need what is left of it. Once, another process may have removed the directory.
+  if (!written && ++failures_ == kMostFailures) is_off_ = true;
   if (written) ranges_of(object)[offset] = bytes.size();
 }
 
@@ -163,6 +167,7 @@ void LocalCopies::make_room(const std::string& object) {
   };
   std::vector<Found> all;
   bytes_ = 0;
+  kept_ = 0;
   const auto names = files_.list_directory(directory_);
   for (const std::string& name : names ? *names : std::vector<std::string>()) {
     Found& found = all.emplace_back();
@@ -187,7 +192,6 @@ void LocalCopies::make_room(const std::string& object) {
     static_cast<void>(files_.remove(directory_ + "/" + found.name));
     bytes_ -= found.bytes;
   }
-  is_full_ = true;
 }
 
 }  // namespace bitsnap::objects

@@ -47,9 +47,11 @@ class LocalCopies {
   std::mutex mutex_;                     // guards what follows
   std::map<std::string, Ranges> known_;  // of objects that were asked for, as far as this process knows
   std::uint64_t bytes_ = 0;              // of all copies, when they were counted, and of what was kept since
+  std::uint64_t kept_ = 0;               // bytes, since then
   std::uint64_t written_ = 0;            // files, for temporary names
+  int failures_ = 0;                     // to write one
   bool is_counted_ = false;
-  bool is_full_ = false;  // nothing more can be kept
+  bool is_off_ = false;  // nothing more is kept
 };
 
 }  // namespace bitsnap::objects

@@ -147,6 +147,7 @@ TEST(LocalCopies, ServeManyThreadsAndProcesses) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(size_of(*machine.files), 60 * k64K * 9 / 8) << "each knows what the other one has kept";
 }
 
 }  // namespace
