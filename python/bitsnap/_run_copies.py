@@ -166,7 +166,7 @@ class Mirroring:
             if waited > _SECONDS_UNTIL_SAID and not is_said:
                 is_said = True
                 log.warning(
-                    "%s: this save waits, at most %d s, until the lease of the machine before on %s is over",
+                    "%s: this save waits, at most %d s, until %s follows; the lease of the machine before may hold it",
                     self._run,
                     _LONGEST_WAIT,
                     self._copy,

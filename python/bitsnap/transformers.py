@@ -447,7 +447,7 @@ def export(
         if not any((made / name).exists() for name in _WEIGHTS):
             weights = part("model")
             if weights is not None:
-                _write_weights(weights, Path(checkpoint), made, model)
+                _write_weights(weights, Path(local_path(checkpoint)), made, model)
 
 
 def _write_weights(weights: dict[str, torch.Tensor], source: Path, made: Path, model: Any) -> None:

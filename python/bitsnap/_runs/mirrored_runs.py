@@ -43,7 +43,7 @@ def bring_back(
     *,
     is_first: bool,
     all_steps: bool = False,
-    write: Write = lambda *_: False,
+    write: Write | None = None,
     keeps: Callable[[Store, int, Path], bool] = lambda *_: True,
 ) -> bool:
     """Brings checkpoints of the copy back, with their paths, if there is a copy and the run has no checkpoint.
@@ -51,7 +51,7 @@ def bring_back(
     Args:
         is_first: whether this process does it; otherwise it waits for the one that does.
         all_steps: all checkpoints, for a framework that keeps few and removes them; otherwise the newest one.
-        write: needed if checkpoints are folders.
+        write: None for a framework whose checkpoints are files.
         keeps: whether the framework has not deleted a step that was saved to a path.
 
     Returns whether it was so, in all processes.
@@ -111,7 +111,7 @@ def _wait(run: Path, options: Options) -> None:
         time.sleep(_POLL)
 
 
-def _restore(store: Store, step: int, run: Path, reference: Path, write: Write) -> None:
+def _restore(store: Store, step: int, run: Path, reference: Path, write: Write | None) -> None:
     """Makes the path of a checkpoint lead to it."""
     origin = paths.origin_of(store, step)
     assert origin is not None
@@ -128,6 +128,10 @@ def _restore(store: Store, step: int, run: Path, reference: Path, write: Write) 
     path.parent.mkdir(parents=True, exist_ok=True)
     if path == reference:
         paths.refer_to(reference, run, store.run_id, saved)
+    elif write is None:
+        raise InvalidArgumentError(
+            f"{path}: step {step} of the copy of {run} is a folder, as other frameworks save: expected a file"
+        )
     else:
         with new_folder(path) as made:
             if not write(store, step, made):

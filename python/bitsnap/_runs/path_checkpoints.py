@@ -326,7 +326,7 @@ def _committed(store: Store, path: Path, found: Reference) -> int:
                         f"{path}: the newest save to this path, step {newest} of {found.run}, was not committed; the "
                         f"one before, step {save.step}, is read{'' if error is None else f': {error}'}",
                         RestoreWarning,
-                        stacklevel=4,
+                        stacklevel=None,
                     )
                 return save.step
     raise NotFoundError(

@@ -26,6 +26,7 @@ from bitsnap._runs import path_checkpoints as paths
 from bitsnap._runs.framework_files import finish_removals, postpone_removal
 from bitsnap._runs.opened_runs import Options
 from bitsnap._states.adam import Adam, AdamValues, StateWithAdam, sources_of
+from bitsnap._states.packing import with_metrics
 from bitsnap.agents import JobOptions
 from bitsnap.checkpointer import Checkpointer, Save
 from bitsnap.errors import BitsnapError, BusyError
@@ -162,6 +163,7 @@ class _Run:
     def save(
         self, path: Path, step: int, state: Any, metrics: Metrics | None, options: Options, kept: int | None
     ) -> None:
+        with_metrics(None, metrics)  # before anything is removed
         with self._changing:
             save = self._save(path, step, state, metrics, options, kept)
         save.add_done_callback(self._remove_replaced)

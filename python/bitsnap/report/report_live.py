@@ -25,7 +25,6 @@ from typing import Any, Generic, TypeVar
 from bitsnap._bitsnap import version as library_version
 from bitsnap._common import Home
 from bitsnap.errors import BitsnapError, NotFoundError
-from bitsnap.report.report_changes import details_of, names_in
 from bitsnap.report.report_data import (
     BRANCHES,
     OWN_TIMINGS,
@@ -36,6 +35,7 @@ from bitsnap.report.report_data import (
     gather,
     spread,
 )
+from bitsnap.report.report_tensors import details_of, names_in
 from bitsnap.store import Store
 
 # Seconds between looks at a run, and how many times longer than a look or a study a thread rests after it.

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from bitsnap import errors
 from bitsnap._common import PathLike, given_home, local_path
 from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError, printable
-from bitsnap.report import report_changes, report_figures, report_plotly, report_values
+from bitsnap.report import report_branches, report_changes, report_figures, report_plotly, report_tensors, report_values
 from bitsnap.report.report_data import (
     RunData,
     count_text,
@@ -48,7 +48,7 @@ _SECTIONS: list[tuple[str, str, list[Callable[[RunData], Figure | None]]]] = [
             report_figures.ratio_figure,
             report_values.timing_figure,
             report_values.metrics_figure,
-            report_values.branches_figure,
+            report_branches.branches_figure,
         ],
     ),
     (
@@ -144,7 +144,7 @@ def render(data: RunData, title: str | None = None, live: Live | None = None, wi
         "size_text": size_text,
     }
     document = finite(
-        {"version": live.version if live else "", "figures": figures, "reasons": report_changes.reasons(data)}
+        {"version": live.version if live else "", "figures": figures, "reasons": report_tensors.reasons(data)}
     )
     name = data.label + (f" and {data.against.label}" if data.against else "")
     return environment.from_string(_text("report.html.j2")).render(
@@ -153,7 +153,7 @@ def render(data: RunData, title: str | None = None, live: Live | None = None, wi
         live=live,
         summary=_summary(data),
         sections=parts,
-        branches=report_values.branch_rows(data),
+        branches=report_branches.rows(data),
         origin=next((each["origin"] for each in data.branches if each["name"] == data.branch), None),
         differences=report_values.differences(data),
         style=Markup(_text("report.css")),

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import bitsnap
+from bitsnap.report.report_branches import rows
 from bitsnap.report.report_data import RunData, directory_of, gather
 from bitsnap.report.report_live import _fingerprint
-from bitsnap.report.report_values import branch_rows
 from cli.command_line import run
 from python.report.report_against_test import cells_of
 from python.report.report_pages import Page, page_of, traces
@@ -118,7 +118,7 @@ def test_a_branch_of_one_that_was_removed_stands_below_the_run() -> None:
     data = RunData(
         "run", {"steps": []}, [], [], {}, branches=[branch("a", "gone"), branch("b", "a"), branch("c", None)]
     )
-    assert [(row["name"], row["depth"]) for row in branch_rows(data)] == [("a", 0), ("b", 1), ("c", 0)]
+    assert [(row["name"], row["depth"]) for row in rows(data)] == [("a", 0), ("b", 1), ("c", 0)]
 
 
 def test_the_directory_of_a_branch_is_that_of_the_store(made: Path, tmp_path: Path) -> None:

@@ -94,6 +94,13 @@ def test_folders_come_back_with_their_files_times_and_labels(
     await_steps(str(options.mirror), [1, 4, 5] if all_steps else [1, 2, 4, 5])
 
 
+def test_folders_do_not_come_back_for_a_framework_of_files(tmp_path: Path, options: Options) -> None:
+    machine = lost(tmp_path, options)
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"checkpoint-3: step 3 of the copy .* is a folder"):
+        mirrored_runs.bring_back(machine / "bitsnap", options, is_first=True)
+    assert not (machine / "bitsnap").exists()
+
+
 def test_an_attempt_that_was_ended_is_begun_again(
     tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
