@@ -6,8 +6,8 @@ The state is that of `masters` of bench.gradient_trainings after 20 steps, sever
 bf16 weights, fp32 masters, two moments; steps are 10 apart, so that each is coded against the one before. The server is
 SeaweedFS, on this machine and its cores. In each round every way sends or fetches; medians are printed. "of obstore" is
 the rate in bytes that went to the bucket, divided by that of obstore for the bytes of bitsnap's file in the same round.
-The peak of memory is that of a process that loads alone, beyond the state. `--link GBIT` gives the loopback interface
-of this machine that rate meanwhile, with `tc` of iproute2, as root.
+The peak of memory is that of a process that loads alone, beyond the state. `--link GBIT` gives what goes between the
+clients and the server that rate, with `tc` of iproute2, as root.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from torch import Tensor
 import bitsnap
 from bench.gradient_trainings import KINDS, Training
 from bench.measuring import folder_of, median_ratio, parser_of, print_machine, print_table, timed, turn_of
+from bitsnap._objects import Client
 from python.objects.object_servers import start
 
 PARTS = {"chunk_size": 32 << 20, "max_concurrency": 4}
@@ -148,9 +149,19 @@ class Ways:
         return sum(map(len, self.files))
 
     def load(self) -> int:
-        """bitsnap.load() of the second state, which needs both files."""
-        bitsnap.load(f"{self.run}@2")
-        return sum(map(len, self.files))
+        """bitsnap.load() of the second state, which needs parts of both files."""
+        read, read_bytes = Client.read, [0]
+
+        def counted(client: Client, key: str, version: str, offset: int, out: memoryview) -> None:
+            read_bytes.append(len(out))
+            read(client, key, version, offset, out)
+
+        Client.read = counted  # type: ignore[method-assign, assignment]
+        try:
+            bitsnap.load(f"{self.run}@2")
+        finally:
+            Client.read = read  # type: ignore[method-assign]
+        return sum(read_bytes)
 
     def torch_load(self) -> int:
         """obstore's get of the file of torch.save(), and torch.load()."""
@@ -238,18 +249,22 @@ def compare(ways: Ways, rounds: int) -> None:
 
 
 @contextlib.contextmanager
-def link_of(gbit: float | None) -> Iterator[None]:
-    """What passes the loopback interface takes as long as on a link of this rate."""
+def link_of(gbit: float | None, address: str) -> Iterator[None]:
+    """What goes to the server and comes from it has a link of this rate. What its own parts send has none."""
     if gbit is None:
         yield
         return
-    place = ["dev", "lo", "root"]
-    rate = ["tbf", "rate", f"{gbit * 1000:.0f}mbit", "burst", "1mb", "latency", "500ms"]
-    subprocess.run(["tc", "qdisc", "add", *place, *rate], check=True)
+    interface, port = ["dev", "lo"], address.rpartition(":")[2]
+    subprocess.run(["tc", "qdisc", "add", *interface, "root", "handle", "1:", "htb"], check=True)
     try:
+        rate = ["htb", "rate", f"{gbit * 1000:.0f}mbit", "quantum", "65536"]
+        subprocess.run(["tc", "class", "add", *interface, "parent", "1:", "classid", "1:2", *rate], check=True)
+        for side in ("sport", "dport"):
+            match = ["protocol", "ip", "u32", "match", "ip", side, port, "0xffff", "flowid", "1:2"]
+            subprocess.run(["tc", "filter", "add", *interface, "parent", "1:", *match], check=True)
         yield
     finally:
-        subprocess.run(["tc", "qdisc", "del", *place], check=True)
+        subprocess.run(["tc", "qdisc", "del", *interface, "root"], check=True)
 
 
 def main() -> None:
@@ -257,13 +272,13 @@ def main() -> None:
     parser.add_argument("--states", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--server", default="seaweedfs")
-    parser.add_argument("--link", type=float, help="Gbit/s of the loopback interface")
+    parser.add_argument("--link", type=float, help="Gbit/s between the clients and the server")
     options = parser.parse_args()
     print_machine()
     os.environ["SEAWEEDFS_VOLUMES"] = "300"  # of 64 MB
     with folder_of(options) as folder:
         (folder / "server").mkdir()
-        with start(options.server, folder / "server") as server, link_of(options.link):
+        with start(options.server, folder / "server") as server, link_of(options.link, server.address):
             server.use(server.address)
             compare(Ways(f"{server.bucket}/bench", folder, options.states), options.rounds)
 
