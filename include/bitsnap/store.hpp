@@ -120,9 +120,9 @@ struct StoreOptions {
   // system may take that memory back whenever it is short of it; the next save then reads the state from its files. 0
   // keeps nothing.
   std::uint64_t keep_base_bytes = UINT64_MAX;
-  // What this handle loads becomes the base of saves: of a run in an object store, this machine keeps a copy of it. So
-  // does what a writer loads. The directory is BITSNAP_CACHE in the environment, else XDG_CACHE_HOME/bitsnap, else
-  // ~/.cache/bitsnap; BITSNAP_CACHE_BYTES limits its size [32e9], and 0 keeps nothing.
+  // What this handle loads becomes the base of saves: of a run in an object store, this machine keeps a copy of it. The
+  // directory is BITSNAP_CACHE in the environment, else XDG_CACHE_HOME/bitsnap, else ~/.cache/bitsnap;
+  // BITSNAP_CACHE_BYTES limits its size [32e9], and 0 keeps nothing. Not for a handle that verifies or repairs.
   bool loads_bases = false;
   // How long to wait for another writer before `busy`; with `shared` at least two seconds, as a rank that creates,
   // labels or prunes does so alone.

@@ -54,8 +54,10 @@ LocalCopies* local_copies() {
     if (error != std::errc() || end != text.data() + text.size() || !(most >= 0)) most = kMostCopiedBytes;
     const std::string directory = directory_of_copies();
     if (most < 1 || directory.empty()) return nullptr;
-    return new LocalCopies(os::real_file_system(), directory, static_cast<std::uint64_t>(std::min(most, 1e18)));
-  }();  // NOLINT: open stores may outlive the end of main()
+    // Open stores may outlive the end of main().
+    return new LocalCopies(  // NOLINT(cppcoreguidelines-owning-memory)
+        os::real_file_system(), directory + "/objects", static_cast<std::uint64_t>(std::min(most, 1e18)));
+  }();
   return copies;
 }
 

@@ -1,8 +1,13 @@
 #include "objects/local_copies.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -10,15 +15,16 @@
 
 #include "base/hash.hpp"
 #include "base/try.hpp"
-#include "os/process.hpp"
+#include "os/random.hpp"
 
 namespace bitsnap::objects {
 namespace {
 
 constexpr os::FileMode kOwnDirectory = 0700;  // a checkpoint may be secret
 constexpr os::FileMode kOwnFile = 0600;
-constexpr std::size_t kLeastBytes = std::size_t{4} << 10;  // a file takes as much of a disk
-constexpr std::uint64_t kCounts = 16;  // of all copies, while one process keeps as many bytes as are allowed
+constexpr std::size_t kLeastBytes = std::size_t{4} << 10;         // a file takes as much of a disk
+constexpr std::uint64_t kMostCopyBytes = std::uint64_t{1} << 28;  // of a copy; nobody keeps more in one
+constexpr std::uint64_t kCounts = 64;  // of all copies, while one process keeps as many bytes as are allowed
 constexpr int kMostFailures = 4;
 constexpr std::uint64_t kChecksumBytes = sizeof(std::uint64_t);
 
@@ -29,7 +35,22 @@ std::array<std::byte, kChecksumBytes> checksum_of(ConstByteSpan bytes) {
   return checksum;
 }
 
+std::optional<std::uint64_t> offset_in(const std::string& name) {
+  std::uint64_t offset = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), offset);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return offset;
+}
+
+// Whether name_of() may have made it.
+bool is_object(const std::string& name) {
+  return name.size() == 32 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 }  // namespace
+
+LocalCopies::LocalCopies(os::FileSystem& files, std::string directory, std::uint64_t most_bytes)
+    : files_(files), directory_(std::move(directory)), most_bytes_(most_bytes), nonce_(os::random_u64()) {}
 
 std::string LocalCopies::name_of(const std::string& address, const std::string& version) {
   Hasher128 hasher;
@@ -43,49 +64,55 @@ std::string LocalCopies::path_of(const std::string& object, std::uint64_t offset
   return fmt::format("{}/{}/{}", directory_, object, offset);
 }
 
-LocalCopies::Ranges& LocalCopies::ranges_of(const std::string& object) {
-  const auto [entry, is_new] = known_.try_emplace(object);
-  if (!is_new) return entry->second;
-  const auto names = files_.list_directory(directory_ + "/" + object);
-  if (!names) return entry->second;
+// Another process may have kept more since the last listing. Who keeps copies itself changes the directory all the
+// time.
+LocalCopies::Known& LocalCopies::known_of(const std::string& object) {
+  Known& known = known_[object];
+  if (known.has_own) return known;
+  const std::string directory = directory_ + "/" + object;
+  const auto changed = files_.stat(directory);
+  if (!changed || !changed->exists || changed->modified_ns == known.listed_ns) return known;
+  known.listed_ns = changed->modified_ns;
+  const auto names = files_.list_directory(directory);
+  if (!names) return known;
   for (const std::string& name : *names) {
-    std::uint64_t offset = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), offset);
-    if (error != std::errc() || end != name.data() + name.size()) continue;
-    const auto info = files_.stat(path_of(object, offset));
-    if (info && info->is_regular && info->size_bytes > kChecksumBytes) {
-      entry->second[offset] = info->size_bytes - kChecksumBytes;
+    const auto offset = offset_in(name);
+    if (!offset || known.ranges.contains(*offset)) continue;
+    const auto info = files_.stat(path_of(object, *offset));
+    if (info && info->is_regular && info->size_bytes > kChecksumBytes && info->size_bytes <= kMostCopyBytes) {
+      known.ranges[*offset] = info->size_bytes - kChecksumBytes;
     }
   }
-  return entry->second;
+  return known;
+}
+
+std::vector<LocalCopies::Part> LocalCopies::parts_of(const std::string& object, std::uint64_t offset,
+                                                     std::uint64_t size) {
+  std::vector<Part> parts;
+  const std::lock_guard lock(mutex_);
+  const auto& ranges = known_of(object).ranges;
+  for (std::uint64_t at = offset; at < offset + size;) {
+    const auto after = ranges.upper_bound(at);
+    if (after == ranges.begin()) return {};
+    const auto [begin, bytes] = *std::prev(after);
+    if (begin + bytes <= at) return {};
+    parts.push_back({begin, bytes});
+    at = begin + bytes;
+  }
+  return parts;
 }
 
 bool LocalCopies::read(const std::string& object, std::uint64_t offset, ByteSpan out) {
-  struct Part {
-    std::uint64_t begin;
-    std::uint64_t size;
-  };
-  std::vector<Part> parts;
+  const std::vector<Part> parts = parts_of(object, offset, out.size());
+  if (parts.empty()) return false;
   const std::uint64_t end = offset + out.size();
-  {
-    const std::lock_guard lock(mutex_);
-    const Ranges& ranges = ranges_of(object);
-    for (std::uint64_t at = offset; at < end;) {
-      const auto after = ranges.upper_bound(at);
-      if (after == ranges.begin()) return false;
-      const auto [begin, size] = *std::prev(after);
-      if (begin + size <= at) return false;
-      parts.push_back({begin, size});
-      at = begin + size;
-    }
-  }
   for (const Part& part : parts) {
     const std::uint64_t from = std::max(part.begin, offset);
     const std::uint64_t to = std::min(part.begin + part.size, end);
     const ByteSpan wanted = out.subspan(static_cast<std::size_t>(from - offset), static_cast<std::size_t>(to - from));
     if (read_part(object, part.begin, part.size, from - part.begin, wanted)) continue;
     const std::lock_guard lock(mutex_);
-    ranges_of(object).erase(part.begin);
+    known_[object].ranges.erase(part.begin);
     static_cast<void>(files_.remove(path_of(object, part.begin)));
     return false;
   }
@@ -106,11 +133,11 @@ bool LocalCopies::read_part(const std::string& object, std::uint64_t begin, std:
 }
 
 void LocalCopies::keep(const std::string& object, std::uint64_t offset, ConstByteSpan bytes) {
-  if (bytes.size() < kLeastBytes) return;
+  if (bytes.size() < kLeastBytes || bytes.size() + kChecksumBytes > kMostCopyBytes) return;
   {
     const std::lock_guard lock(mutex_);
     if (is_off_) return;
-    const Ranges& ranges = ranges_of(object);
+    const auto& ranges = known_of(object).ranges;
     if (const auto found = ranges.find(offset); found != ranges.end() && found->second >= bytes.size()) return;
     if (!is_counted_) make_directory();
     // Other processes keep copies, too.
@@ -124,19 +151,22 @@ void LocalCopies::keep(const std::string& object, std::uint64_t offset, ConstByt
   const Result<void> written = write(object, offset, bytes);
   const std::lock_guard lock(mutex_);
   // A full disk, most likely: others need what is left of it. Once, another process may have removed the directory.
-  if (!written && ++failures_ == kMostFailures) is_off_ = true;
-  if (written) ranges_of(object)[offset] = bytes.size();
+  failures_ = written ? 0 : failures_ + 1;
+  if (failures_ == kMostFailures) is_off_ = true;
+  if (!written) return;
+  known_[object].has_own = true;
+  known_[object].ranges[offset] = bytes.size();
 }
 
 Result<void> LocalCopies::write(const std::string& object, std::uint64_t offset, ConstByteSpan bytes) {
   std::string temporary;
   {
     const std::lock_guard lock(mutex_);
-    temporary = fmt::format("{}/{}/.{}-{}", directory_, object, os::process_id(), ++written_);
+    temporary = fmt::format("{}/{}/.{:016x}-{}", directory_, object, nonce_, ++written_);
   }
   static_cast<void>(files_.create_directory(directory_ + "/" + object, kOwnDirectory));  // may be there
+  BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files_.create(temporary, kOwnFile));
   const auto write_whole = [&]() -> Result<void> {
-    BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files_.create(temporary, kOwnFile));
     BITSNAP_TRY(file->append(bytes));
     BITSNAP_TRY(file->append(checksum_of(bytes)));
     BITSNAP_TRY(file->close());
@@ -170,10 +200,12 @@ void LocalCopies::make_room(const std::string& object) {
   kept_ = 0;
   const auto names = files_.list_directory(directory_);
   for (const std::string& name : names ? *names : std::vector<std::string>()) {
+    if (!is_object(name)) continue;
     Found& found = all.emplace_back();
     found.name = name;
     const auto copies = files_.list_directory(directory_ + "/" + name);
     for (const std::string& copy : copies ? *copies : std::vector<std::string>()) {
+      if (!offset_in(copy) && !copy.starts_with('.')) continue;
       found.paths.push_back(fmt::format("{}/{}/{}", directory_, name, copy));
       const auto info = files_.stat(found.paths.back());
       if (!info) continue;

@@ -27,7 +27,7 @@ std::vector<std::byte> object_bytes(std::uint64_t seed, std::uint64_t offset, st
 
 struct Machine {
   [[nodiscard]] LocalCopies process(std::uint64_t most_bytes = kLots) const {
-    return {*files, "/home/me/.cache/bitsnap", most_bytes};
+    return LocalCopies(*files, "/home/me/.cache/bitsnap/objects", most_bytes);
   }
   std::unique_ptr<os::FakeFileSystem> files = std::make_unique<os::FakeFileSystem>();
 };
@@ -115,6 +115,34 @@ TEST(LocalCopies, TheOldestGoWhenThereAreTooMany) {
   EXPECT_TRUE(has(copies, 99, 0, 10 * k64K));
   EXPECT_FALSE(has(copies, 99, 40 * k64K, k64K));
   EXPECT_LE(size_of(*machine.files), kMost + k64K);
+}
+
+// The directory may be one that the user has other files in.
+TEST(LocalCopies, FilesOfOthersAreLeftAlone) {
+  const Machine machine;
+  const std::string directory = "/home/me/.cache/bitsnap/objects/";
+  const std::vector<std::byte> large(30 * k64K);
+  const std::string object = LocalCopies::name_of("s3://bucket/file", "7");
+  const std::vector<std::string> others = {directory + "thesis.tex", directory + "pictures/1",
+                                           directory + object + "/notes"};
+  for (const std::string& path : others) machine.files->plant(path, large);
+  for (std::uint64_t number = 1; number <= 9; ++number) {
+    LocalCopies copies = machine.process(10 * k64K);
+    for (std::uint64_t part = 0; part < 4; ++part) keep(copies, number, part * k64K, k64K);
+    EXPECT_TRUE(has(copies, number, 0, 4 * k64K)) << "what others keep is not counted";
+  }
+  for (const std::string& path : others) EXPECT_TRUE(machine.files->stat(path)->exists) << path;
+}
+
+TEST(LocalCopies, WhatAnotherProcessKeepsLaterIsFound) {
+  const Machine machine;
+  LocalCopies agent = machine.process();
+  LocalCopies trainer = machine.process();
+  for (std::uint64_t part = 0; part < 4; ++part) {
+    EXPECT_FALSE(has(agent, 1, part * k64K, k64K));
+    keep(trainer, 1, part * k64K, k64K);
+    EXPECT_TRUE(has(agent, 1, 0, (part + 1) * k64K)) << part;
+  }
 }
 
 TEST(LocalCopies, AFullDiskIsLeftAlone) {

@@ -48,8 +48,7 @@ std::string without_slashes(std::string path) {
 }
 
 os::AccessPattern pattern_of(const StoreOptions& options) {
-  const bool is_base = options.loads_bases || options.access != StoreAccess::read;
-  return is_base ? os::AccessPattern::repeated : os::AccessPattern::random;
+  return options.loads_bases ? os::AccessPattern::repeated : os::AccessPattern::random;
 }
 
 }  // namespace
