@@ -43,9 +43,7 @@ class Ranks:
         self.processes = []
         for rank in range(count):
             ours, theirs = _context.Pipe()
-            process = _context.Process(
-                target=_work, args=(dict(os.environ), theirs, meeting, rank, count, gloo_timeout_s)
-            )
+            process = _context.Process(target=_work, args=(theirs, meeting, rank, count, gloo_timeout_s))
             process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -55,7 +53,7 @@ class Ranks:
         """What became of the function on each rank. Fails if a rank neither ends it nor dies in time."""
         for pipe in self._pipes:
             with contextlib.suppress(OSError):
-                pipe.send((function, arguments))
+                pipe.send((dict(os.environ), function, arguments))
         deadline = time.monotonic() + timeout_s
         outcomes: dict[int, Outcome] = {}
         while len(outcomes) < len(self._pipes):
@@ -97,10 +95,7 @@ def ranks(meeting: Path, count: int, gloo_timeout_s: float = 200) -> Iterator[Ra
         started.end()
 
 
-def _work(
-    environment: dict[str, str], pipe: Connection, meeting: Path, rank: int, count: int, gloo_timeout_s: float
-) -> None:
-    os.environ.update(environment)  # that of the fork server is from its start
+def _work(pipe: Connection, meeting: Path, rank: int, count: int, gloo_timeout_s: float) -> None:
     gc.freeze()  # a collection would copy all that the fork server has imported
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
@@ -114,9 +109,10 @@ def _work(
     )
     while True:
         try:
-            function, arguments = pipe.recv()
+            environment, function, arguments = pipe.recv()
         except EOFError:
             return
+        os.environ.update(environment)  # servers of objects may have been started since
         try:
             outcome = (True, function(rank, *arguments))
         except BaseException:  # as DCP's CheckpointException is one

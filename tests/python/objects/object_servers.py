@@ -62,8 +62,7 @@ def start(name: str, folder: Path) -> Iterator[Server]:
     scheme = "gs" if name == "fake-gcs" else "s3"
     port = free_port()
     # A process keeps the client of a bucket, with the address that the server had then.
-    bucket = name if name == "seaweedfs" else f"{name}-{secrets.token_hex(3)}"
-    server = Server(bucket, f"http://127.0.0.1:{port}", scheme)
+    server = Server(f"{name}-{secrets.token_hex(3)}", f"http://127.0.0.1:{port}", scheme)
     with (folder / "log").open("wb") as log:
         # SeaweedFS would take the keys that the clients of an earlier server got for those of its administrator.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}

@@ -185,9 +185,8 @@ def test_a_signal_handler_may_save_at_any_point_of_the_python_code_of_a_save(tmp
     script = (
         STORE_IMPORTS
         + """
-from bitsnap import _common
-from bitsnap._states import program_values
-for lock in (_common._lock, program_values._lock):
+from bitsnap._states import program_values, tree
+for lock in (tree._lock, program_values._lock):
     with lock:
         bitsnap.save(path, {"a": np.arange(4)}, overwrite=True)
         bitsnap.register_value("test.Point", type("Point", (), {}), lambda value: 1, lambda content: content)
