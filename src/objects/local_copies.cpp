@@ -186,7 +186,7 @@ void LocalCopies::make_directory() {
   }
 }
 
-// Counts all copies, and removes those of the objects that were read longest ago, but not of `object`, until an eighth
+// Counts all copies, and removes those of the objects that were kept longest ago, but not of `object`, until an eighth
 // of the limit is free.
 void LocalCopies::make_room(const std::string& object) {
   struct Found {

@@ -1,5 +1,5 @@
-// Copies, on this machine, of what was read from objects, so that it is not downloaded twice: a training that goes on
-// from a bucket needs the checkpoint that it has restored once more, as the base of its first save.
+// LocalCopies keeps on this machine what was read from objects, so that nothing is downloaded twice. A training that
+// goes on from a bucket reads its checkpoint once to restore it, and once more as the base of its first save.
 //
 // DIRECTORY/OBJECT/OFFSET has the bytes that one read got from there on, and their checksum. OBJECT is a hash of the
 // address and the version of the object, so that no copy is ever out of date. A copy that is damaged, or that could not
@@ -59,8 +59,8 @@ class LocalCopies {
   const std::uint64_t most_bytes_;
   std::mutex mutex_;                    // guards what follows
   std::map<std::string, Known> known_;  // objects that were asked for, as far as this process knows
-  std::uint64_t bytes_ = 0;             // of all copies, when they were counted, and of what was kept since
-  std::uint64_t kept_ = 0;              // bytes, since then
+  std::uint64_t bytes_ = 0;             // all copies had this many at the last count, or this process has added to them
+  std::uint64_t kept_ = 0;              // this process has added this many since the last count
   const std::uint64_t nonce_;           // of this process, in temporary names
   std::uint64_t written_ = 0;           // files, likewise
   int failures_ = 0;                    // to write one

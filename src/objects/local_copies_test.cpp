@@ -1,4 +1,4 @@
-// Copies of what was read from objects: exactly what was kept, or nothing.
+// LocalCopies gives exactly the bytes that were kept, or nothing.
 #include "objects/local_copies.hpp"
 
 #include <cstring>

@@ -31,8 +31,8 @@ namespace bitsnap::objects {
 
 class ObjectFileSystem final : public os::FileSystem, public std::enable_shared_from_this<ObjectFileSystem> {
  public:
-  // `bucket`: what all paths begin with, such as "s3://bucket". `copies`: of what is read repeatedly; may be nullptr,
-  // and must outlive the file system.
+  // All paths begin with `bucket`, such as "s3://bucket". `copies` serves the files that are opened as `repeated`; it
+  // may be nullptr, and must outlive the file system.
   ObjectFileSystem(std::string bucket, std::shared_ptr<ObjectStore> store, const LeaseTimes& times = {},
                    LocalCopies* copies = nullptr);
   ~ObjectFileSystem() override;

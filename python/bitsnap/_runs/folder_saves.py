@@ -105,16 +105,8 @@ class FolderSaves:
         else:
             self._kept = kept
             with self._store(run) as store:
-                new = paths.begin(store, reference, step)
-                store.save(
-                    new.saved.step,
-                    state,
-                    metadata=new.metadata,
-                    metrics=metrics,
-                    allow_pickle=self._options.allow_pickle,
-                    labels=new.label or (),
-                )
-                paths.finish(store, new)
+                pickles = self._options.allow_pickle
+                paths.save(store, reference, step, state, metrics=metrics, allow_pickle=pickles)
             remove_states(reference.parent)  # through an agent, they stay: the save may fail yet
             self._options.follow(run)
         self._references[reference] = run

@@ -13,10 +13,11 @@ import secrets
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bitsnap._bitsnap import is_store
 from bitsnap._common import (
+    Metrics,
     PathLike,
     is_label,
     native_path,
@@ -137,7 +138,7 @@ def begin(
     current = reference_in(path.parent) if path.name == FOLDER_REFERENCE else path
     found = None if current.is_symlink() else readable_reference(current)
     if label and _is_taken(store, label):
-        warn(f"{store.path}: the label {label!r} of another step stays there", stacklevel=3)
+        warn(f"{store.path}: the label {label!r} of another step stays there", stacklevel=None)
         label = ""
     is_known = found is not None and found.run_id == store.run_id
     earlier = tuple(each for each in found.saves if each.step in taken) if found and is_known else ()
@@ -165,6 +166,17 @@ def finish(store: Store, new: NewSave, pending: Collection[Saved] = ()) -> None:
     """
     refer_to(new.reference, new.run, store.run_id, (new.saved,))
     forget(store, pending)
+
+
+def save(
+    store: Store, reference: PathLike, step: int, state: Any, *, metrics: Metrics | None, allow_pickle: bool
+) -> NewSave:
+    """Saves to a path at once: begin(), Store.save() and finish(), and raises what these raise."""
+    new = begin(store, reference, step)
+    labels = new.label or ()
+    store.save(new.saved.step, state, metadata=new.metadata, metrics=metrics, allow_pickle=allow_pickle, labels=labels)
+    finish(store, new)
+    return new
 
 
 def refer_to(reference: Path, run: Path, run_id: str, saves: tuple[Saved, ...]) -> None:

@@ -53,16 +53,7 @@ def save(
     run = paths.run_of(reference)
     absolute(reference).parent.mkdir(parents=True, exist_ok=True)
     with options.store(run, keep_last=paths.kept_of(run), prunes=False) as store:
-        new = paths.begin(store, reference, step)
-        store.save(
-            new.saved.step,
-            state,
-            metadata=new.metadata,
-            metrics=metrics,
-            allow_pickle=options.allow_pickle,
-            labels=new.label or (),
-        )
-        paths.finish(store, new)
+        new = paths.save(store, reference, step, state, metrics=metrics, allow_pickle=options.allow_pickle)
     options.follow(run)
     return StepOfRun(run, new.saved.step)
 
