@@ -160,6 +160,7 @@ def test_a_forked_child_is_refused_and_disturbs_nobody(jobs: Jobs) -> None:
         assert save is not None
 
         def child() -> None:
+            known = save.stage  # of the moment of the fork: what the parent does since, the child does not see
             for call in (
                 lambda: checkpointer.save(2, {}),
                 lambda: checkpointer.restore(),
@@ -171,7 +172,7 @@ def test_a_forked_child_is_refused_and_disturbs_nobody(jobs: Jobs) -> None:
             with pytest.raises(bitsnap.InvalidArgumentError, match="forked from"):
                 save.wait_persisted()
             checkpointer.close()
-            assert save.stage == "staged" or save.done()
+            assert save.stage == known in ("staged", "memory", "persisted")
             with bitsnap.Checkpointer(
                 jobs.path, job=bitsnap.JobOptions(jobs.new_job()), agent=bitsnap.AgentOptions(linger=0.1)
             ) as own:
