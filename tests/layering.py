@@ -34,6 +34,7 @@ LAYERS = [
     "quantize",
     "plan",
     "save",
+    "patch",
     "analyze",
     "objects",
     "store",

@@ -24,6 +24,7 @@ ROOMS = [
     "_run_copies",
     "_tensors",
     "_states",
+    "weights",
     "snapshot",
     "state",
     "folder",

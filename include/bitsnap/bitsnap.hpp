@@ -17,6 +17,7 @@
 #include <bitsnap/limits.hpp>
 #include <bitsnap/mirror.hpp>
 #include <bitsnap/object_store.hpp>
+#include <bitsnap/patch.hpp>
 #include <bitsnap/quantization.hpp>
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/settings.hpp>

@@ -37,6 +37,7 @@ enum class ErrorCode : std::uint8_t {
   adam_needed,  // a loss rule needs Adam's numbers for the tensor that field() names
   no_space,     // io: the disk, or the quota on it, is full
   read_only,    // io: the file system is mounted read-only
+  wrong_base,   // invalid_argument: weights are not what a patch applies to
 };
 
 // A kind, a message for people, and for programs a code and the argument or setting that is wrong. Names and paths in

@@ -107,6 +107,13 @@ from bitsnap.snapshot import (
 )
 from bitsnap.state import load as load
 from bitsnap.store import Store as Store
+from bitsnap.weights import (
+    Patch as Patch,
+    StagedPatch as StagedPatch,
+    apply_patch as apply_patch,
+    fold_patches as fold_patches,
+    make_patch as make_patch,
+)
 
 __version__: str = _bitsnap.version()
 

@@ -71,6 +71,7 @@ void bind_folder(nanobind::module_& module);
 void bind_loss(nanobind::module_& module);
 void bind_objects(nanobind::module_& module);
 void bind_options(nanobind::module_& module);
+void bind_patch(nanobind::module_& module);
 void bind_reading(nanobind::module_& module);
 void bind_settings(nanobind::module_& module);
 void bind_store(nanobind::module_& module);

@@ -68,6 +68,7 @@ NB_MODULE(_bitsnap, module) {
   python::bind_options(module);
   python::bind_writing(module);
   python::bind_folder(module);
+  python::bind_patch(module);
   python::bind_store(module);
   python::bind_engine(module);
 }

@@ -10,8 +10,10 @@
 namespace bitsnap {
 namespace {
 
-constexpr std::array<std::pair<ErrorCode, std::string_view>, 3> kCodeNames = {
-    {{ErrorCode::adam_needed, "adam_needed"}, {ErrorCode::no_space, "no_space"}, {ErrorCode::read_only, "read_only"}}};
+constexpr std::array<std::pair<ErrorCode, std::string_view>, 4> kCodeNames = {{{ErrorCode::adam_needed, "adam_needed"},
+                                                                               {ErrorCode::no_space, "no_space"},
+                                                                               {ErrorCode::read_only, "read_only"},
+                                                                               {ErrorCode::wrong_base, "wrong_base"}}};
 
 }  // namespace
 

@@ -1,22 +1,18 @@
 // Packing and unpacking the sections of an index.
 #include "container/section.hpp"
 
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
-#include <zstd.h>
 
 #include "base/checked.hpp"
 #include "base/try.hpp"
-#include "codec/zstd/zstd_contexts.hpp"
+#include "container/packed_bytes.hpp"
 
 namespace bitsnap::container {
 namespace {
-
-constexpr std::uint32_t kZstdMagic = 0xFD2FB528;
-// A zstd block unpacks to at most 128 KiB and has at least a header of three bytes and one byte of content.
-constexpr std::uint64_t kZstdBlockBytes = std::uint64_t{128} << 10;
-constexpr std::uint64_t kLeastZstdBlockBytes = 4;
 
 constexpr std::array<std::string_view, kSectionKinds> kNames = {"content", "encoding", "chunk table", "parameters",
                                                                 "safetensors header"};
@@ -29,6 +25,8 @@ struct SectionEntry {
 
   [[nodiscard]] std::string_view name() const noexcept { return kNames[static_cast<std::size_t>(kind) - 1]; }
 };
+
+std::string section_name(const SectionEntry& entry) { return fmt::format("section {}", entry.name()); }
 
 Result<SectionEntry> read_entry(ByteCursor& cursor, std::uint32_t previous_kind) {
   SectionEntry entry;
@@ -50,52 +48,21 @@ Result<SectionEntry> read_entry(ByteCursor& cursor, std::uint32_t previous_kind)
 }
 
 Result<void> check_sizes(const SectionEntry& entry) {
-  if (entry.encoding == SectionEncoding::stored) {
-    if (entry.stored_bytes == entry.raw_bytes) return {};
-    return fail(ErrorKind::corrupt, fmt::format("section {}: stored uncompressed with {} bytes, but its raw size is {}",
-                                                entry.name(), entry.stored_bytes, entry.raw_bytes));
+  if (entry.encoding == SectionEncoding::zstd) {
+    Result<void> possible = check_packed_size(entry.stored_bytes, entry.raw_bytes);
+    if (!possible) return tl::unexpected(std::move(possible).error().within(section_name(entry)));
+    return {};
   }
-  const std::uint64_t blocks = divide_up(entry.stored_bytes, kLeastZstdBlockBytes);
-  if (divide_up(entry.raw_bytes, kZstdBlockBytes) > blocks) {
-    return fail(ErrorKind::corrupt, fmt::format("section {}: {} stored bytes cannot unpack to the raw size of {}",
-                                                entry.name(), entry.stored_bytes, entry.raw_bytes));
-  }
-  return {};
+  if (entry.stored_bytes == entry.raw_bytes) return {};
+  return fail(ErrorKind::corrupt, fmt::format("section {}: stored uncompressed with {} bytes, but its raw size is {}",
+                                              entry.name(), entry.stored_bytes, entry.raw_bytes));
 }
 
 Result<std::vector<std::byte>> unpack(const SectionEntry& entry, ConstByteSpan stored) {
   if (entry.encoding == SectionEncoding::stored) return std::vector<std::byte>(stored.begin(), stored.end());
-  // libzstd would also accept several frames, skippable ones, and those of old formats.
-  if (stored.size() < sizeof(kZstdMagic) || load_le<std::uint32_t>(stored.data()) != kZstdMagic ||
-      ZSTD_findFrameCompressedSize(stored.data(), stored.size()) != stored.size()) {
-    return fail(ErrorKind::corrupt, fmt::format("section {}: not one zstd frame", entry.name()));
-  }
-  ZSTD_DCtx* context = codec::zstd_decompression_context();
-  if (context == nullptr) return fail(ErrorKind::resource_exhausted, "index: no memory for a zstd context");
-  std::vector<std::byte> raw(static_cast<std::size_t>(entry.raw_bytes));
-  const std::size_t size = ZSTD_decompressDCtx(context, raw.data(), raw.size(), stored.data(), stored.size());
-  if (ZSTD_isError(size) != 0) {
-    return fail(ErrorKind::corrupt, fmt::format("section {}: does not unpack to its raw size of {}: {}", entry.name(),
-                                                raw.size(), ZSTD_getErrorName(size)));
-  }
-  if (size != raw.size()) {
-    return fail(ErrorKind::corrupt,
-                fmt::format("section {}: unpacks to {} bytes, but its raw size is {}", entry.name(), size, raw.size()));
-  }
+  Result<std::vector<std::byte>> raw = unpack_bytes(stored, entry.raw_bytes);
+  if (!raw) return tl::unexpected(std::move(raw).error().within(section_name(entry)));
   return raw;
-}
-
-// Returns an empty vector if compression does not make the section smaller.
-Result<std::vector<std::byte>> compress(ConstByteSpan raw, int level) {
-  ZSTD_CCtx* context = codec::zstd_compression_context();
-  if (context == nullptr) return fail(ErrorKind::resource_exhausted, "index: no memory for a zstd context");
-  std::vector<std::byte> stored(ZSTD_compressBound(raw.size()));
-  const std::size_t size = ZSTD_compressCCtx(context, stored.data(), stored.size(), raw.data(), raw.size(), level);
-  if (ZSTD_isError(size) != 0) {
-    return fail(ErrorKind::resource_exhausted, fmt::format("index: zstd: {}", ZSTD_getErrorName(size)));
-  }
-  stored.resize(size < raw.size() ? size : 0);
-  return stored;
 }
 
 }  // namespace
@@ -110,7 +77,9 @@ Result<std::vector<std::byte>> pack_sections(const Sections& sections, Packing p
     ++count;
     std::vector<std::byte> packed;
     if (packing != Packing::plain) {
-      BITSNAP_ASSIGN(packed, compress(*raw, static_cast<int>(packing)));
+      Result<std::vector<std::byte>> smaller = pack_bytes(*raw, static_cast<int>(packing));
+      if (!smaller) return tl::unexpected(std::move(smaller).error().within("index"));
+      packed = std::move(*smaller);
     }
     const std::vector<std::byte>& stored = packed.empty() ? *raw : packed;
     std::array<std::byte, kSectionEntryBytes> entry;
