@@ -3,8 +3,8 @@
     patch = bitsnap.make_patch(new.state_dict(), old.state_dict())      # in the trainer
     bitsnap.apply_patch(model.state_dict(), patch)                      # in a rollout engine
 
-A patch holds hashes of what it applies to and of what it makes. Weights that it does not apply to are refused before any
-of them changes. An engine that must not stop for long stages the patch first, while it goes on::
+A patch holds hashes of what it applies to and of what it makes. Weights that it does not apply to are refused before
+any of them changes. An engine that must not stop for long stages the patch first, while it goes on::
 
     staged = bitsnap.Patch(patch).stage(model.state_dict())             # reads the weights, and writes none
     ...                                                                 # pause
@@ -13,6 +13,7 @@ of them changes. An engine that must not stop for long stages the patch first, w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -46,13 +47,6 @@ class _Weight(NamedTuple):
     value: Any
     owner: object
     is_copy: bool
-
-
-class _Changes(NamedTuple):
-    """Ascending places of elements in a tensor, counted in row-major order, and their new bits, as integers."""
-
-    places: np.ndarray[Any, Any]
-    values: np.ndarray[Any, Any]
 
 
 def _named(weights: Weights, what: str) -> Mapping[str, Any]:
@@ -124,8 +118,8 @@ def make_patch(
     each rank makes the patch of its shard.
 
     Args:
-        weights: names and tensors of torch or numpy, of any dtype, on any device; or a module. Contiguous tensors on the
-            CPU are read in place, others are copied there first.
+        weights: names and tensors of torch or numpy, of any dtype, on any device; or a module. Contiguous tensors on
+            the CPU are read in place, others are copied there first.
         base: the same tensors in an earlier version.
         from_version: the name of the version that `base` is, for people and messages.
         to_version: the name of the version that `weights` are.
@@ -191,8 +185,8 @@ class StagedPatch:
             name: of a tensor that the patch changes.
 
         Returns:
-            Ascending places of elements, counted in row-major order, as uint64; and their new bits, as unsigned integers
-            of the size of an element.
+            Ascending places of elements, counted in row-major order, as uint64; and their new bits, as unsigned
+            integers of the size of an element.
 
         Raises:
             NotFoundError: the patch does not change such a tensor.
@@ -286,16 +280,15 @@ class Patch:
 
         Raises:
             NotFoundError: a tensor of the patch is missing.
-            InvalidArgumentError: a tensor has another dtype or shape; or, with the code ``"wrong_base"``, the weights are
-                not what the patch applies to. The message says whether it was applied already, in part, or never.
+            InvalidArgumentError: a tensor has another dtype or shape; or, with the code ``"wrong_base"``, the weights
+                are not what the patch applies to. The message says whether it was applied already, in part, or never.
         """
         if verify not in ("changed", "all"):
             raise InvalidArgumentError(f"verify must be 'changed' or 'all', got {verify!r}")
         return StagedPatch(self._native, _weights_of(weights, "weights"), threads, verify == "all")
 
     def state_of(self, weights: Weights, *, threads: int = 0) -> PatchState:
-        """Whether weights are what the patch applies to (``"applicable"``), what it makes (``"applied"``), in some parts
-        one and in some the other (``"partly"``), or neither (``"other"``). Reads the parts that change.
+        """What weights are to this patch, see :data:`PatchState`. Reads the parts that change.
 
         Args:
             weights: as for :meth:`stage`.
@@ -340,7 +333,7 @@ def fold_patches(patches: Iterable[bytes], base: Weights | None = None, *, threa
     opened = [Patch(part) for part in parts]
     if not opened:
         raise InvalidArgumentError("patches must not be empty")
-    for before, after in zip(opened, opened[1:], strict=False):
+    for before, after in itertools.pairwise(opened):
         if before.to_version and after.from_version and before.to_version != after.from_version:
             raise InvalidArgumentError(
                 f"the patch from {after.from_version!r} follows one to {before.to_version!r}: they are out of order"
