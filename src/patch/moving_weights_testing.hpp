@@ -31,8 +31,8 @@ inline void move_weights(std::vector<std::uint16_t>& weights, double rate, std::
   std::normal_distribution<double> normal(0, rate);
   std::uniform_real_distribution<double> inside(-0.5, 0.5);
   for (std::uint16_t& own : weights) {
-    const auto value = double{std::bit_cast<float>(std::uint32_t{own} << 16)};
-    const auto next = double{std::bit_cast<float>((std::uint32_t{own} + 1) << 16)};
+    const auto value = static_cast<double>(std::bit_cast<float>(std::uint32_t{own} << 16));
+    const auto next = static_cast<double>(std::bit_cast<float>((std::uint32_t{own} + 1) << 16));
     own = rounded(static_cast<float>(value + inside(random) * std::abs(next - value) + normal(random)));
   }
 }

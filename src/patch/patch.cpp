@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/no_throw.hpp"
+#include "base/quote_name.hpp"
 #include "base/try.hpp"
 #include "exec/executor.hpp"
 #include "patch/staging.hpp"
@@ -64,7 +65,6 @@ Patch::~Patch() = default;
 Result<Patch> Patch::open(std::span<const std::byte> bytes, const DecodeLimits& limits) {
   return no_throw("opening a patch", [&]() -> Result<Patch> {
     auto impl = std::make_unique<Impl>();
-    std::vector<std::string_view> names;
     do {
       std::size_t size = 0;
       Result<patch::OpenedPatch> opened = patch::open_patch(bytes, limits, size);
@@ -72,6 +72,15 @@ Result<Patch> Patch::open(std::span<const std::byte> bytes, const DecodeLimits& 
         return tl::unexpected(std::move(opened).error().within(fmt::format("patch {}", impl->parts.size() + 1)));
       }
       if (!opened) return tl::unexpected(std::move(opened).error());
+      if (!impl->parts.empty()) {
+        const std::string& before = impl->parts.back()->description.to;
+        const std::string& from = opened->description.from;
+        if (!before.empty() && !from.empty() && before != from) {
+          return fail(ErrorKind::invalid_argument,
+                      fmt::format("patch {}: it applies to {}, but the one before makes {}", impl->parts.size() + 1,
+                                  quote_name(from), quote_name(before)));
+        }
+      }
       impl->parts.push_back(std::make_shared<patch::OpenedPatch>(std::move(*opened)));
       bytes = bytes.subspan(size);
     } while (!bytes.empty());
