@@ -86,6 +86,7 @@ class StagedPatch {
   // leaves weights of which Patch::state_of() says `partly`.
   void apply(unsigned threads = 0);
 
+  // Each patch of several in one counts for itself.
   [[nodiscard]] std::uint64_t changed_elements() const noexcept;
   [[nodiscard]] std::uint64_t memory_bytes() const noexcept;  // of what is staged
 
@@ -115,7 +116,7 @@ class Patch {
   Patch& operator=(Patch&&) noexcept;
   ~Patch();
 
-  // A tensor that changes. The first name is that of its maker's first tensor; the others are tied to it.
+  // A tensor that changes. Names after the first are tied to it.
   struct Tensor {
     std::vector<std::string> names;
     DType dtype = DType::opaque;
@@ -138,7 +139,8 @@ class Patch {
   [[nodiscard]] Result<StagedPatch> stage(std::span<const WeightMemory> weights,
                                           const StageOptions& options = {}) const;
 
-  // Reads what changes in the weights, and compares it with both ends of the patch.
+  // Reads what changes in the weights, and compares it with both ends of the patch. Errors as stage(); unsupported for
+  // several patches in one.
   [[nodiscard]] Result<PatchState> state_of(std::span<const WeightMemory> weights, unsigned threads = 0) const;
 
   struct Impl;

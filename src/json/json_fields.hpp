@@ -7,10 +7,11 @@
 //                       json_field<&Staged::attempt>("attempt", JsonNeed::optional).must("a name", is_valid_attempt)};
 //   }
 //
-// read_json() and write_json() find the table by the struct's type. A member may be a bool, an integer, a string, an
-// id (JsonId), a struct with a table, a std::tuple of those (an array with exactly these items), or a std::optional or
-// std::vector of those; any other type needs a format of its own (JsonDefault shows what one has). Errors are corrupt
-// and name the key: "key 'ticket': expected an unsigned integer, found a string".
+// read_json() and write_json() find the table by the struct's type. Unknown keys are skipped, unless the struct says
+// otherwise: `static constexpr auto kOnUnknownKey = reject_as_unsupported;`. A member may be a bool, an integer, a
+// string, an id (JsonId), a struct with a table, a std::tuple of those (an array with exactly these items), or a
+// std::optional or std::vector of those; any other type needs a format of its own (JsonDefault shows what one has).
+// Errors are corrupt and name the key: "key 'ticket': expected an unsigned integer, found a string".
 #pragma once
 
 #include <algorithm>
@@ -222,6 +223,8 @@ Result<void> read_json(JsonReader& in, T& to) {
     return read_json_list(in, to, read_json<typename T::value_type>);
   } else if constexpr (kIsJsonTuple<T>) {
     return read_json_tuple(in, to);
+  } else if constexpr (requires { T::kOnUnknownKey; }) {
+    return read_json_fields<T>(in, to, json_fields_of<T>(), T::kOnUnknownKey);
   } else {
     return read_json_fields<T>(in, to, json_fields_of<T>());
   }

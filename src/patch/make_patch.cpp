@@ -234,6 +234,11 @@ void hash_unchanged(const WeightTable& weights, std::span<const Pair> pairs, Sla
 
 Result<std::vector<std::byte>> join(const Description& description, const Slabs& slabs) {
   const std::string json = write_description(description);
+  if (json.size() > DecodeLimits().index_bytes || description.tensors.size() > DecodeLimits().tensors) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("the description of {} tensors has {} bytes, more than readers accept",
+                            description.tensors.size(), json.size()));
+  }
   BITSNAP_ASSIGN(const std::vector<std::byte> packed, container::pack_bytes(as_byte_span(json), kZstdLevel));
   const ConstByteSpan stored = packed.empty() ? as_byte_span(json) : ConstByteSpan(packed);
   std::vector<std::byte> out(kHeaderBytes);

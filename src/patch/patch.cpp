@@ -2,6 +2,8 @@
 #include <bitsnap/patch.hpp>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,6 +25,33 @@ struct StagedPatch::Impl {
   std::vector<patch::StagedPart> parts;
 };
 
+namespace {
+
+using OpenedPatches = std::vector<std::shared_ptr<const patch::OpenedPatch>>;
+
+// The tensors of all patches; those that share a name are one.
+std::vector<Patch::Tensor> join_tensors(const OpenedPatches& patches) {
+  std::vector<Patch::Tensor> joined;
+  std::map<std::string, std::size_t, std::less<>> by_name;
+  for (const auto& own : patches) {
+    for (const Patch::Tensor& tensor : own->description.tensors) {
+      const auto known =
+          std::ranges::find_if(tensor.names, [&](const std::string& name) { return by_name.contains(name); });
+      const std::size_t number = known == tensor.names.end() ? joined.size() : by_name.find(*known)->second;
+      if (number == joined.size()) {
+        joined.push_back(tensor);
+        joined.back().names.clear();
+      }
+      for (const std::string& name : tensor.names) {
+        if (by_name.try_emplace(name, number).second) joined[number].names.push_back(name);
+      }
+    }
+  }
+  return joined;
+}
+
+}  // namespace
+
 StagedPatch::StagedPatch(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 StagedPatch::StagedPatch(StagedPatch&&) noexcept = default;
 StagedPatch& StagedPatch::operator=(StagedPatch&&) noexcept = default;
@@ -36,11 +65,7 @@ void StagedPatch::apply(unsigned threads) {
 std::uint64_t StagedPatch::changed_elements() const noexcept {
   std::uint64_t sum = 0;
   for (const patch::StagedPart& part : impl_->parts) {
-    for (std::size_t i = 0; i < part.slabs.size(); ++i) {
-      if (part.patch->slabs[i].payload.empty()) continue;
-      const std::size_t bytes = element_size(part.patch->table.stream_of(i).dtype);
-      sum += part.slabs[i].values.size() / bytes;
-    }
+    for (const patch::StagedSlab& slab : part.slabs) sum += slab.changed_elements();
   }
   return sum;
 }
@@ -84,13 +109,7 @@ Result<Patch> Patch::open(std::span<const std::byte> bytes, const DecodeLimits& 
       impl->parts.push_back(std::make_shared<patch::OpenedPatch>(std::move(*opened)));
       bytes = bytes.subspan(size);
     } while (!bytes.empty());
-    for (const auto& part : impl->parts) {
-      for (const Tensor& tensor : part->description.tensors) {
-        const bool is_known = std::ranges::any_of(
-            impl->tensors, [&](const Tensor& own) { return own.names.front() == tensor.names.front(); });
-        if (!is_known) impl->tensors.push_back(tensor);
-      }
-    }
+    impl->tensors = join_tensors(impl->parts);
     return Patch(std::move(impl));
   });
 }
@@ -116,6 +135,10 @@ Result<StagedPatch> Patch::stage(std::span<const WeightMemory> weights, const St
 
 Result<PatchState> Patch::state_of(std::span<const WeightMemory> weights, unsigned threads) const {
   return no_throw("comparing weights with a patch", [&]() -> Result<PatchState> {
+    if (impl_->parts.size() > 1) {
+      return fail(ErrorKind::unsupported,
+                  fmt::format("weights can be compared with one patch, but these are {} in one", impl_->parts.size()));
+    }
     BITSNAP_ASSIGN(const patch::WeightTable table, patch::WeightTable::make(weights, "the weights"));
     const auto executor = exec::make_executor(threads);
     return patch::state_of_weights(*impl_->parts.front(), table, *executor);

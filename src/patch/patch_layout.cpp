@@ -18,6 +18,7 @@ namespace {
 
 // What is written, as plain data.
 struct TensorEntry {
+  static constexpr auto kOnUnknownKey = json::reject_as_unsupported;
   std::string name;
   std::vector<std::string> tied;
   std::vector<std::uint64_t> shape;
@@ -32,6 +33,7 @@ constexpr auto json_fields(std::type_identity<TensorEntry>) {
 }
 
 struct StreamEntry {
+  static constexpr auto kOnUnknownKey = json::reject_as_unsupported;
   std::string dtype;
   std::uint64_t slab_bits = 0;
   std::vector<TensorEntry> tensors;
@@ -48,6 +50,7 @@ constexpr auto json_fields(std::type_identity<StreamEntry>) {
 }
 
 struct UnchangedEntry {
+  static constexpr auto kOnUnknownKey = json::reject_as_unsupported;
   std::uint64_t tensors = 0;
   SnapshotId hash;
 };
@@ -60,6 +63,7 @@ constexpr auto json_fields(std::type_identity<UnchangedEntry>) {
 using Metadata = std::vector<std::tuple<std::string, std::string>>;
 
 struct DescriptionEntry {
+  static constexpr auto kOnUnknownKey = json::reject_as_unsupported;
   std::vector<StreamEntry> streams;
   std::optional<UnchangedEntry> unchanged;
   std::string from;
@@ -139,8 +143,7 @@ std::string write_description(const Description& description) {
 Result<Description> parse_description(std::string_view json, const DecodeLimits& limits) {
   BITSNAP_ASSIGN(DescriptionEntry entry, json::read_whole_json(json, [](json::JsonReader& in) {
                    DescriptionEntry read;
-                   Result<void> done = json::read_json_fields<DescriptionEntry>(
-                       in, read, json::json_fields_of<DescriptionEntry>(), json::reject_as_unsupported);
+                   Result<void> done = json::read_json(in, read);
                    return done ? Result<DescriptionEntry>(std::move(read)) : tl::unexpected(std::move(done).error());
                  }));
   Description description;

@@ -28,12 +28,6 @@ Result<TargetTensor> find_target(const Patch::Tensor& tensor, const WeightTable&
       first = own;
       target.memory = own->memory;
     } else if (own->memory != first->memory) {
-      if (!std::ranges::equal(bytes_of(*own), bytes_of(*first))) {
-        return tl::unexpected(
-            Error(ErrorKind::invalid_argument, fmt::format("{} and {} are tied in the patch, but differ here",
-                                                           quote_tensor(first->name), quote_tensor(name)))
-                .with_code(ErrorCode::wrong_base));
-      }
       target.copies.push_back(own->memory);
     }
   }
@@ -77,8 +71,9 @@ Result<Targets> find_targets(const OpenedPatch& patch, const WeightTable& weight
   std::map<const std::byte*, std::size_t> seen;
   for (std::size_t i = 0; i < patch.description.tensors.size(); ++i) {
     BITSNAP_ASSIGN(TargetTensor target, find_target(patch.description.tensors[i], weights));
-    const auto [at, is_new] = seen.try_emplace(target.memory, i);
-    if (!is_new) {
+    for (const std::byte* const memory : target.all()) {
+      const auto [at, is_new] = seen.try_emplace(memory, i);
+      if (is_new || at->second == i) continue;
       return fail(ErrorKind::invalid_argument,
                   fmt::format("{} and {} are the same memory here, but the patch changes them apart",
                               quote_tensor(patch.description.tensors[at->second].names.front()),
@@ -89,24 +84,34 @@ Result<Targets> find_targets(const OpenedPatch& patch, const WeightTable& weight
   return targets;
 }
 
+Result<ConstByteSpan> SlabReader::read_piece(const Piece& piece, std::size_t element_bytes, const std::byte* memory,
+                                             Scratch& scratch) const {
+  const ConstByteSpan own = bytes_of(piece, element_bytes, memory);
+  ByteSpan copy;
+  for (const Layer& layer : layers_) {
+    const auto at = layer.tensors.find(memory);
+    if (at == layer.tensors.end()) continue;
+    if (copy.empty()) {
+      BITSNAP_ASSIGN(copy, scratch.take(own.size()));
+      std::ranges::copy(own, copy.begin());
+    }
+    overlay(layer, at->second, piece, element_bytes, copy);
+  }
+  return copy.empty() ? own : ConstByteSpan(copy);
+}
+
 Result<void> SlabReader::read(std::uint64_t slab, Scratch& scratch, Read& to) const {
   to.pieces = patch_.table.pieces(slab);
   to.bytes.clear();
+  to.untied.reset();
   const DType dtype = patch_.table.stream_of(slab).dtype;
   const std::size_t element_bytes = element_size(dtype);
   for (const Piece& piece : to.pieces) {
-    const ConstByteSpan own = bytes_of<const std::byte>(piece, element_bytes, targets_[piece.tensor].memory);
+    BITSNAP_ASSIGN(const ConstByteSpan own, read_piece(piece, element_bytes, targets_[piece.tensor].memory, scratch));
     to.bytes.push_back(own);
-    ByteSpan copy;
-    for (const Layer& layer : layers_) {
-      const auto at = layer.tensors.find(targets_[piece.tensor].memory);
-      if (at == layer.tensors.end()) continue;
-      if (copy.empty()) {
-        BITSNAP_ASSIGN(copy, scratch.take(own.size()));
-        std::ranges::copy(own, copy.begin());
-        to.bytes.back() = copy;
-      }
-      overlay(layer, at->second, piece, element_bytes, copy);
+    for (const std::byte* const tied : targets_[piece.tensor].copies) {
+      BITSNAP_ASSIGN(const ConstByteSpan other, read_piece(piece, element_bytes, tied, scratch));
+      if (!std::ranges::equal(own, other)) to.untied = piece.tensor;
     }
   }
   to.memory = {.dtype = dtype, .pieces = to.pieces, .bytes = to.bytes};

@@ -1,8 +1,10 @@
 // The weights that a patch is applied to: which memory each of its tensors is.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +17,15 @@ namespace bitsnap::patch {
 struct TargetTensor {
   std::byte* memory = nullptr;
   std::vector<std::byte*> copies;  // tied in the patch, but memory of its own here
+
+  [[nodiscard]] bool has(const std::byte* own) const noexcept {
+    return own == memory || std::ranges::find(copies, own) != copies.end();
+  }
+  [[nodiscard]] std::vector<std::byte*> all() const {
+    std::vector<std::byte*> memories{memory};
+    memories.insert(memories.end(), copies.begin(), copies.end());
+    return memories;
+  }
 };
 
 using Targets = std::vector<TargetTensor>;
@@ -39,11 +50,15 @@ class SlabReader {
   struct Read {
     std::vector<Piece> pieces;
     std::vector<ConstByteSpan> bytes;
-    SlabMemory memory;  // of the two
+    SlabMemory memory;                  // of the two
+    std::optional<std::size_t> untied;  // a tensor that is tied in the patch, and whose copies here differ from it
   };
   [[nodiscard]] Result<void> read(std::uint64_t slab, Scratch& scratch, Read& to) const;
 
  private:
+  [[nodiscard]] Result<ConstByteSpan> read_piece(const Piece& piece, std::size_t element_bytes, const std::byte* memory,
+                                                 Scratch& scratch) const;
+
   const OpenedPatch& patch_;
   const std::span<const TargetTensor> targets_;
   const std::span<const Layer> layers_;

@@ -16,7 +16,7 @@ namespace {
 
 using codec::corrupt;
 
-// At most 24 bits.
+// At most 28 bits, which are more than any count or size may have.
 Result<std::uint32_t> read_number(ByteCursor& cursor, std::string_view what) {
   std::uint32_t number = 0;
   for (unsigned shift = 0;; shift += 7) {
@@ -73,7 +73,13 @@ Result<void> decode_whole(ByteCursor& cursor, const SlabMemory& base, Scratch& s
   }
   to.is_whole = true;
   to.values.resize(elements * base.element_bytes());
-  return decode_elements(coded, base.dtype, payload, from, to.values, scratch);
+  BITSNAP_TRY(decode_elements(coded, base.dtype, payload, from, to.values, scratch));
+  to.changed.resize(elements);
+  const std::size_t bytes = base.element_bytes();
+  for (std::size_t i = 0; i < elements; ++i) {
+    to.changed[i] = std::memcmp(to.values.data() + i * bytes, from.data() + i * bytes, bytes) != 0;
+  }
+  return {};
 }
 
 struct ClassList {

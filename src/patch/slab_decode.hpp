@@ -1,6 +1,7 @@
 // The reading side of a slab: docs/spec/patch.md, "Payload of a slab".
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -19,13 +20,19 @@ struct StagedSlab {
   std::vector<std::uint32_t> places;  // in the slab: those of the listed elements ascend, and those of the dense ones
   std::size_t listed = 0;             // come after so many
   std::vector<std::byte> values;
+  std::vector<bool> changed;  // of a whole slab: which of its elements change
 
   // The two ascending parts of `places`.
   [[nodiscard]] std::array<std::span<const std::uint32_t>, 2> parts() const noexcept {
     return {std::span(places).first(listed), std::span(places).subspan(listed)};
   }
 
-  [[nodiscard]] std::size_t bytes() const noexcept { return places.size() * sizeof(std::uint32_t) + values.size(); }
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return places.size() * sizeof(std::uint32_t) + values.size() + changed.size() / 8;
+  }
+  [[nodiscard]] std::size_t changed_elements() const noexcept {
+    return is_whole ? static_cast<std::size_t>(std::count(changed.begin(), changed.end(), true)) : places.size();
+  }
 };
 
 // corrupt, truncated or unsupported for a payload that the document forbids. On success, the whole base was added to

@@ -410,10 +410,16 @@ Result<void> encode_slab(const SlabMemory& weights, const SlabMemory& base, Scra
 }
 
 unsigned choose_slab_bits(DType dtype, const SampledChanges& sample) noexcept {
-  constexpr unsigned kOfMany = 20;  // two megabytes of 16-bit weights stay in the cache
-  constexpr unsigned kOfFew = 22;   // where a slab of kOfMany would have few changes for its header
   if (!codec::has_deltas(dtype) || sample.most_of_1024 > 256) return kLeastSlabBits;
-  return sample.changed * 500 >= sample.elements ? kOfMany : kOfFew;
+  // The fewer changes, the larger the slabs, so that their headers and tables stay small beside what they describe.
+  struct Step {
+    std::uint64_t one_in;
+    unsigned slab_bits;
+  };
+  for (const Step step : {Step{20, 20}, Step{200, 21}, Step{2'000, 22}}) {
+    if (sample.changed * step.one_in >= sample.elements) return step.slab_bits;
+  }
+  return kMostSlabBits;
 }
 
 }  // namespace bitsnap::patch

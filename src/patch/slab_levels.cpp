@@ -18,12 +18,25 @@ inline void for_groups(const std::uint8_t* elements, std::size_t count, Body&& b
   body(whole, room, (std::uint64_t{1} << rest) - 1);
 }
 
+constexpr std::size_t kPrefetchBytes = 65'536;  // what is hashed together
+
+// Asks for a group of what is hashed next, while the processor works on this one.
+template <std::size_t kBytes>
+inline void prefetch_ahead(const std::uint8_t* group) noexcept {
+  const auto ahead = reinterpret_cast<std::uintptr_t>(group) + kPrefetchBytes;
+  for (std::size_t line = 0; line < kBytes; ++line) {
+    __builtin_prefetch(reinterpret_cast<const void*>(ahead + kWordElements * line));
+  }
+}
+
 template <std::size_t kBytes>
 std::size_t differ(const std::uint8_t* a, const std::uint8_t* b, std::size_t elements, std::uint64_t* words) noexcept {
   std::size_t count = 0;
   for_groups<kBytes>(a, elements, [&](std::size_t i, const std::uint8_t* own, std::uint64_t valid) {
     std::uint8_t room[kWordElements * kBytes] = {};
     const std::uint8_t* other = b + i * kWordElements * kBytes;
+    prefetch_ahead<kBytes>(own);
+    prefetch_ahead<kBytes>(other);
     if (valid != ~std::uint64_t{0}) {
       __builtin_memcpy(room, other, (elements % kWordElements) * kBytes);
       other = room;
@@ -35,7 +48,6 @@ std::size_t differ(const std::uint8_t* a, const std::uint8_t* b, std::size_t ele
 }
 
 constexpr std::size_t kBlockWords = 64;
-constexpr std::size_t kPrefetchBytes = 65'536;  // what is hashed together
 
 // Writes first + i for each bit i of the word; returns how many. Precondition: room for 64 places.
 template <typename Place>
@@ -132,10 +144,7 @@ class Block {
     const std::size_t words = (elements + kWordElements - 1) / kWordElements;
     std::uint16_t sums[kClasses + 1] = {};
     for_groups<kBytes>(base, elements, [&](std::size_t i, const std::uint8_t* group, std::uint64_t valid) {
-      // The next block but few, while this one is in the cache.
-      const auto ahead = reinterpret_cast<std::uintptr_t>(group) + kPrefetchBytes;
-      __builtin_prefetch(reinterpret_cast<const void*>(ahead));
-      __builtin_prefetch(reinterpret_cast<const void*>(ahead + 64));
+      prefetch_ahead<kBytes>(group);
       auto own = Group<kBytes>::load(group);
       own.drop_signs();
       std::uint64_t before = own.below(limits_[0]) & valid;

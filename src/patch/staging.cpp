@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace bitsnap::patch {
 namespace {
 
 // What the weights of a slab are, by their hash.
-enum class Found : std::uint8_t { expected, result, other };
+enum class Found : std::uint8_t { expected, result, other, untied };
 
 struct SlabFinding {
   Found found = Found::expected;
@@ -38,9 +39,10 @@ std::string where_is(const OpenedPatch& patch, std::uint64_t slab) {
 }
 
 PatchState state_from(std::span<const SlabFinding> findings) {
-  std::array<std::size_t, 3> counts{};
+  std::array<std::size_t, 4> counts{};
   for (const SlabFinding& own : findings) ++counts[static_cast<std::size_t>(own.found)];
   if (counts[2] > 0) return PatchState::other;
+  if (counts[3] > 0) return PatchState::partly;  // written to one of tied tensors
   if (counts[1] == 0) return PatchState::applicable;
   return counts[0] == 0 ? PatchState::applied : PatchState::partly;
 }
@@ -78,6 +80,13 @@ Error wrong_base(const OpenedPatch& patch, std::span<const std::uint64_t> change
   return Error(ErrorKind::invalid_argument, std::move(message)).with_code(ErrorCode::wrong_base);
 }
 
+Error untied_error(const OpenedPatch& patch, std::size_t tensor) {
+  const std::vector<std::string>& names = patch.description.tensors[tensor].names;
+  return Error(ErrorKind::invalid_argument, fmt::format("{} and {} are tied in the patch, but differ here",
+                                                        quote_tensor(names.front()), quote_tensor(names.back())))
+      .with_code(ErrorCode::wrong_base);
+}
+
 SlabFinding compare_hash(const SlabEntry& entry, std::uint64_t hash) noexcept {
   const std::uint32_t own = short_hash(hash);
   const Found found = own == entry.expected ? Found::expected : own == entry.result ? Found::result : Found::other;
@@ -102,6 +111,7 @@ Result<std::vector<SlabFinding>> find_slabs(const OpenedPatch& patch, const Slab
     SlabReader::Read slab;
     BITSNAP_TRY(reader.read(changed[item], scratch[slot], slab));
     findings[item] = compare_hash(patch.slabs[changed[item]], hash_slab(slab.bytes));
+    if (slab.untied && findings[item].found != Found::other) findings[item].found = Found::untied;
     return {};
   };
   BITSNAP_TRY(executor.run(changed.size(), scratch.size(), find));
@@ -141,6 +151,7 @@ class Stager {
       const std::uint64_t slab = changed_[item];
       SlabReader::Read read;
       BITSNAP_TRY(reader_.read(slab, scratch[slot], read));
+      if (read.untied) return tl::unexpected(untied_error(patch_, *read.untied));
       SlabHasher hasher;
       Result<void> decoded = decode_slab(patch_.slabs[slab].payload, read.memory, scratch[slot], hasher, slabs[slab]);
       // Of a wrong base, decoding may fail before all of it is hashed.
@@ -179,7 +190,8 @@ class Stager {
 };
 
 // Hashes what the patch does not change: slabs of tensors that it changes elsewhere, and all other tensors.
-Result<void> check_unchanged(const OpenedPatch& patch, const SlabReader& reader, const WeightTable& weights) {
+Result<void> check_unchanged(const OpenedPatch& patch, const SlabReader& reader, const Targets& targets,
+                             const WeightTable& weights) {
   if (!patch.description.unchanged) {
     return tl::unexpected(
         Error(ErrorKind::invalid_argument,
@@ -210,6 +222,15 @@ Result<void> check_unchanged(const OpenedPatch& patch, const SlabReader& reader,
     return reject(fmt::format("the weights have {} tensors beside those that the patch changes, its maker had {}",
                               rest.size(), patch.description.unchanged->tensors));
   }
+  std::set<const std::byte*> changing;
+  for (const TargetTensor& target : targets) {
+    for (const std::byte* const memory : target.all()) changing.insert(memory);
+  }
+  const auto tied = std::ranges::find_if(rest, [&](const WeightMemory* own) { return changing.contains(own->memory); });
+  if (tied != rest.end()) {
+    return reject(fmt::format("{} is tied to a tensor that the patch changes, but was not where the patch was made",
+                              quote_tensor((*tied)->name)));
+  }
   hash_tensors(rest, hashes);
   if (joined_hash(hashes) == patch.description.unchanged->hash) return {};
   return reject("the weights are not what the patch applies to: they differ where it changes nothing");
@@ -236,14 +257,16 @@ Result<std::vector<StagedPart>> stage_parts(std::span<const std::shared_ptr<cons
     if (!targets) return name_part(std::move(targets).error());
     part.targets = std::move(*targets);
     const SlabReader reader(*part.patch, part.targets, layers);
-    if (verify == Verify::all) BITSNAP_TRY(check_unchanged(*part.patch, reader, weights));
+    if (verify == Verify::all) BITSNAP_TRY(check_unchanged(*part.patch, reader, part.targets, weights));
     Result<std::vector<StagedSlab>> slabs = Stager(*part.patch, reader, verify, executor).stage();
     if (!slabs) return name_part(std::move(slabs).error());
     part.slabs = std::move(*slabs);
     SlabReader::Layer& layer = layers.emplace_back();
     layer.patch = part.patch.get();
     layer.slabs = part.slabs;
-    for (std::size_t t = 0; t < part.targets.size(); ++t) layer.tensors.emplace(part.targets[t].memory, t);
+    for (std::size_t t = 0; t < part.targets.size(); ++t) {
+      for (const std::byte* const memory : part.targets[t].all()) layer.tensors.emplace(memory, t);
+    }
   }
   return parts;
 }
@@ -274,41 +297,52 @@ void write_part(const StagedPart& part, exec::Executor& executor) {
   static_cast<void>(executor.run(part.patch->table.size(), 0, write));
 }
 
+namespace {
+
+// What a patch changes in the tensor with this number.
+void add_changes(const StagedPart& part, std::size_t number, std::map<std::uint64_t, std::span<const std::byte>>& to) {
+  const Patch::Tensor& tensor = part.patch->description.tensors[number];
+  const std::size_t bytes = element_size(tensor.dtype);
+  const SlabTable& table = part.patch->table;
+  const SlabTable::Range slabs = table.slabs_of(number, 0, tensor.size_bytes / bytes);
+  for (std::uint64_t slab = slabs.first; slab <= slabs.last; ++slab) {
+    const StagedSlab& staged = part.slabs[slab];
+    const auto add = [&](std::uint64_t element, std::size_t value) {
+      to[element] = std::span(staged.values).subspan(value * bytes, bytes);
+    };
+    std::size_t at = 0;
+    for (const Piece& piece : table.pieces(slab)) {
+      for (std::size_t i = 0; piece.tensor == number && staged.is_whole && i < piece.elements; ++i) {
+        if (staged.changed[at + i]) add(piece.first_element + i, at + i);
+      }
+      for (std::size_t i = 0; piece.tensor == number && i < staged.places.size(); ++i) {
+        const std::uint32_t place = staged.places[i];
+        if (place >= piece.first_place && place < piece.first_place + piece.elements) {
+          add(piece.first_element + place - piece.first_place, i);
+        }
+      }
+      at += static_cast<std::size_t>(piece.elements);
+    }
+  }
+}
+
+}  // namespace
+
 Result<StagedPatch::Changes> changes_of(std::span<const StagedPart> parts, const std::string& tensor) {
   std::map<std::uint64_t, std::span<const std::byte>> merged;  // later patches win
-  bool is_known = false;
-  std::size_t bytes = 0;
+  const std::byte* memory = nullptr;
   for (const StagedPart& part : parts) {
     const auto& tensors = part.patch->description.tensors;
-    const auto own = std::ranges::find_if(
-        tensors, [&](const Patch::Tensor& at) { return std::ranges::find(at.names, tensor) != at.names.end(); });
-    if (own == tensors.end()) continue;
-    is_known = true;
-    bytes = element_size(own->dtype);
-    const auto number = static_cast<std::size_t>(own - tensors.begin());
-    const SlabTable& table = part.patch->table;
-    const SlabTable::Range slabs = table.slabs_of(number, 0, own->size_bytes / bytes);
-    for (std::uint64_t slab = slabs.first; slab <= slabs.last; ++slab) {
-      if (part.patch->slabs[slab].payload.empty()) continue;
-      const StagedSlab& staged = part.slabs[slab];
-      std::size_t at = 0;
-      for (const Piece& piece : table.pieces(slab)) {
-        const auto add = [&](std::uint64_t place, std::size_t value) {
-          merged[piece.first_element + place] = std::span(staged.values).subspan(value * bytes, bytes);
-        };
-        if (piece.tensor == number && staged.is_whole) {
-          for (std::uint64_t i = 0; i < piece.elements; ++i) add(i, at + static_cast<std::size_t>(i));
-        } else if (piece.tensor == number) {
-          for (std::size_t i = 0; i < staged.places.size(); ++i) {
-            const std::uint32_t place = staged.places[i];
-            if (place >= piece.first_place && place < piece.first_place + piece.elements) {
-              add(place - piece.first_place, i);
-            }
-          }
-        }
-        at += static_cast<std::size_t>(piece.elements);
-      }
+    for (std::size_t i = 0; i < tensors.size() && memory == nullptr; ++i) {
+      if (std::ranges::find(tensors[i].names, tensor) != tensors[i].names.end()) memory = part.targets[i].memory;
     }
+  }
+  bool is_known = false;
+  for (const StagedPart& part : parts) {
+    const auto own = std::ranges::find_if(part.targets, [&](const TargetTensor& target) { return target.has(memory); });
+    if (memory == nullptr || own == part.targets.end()) continue;
+    is_known = true;
+    add_changes(part, static_cast<std::size_t>(own - part.targets.begin()), merged);
   }
   if (!is_known) return fail(ErrorKind::not_found, fmt::format("the patch has no {}", quote_tensor(tensor)));
   StagedPatch::Changes changes;

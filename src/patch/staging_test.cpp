@@ -215,5 +215,147 @@ TEST_F(JoinedPatchesTest, InAnotherOrderAreRefusedBeforeAnythingChanges) {
   EXPECT_TRUE(same_bytes(own, versions_.front()));
 }
 
+TEST_F(JoinedPatchesTest, AreComparedWithNoWeights) {
+  Bytes joined = patches_[0];
+  joined.insert(joined.end(), patches_[1].begin(), patches_[1].end());
+  OwnWeights own = versions_.front();
+  EXPECT_EQ(Patch::open(joined)->state_of(memory_of(own)).error().kind(), ErrorKind::unsupported);
+}
+
+// Tensors that are tied in some patches and not in others, and that are memory of their own or not.
+class TiedPatchesTest : public testing::Test {
+ protected:
+  static OwnTensor named(OwnTensor tensor, const char* name) {
+    tensor.name = name;
+    return tensor;
+  }
+  static OwnTensor stepped(OwnTensor tensor, std::uint32_t seed) {
+    step_bf16(tensor, 1e-5, seed);
+    return tensor;
+  }
+  // Weights 'a' and 'b' that are the same memory.
+  static std::vector<WeightMemory> tied(OwnWeights& own) {
+    std::vector<WeightMemory> memory = memory_of(own);
+    memory.push_back(memory.front());
+    memory.back().name = "b";
+    return memory;
+  }
+  static Bytes tied_patch(OwnWeights to, OwnWeights from) {
+    auto patch = make_patch(tied(to), tied(from));
+    EXPECT_TRUE(patch);
+    return *patch;
+  }
+  static Bytes join(Bytes first, const Bytes& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+  }
+
+  OwnTensor old_ = bf16_tensor("a", 5'000, 1);
+  OwnTensor new_ = stepped(old_, 2);
+  OwnTensor newest_ = stepped(new_, 3);
+};
+
+TEST_F(TiedPatchesTest, ThatFollowAPatchOfOneOfThemAreRefused) {
+  OwnWeights own = {old_, named(old_, "b")};
+  OwnWeights one = {new_, named(old_, "b")};
+  const Bytes patch = join(patch_of(one, own), tied_patch({newest_}, {new_}));
+  const OwnWeights before = own;
+  const auto applied = apply_patch(memory_of(own), patch);
+  ASSERT_FALSE(applied);
+  EXPECT_EQ(applied.error().message(),
+            "patch 2 of 2: tensor 'a' and tensor 'b' are tied in the patch, but differ here");
+  EXPECT_TRUE(same_bytes(own, before));
+}
+
+TEST_F(TiedPatchesTest, ApplyAfterAPatchThatMadeThemEqual) {
+  OwnWeights own = {old_, named(new_, "b")};
+  OwnWeights equal = {new_, named(new_, "b")};
+  const auto applied = apply_patch(memory_of(own), join(patch_of(equal, own), tied_patch({newest_}, {new_})));
+  ASSERT_TRUE(applied) << applied.error().message();
+  EXPECT_EQ(own[0].bytes, newest_.bytes);
+  EXPECT_EQ(own[1].bytes, newest_.bytes);
+}
+
+TEST_F(TiedPatchesTest, ApplyBeforeAPatchOfOneOfThem) {
+  OwnWeights own = {old_, named(old_, "b")};
+  OwnWeights after = {new_, named(new_, "b")};
+  OwnWeights last = {new_, named(newest_, "b")};
+  ASSERT_TRUE(apply_patch(memory_of(own), join(tied_patch({new_}, {old_}), patch_of(last, after))));
+  EXPECT_TRUE(same_bytes(own, last));
+}
+
+TEST_F(TiedPatchesTest, AreNamedWhenOneOfThemIsWritten) {
+  const Bytes patch = tied_patch({new_}, {old_});
+  OwnWeights half = {new_, named(old_, "b")};
+  EXPECT_EQ(*Patch::open(patch)->state_of(memory_of(half)), PatchState::partly);
+  EXPECT_EQ(apply_patch(memory_of(half), patch).error().code(), ErrorCode::wrong_base);
+}
+
+TEST_F(TiedPatchesTest, AreRefusedWhereAnotherTensorIsTiedToOne) {
+  OwnWeights from = {old_, named(old_, "b"), named(old_, "c")};
+  OwnWeights to = {new_, named(new_, "b"), named(newest_, "c")};
+  std::vector<WeightMemory> maker = memory_of(to);
+  maker[1].memory = maker[0].memory;
+  std::vector<WeightMemory> maker_base = memory_of(from);
+  maker_base[1].memory = maker_base[0].memory;
+  const auto patch = make_patch(maker, maker_base);
+  ASSERT_TRUE(patch);
+  OwnWeights own = from;
+  std::vector<WeightMemory> receiver = memory_of(own);
+  receiver[2].memory = receiver[1].memory;
+  const auto applied = apply_patch(receiver, *patch);
+  ASSERT_FALSE(applied);
+  EXPECT_NE(applied.error().message().find("are the same memory here, but the patch changes them apart"),
+            std::string::npos);
+  EXPECT_TRUE(same_bytes(own, from));
+}
+
+TEST_F(TiedPatchesTest, VerifyingAllFindsATensorThatIsTiedOnlyHere) {
+  OwnWeights from = {old_, named(old_, "b")};
+  OwnWeights to = {new_, named(old_, "b")};
+  const Bytes patch = patch_of(to, from, {.hash_unchanged = true});
+  OwnWeights own = {old_};
+  const auto applied = apply_patch(tied(own), patch, {.threads = 0, .verify = Verify::all});
+  ASSERT_FALSE(applied);
+  EXPECT_EQ(applied.error().code(), ErrorCode::wrong_base);
+  EXPECT_EQ(own[0].bytes, old_.bytes);
+}
+
+TEST(StagedChangesTest, OfASlabThatIsCodedAsAWholeAreThoseThatChange) {
+  OwnWeights base = {random_tensor("a", DType::i32, 1'000, 1)};
+  OwnWeights weights = base;
+  change_some(weights[0], 2, 2);
+  std::uint64_t changed = 0;
+  for (std::size_t at = 0; at < base[0].bytes.size(); at += 4) {
+    changed += std::memcmp(&base[0].bytes[at], &weights[0].bytes[at], 4) != 0 ? 1U : 0U;
+  }
+  const Bytes patch = patch_of(weights, base);
+  const auto staged = Patch::open(patch)->stage(memory_of(base));
+  ASSERT_TRUE(staged);
+  EXPECT_EQ(staged->changed_elements(), changed);
+  EXPECT_EQ(staged->changes("a")->places.size(), changed);
+}
+
+// A patch of very many tensors opens in time of its tensors.
+TEST(PatchLimitsTest, ManyTensorsOpenFast) {
+  OwnWeights base;
+  for (std::uint32_t i = 0; i < 30'000; ++i) {
+    base.push_back({.name = "layer." + std::to_string(i), .dtype = DType::u8, .shape = {1}, .bytes = Bytes(1)});
+  }
+  OwnWeights weights = base;
+  for (OwnTensor& own : weights) own.bytes[0] = std::byte{1};
+  const Bytes patch = patch_of(weights, base);
+  EXPECT_EQ(Patch::open(patch)->tensors().size(), 30'000U);
+  ASSERT_TRUE(apply_patch(memory_of(base), patch));
+  EXPECT_TRUE(same_bytes(base, weights));
+}
+
+TEST(PatchLimitsTest, NamesThatReadersRefuseAreRefusedByTheMaker) {
+  OwnWeights base = {bf16_tensor(std::string(70'000, 'x'), 10, 1)};
+  const auto patch = make_patch(memory_of(base), memory_of(base));
+  ASSERT_FALSE(patch);
+  EXPECT_EQ(patch.error().kind(), ErrorKind::invalid_argument);
+}
+
 }  // namespace
 }  // namespace bitsnap::patch

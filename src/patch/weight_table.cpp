@@ -21,7 +21,11 @@ Result<void> check_size(const WeightMemory& tensor) {
   const auto reject = [&](std::string message) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: {}", quote_tensor(tensor.name), message));
   };
+  // What readers would refuse.
+  static const DecodeLimits limits;
   if (!is_utf8(tensor.name)) return reject("its name is not UTF-8");
+  if (tensor.name.size() > limits.name_bytes) return reject("its name is longer than 65,536 bytes");
+  if (tensor.shape.size() > limits.dimensions) return reject("it has more than 255 dimensions");
   if (tensor.dtype != DType::opaque) {
     const auto expected = shape_size_bytes(tensor.dtype, tensor.shape);
     if (!expected) return reject(std::string(expected.error().message()));

@@ -154,7 +154,7 @@ class _Lists:
     k: int
 
 
-class _Bits:
+class RiceBits:
     """The rest of a payload as bits, the least significant of each byte first."""
 
     def __init__(self, data: bytes) -> None:
@@ -198,7 +198,7 @@ def _read_sparse(cursor: Cursor, contexts: Bytes, bits: int) -> Numbers:
     require(changed_count <= len(contexts), f"ordinal_delta: {changed_count} of {len(contexts)} elements changed")
     for lists in headers:
         require(lists.farther <= lists.changed, "ordinal_delta: more farther elements than changed ones")
-    stream = _Bits(cursor.take(len(cursor.data) - cursor.offset))
+    stream = RiceBits(cursor.take(len(cursor.data) - cursor.offset))
     deltas = np.zeros(contexts.shape, np.int64)
     for lists, places in zip(headers, members, strict=True):
         changed = _places(stream, lists.changed, lists.g, len(places))
@@ -220,7 +220,7 @@ def _parse_lists(header: bytes, bits: int) -> _Lists:
     return lists
 
 
-def _places(stream: _Bits, count: int, parameter: int, end: int) -> Numbers:
+def _places(stream: RiceBits, count: int, parameter: int, end: int) -> Numbers:
     """`count` positions below `end`, from the gap before each."""
     gaps = np.array([stream.number(parameter, _GAP_WIDTH) for _ in range(count)], np.int64)
     places: Numbers = np.cumsum(gaps + 1) - 1
