@@ -83,7 +83,7 @@ class StagedPatch {
 
   // Writes the changed elements to the memory of the weights that were given to Patch::stage(), in parallel; nothing
   // else may use the weights meanwhile. They must not have changed since stage(). A process that dies in this call
-  // leaves weights of which Patch::state_of() says `partly`.
+  // leaves weights of which Patch::state_of() says `partly` or, if it died inside a part, `other`.
   void apply(unsigned threads = 0);
 
   // Each patch of several in one counts for itself.

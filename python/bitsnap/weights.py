@@ -14,14 +14,25 @@ any of them changes. An engine that must not stop for long stages the patch firs
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from bitsnap._bitsnap import NativePatch, make_patch as make_native_patch
-from bitsnap._common import brief, import_torch, loaded_torch
-from bitsnap._tensors.arrays import Memory, Source, array_address, is_tensor, named_source_of, note_filled
+from bitsnap._common import LARGEST_COUNT, brief, import_torch, label_of, loaded_torch, number_of
+from bitsnap._states.packing import native_metadata
+from bitsnap._tensors.arrays import (
+    Memory,
+    Source,
+    Target,
+    array_address,
+    copy_into,
+    fillable,
+    is_tensor,
+    named_source_of,
+    note_filled,
+)
 from bitsnap._tensors.device_copies import is_on_gpu, pinned_bytes
 from bitsnap._tensors.reading import bytes_at
 from bitsnap.errors import InvalidArgumentError
@@ -41,12 +52,22 @@ _NativeWeight: TypeAlias = tuple[str, str, tuple[int, ...], int, int]
 
 
 class _Weight(NamedTuple):
-    """One tensor of the caller, as contiguous memory: its own, or a copy."""
+    """One tensor of the caller, as contiguous memory: its own, or that of a copy."""
 
     native: _NativeWeight
     value: Any
-    owner: object
-    is_copy: bool
+    source: Source
+    copy: Any  # None: its own
+
+    def target(self) -> Target:
+        """Raises InvalidArgumentError if the tensor cannot be written in place."""
+        name, value = self.native[0], self.value
+        where = f"weights[{name!r}]"
+        if isinstance(value, np.generic):
+            raise InvalidArgumentError(f"{where} is a scalar of numpy, which cannot be written in place: pass an array")
+        if is_tensor(value) and any(n > 1 and step == 0 for n, step in zip(value.shape, value.stride(), strict=True)):
+            raise InvalidArgumentError(f"{where} cannot be written in place: some of its elements are the same memory")
+        return fillable(value, self.source, where)
 
 
 def _named(weights: Weights, what: str) -> Mapping[str, Any]:
@@ -59,46 +80,53 @@ def _named(weights: Weights, what: str) -> Mapping[str, Any]:
     return weights
 
 
-def _bits(value: Any, item: int) -> Any:
-    """A tensor of torch as integers of the same size, which share its memory."""
-    torch = import_torch()
-    dtypes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return value.detach().view(dtypes[item]) if item in dtypes else value.detach()
-
-
-def _copy(value: Any, source: Source) -> tuple[object, int]:
-    """A contiguous copy on the CPU, in pinned memory if the tensor is on a GPU."""
+def _copy(value: Any, source: Source) -> tuple[Any, int]:
+    """A contiguous copy on the CPU, in pinned memory if the tensor is on a GPU; and its address."""
+    plain: Any
     if not is_tensor(value):
-        plain = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
+        plain = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")).reshape(value.shape)
         return plain, array_address(plain)
     plain = value.detach().resolve_conj().resolve_neg()
     if is_on_gpu(value):
-        memory = pinned_bytes(source.size_bytes)
-        memory.view(plain.dtype).view(plain.shape).copy_(plain)
-        return memory, memory.data_ptr()
+        pinned = pinned_bytes(source.size_bytes).view(plain.dtype).view(plain.shape)
+        plain = pinned.copy_(plain)
     plain = plain.cpu().contiguous()
     return plain, plain.data_ptr()
 
 
 def _weights_of(weights: Weights, what: str) -> list[_Weight]:
-    """All tensors, each with memory. The result keeps the memory alive."""
+    """All tensors, each with memory. The result keeps the memory alive. Tensors that are tied have one copy."""
     found = []
+    copies: dict[Hashable, tuple[Any, int]] = {}
     for name, value in _named(weights, what).items():
         if not isinstance(name, str):
             raise TypeError(f"{what} must have names that are str, got {brief(name)}")
+        label_of(name, f"a name in {what}")
         local = value.to_local() if hasattr(value, "to_local") else value
         source = named_source_of(local, f"{what}[{name!r}]")
-        owner, address, is_copy = source.owner, source.data, False
-        if not isinstance(address, int):
-            owner, address = _copy(local, source)
-            is_copy = True
+        if isinstance(source.data, int):
+            copy, address = None, source.data
+        elif source.identity in copies:
+            copy, address = copies[source.identity]
+        else:
+            copy, address = copies[source.identity] = _copy(local, source)
         native = (name, source.dtype, source.shape, address, source.size_bytes)
-        found.append(_Weight(native, local, owner, is_copy))
+        found.append(_Weight(native, local, source, copy))
     return found
 
 
 def _native(weights: list[_Weight]) -> list[_NativeWeight]:
     return [weight.native for weight in weights]
+
+
+def _threads(threads: int) -> int:
+    return number_of(threads, "threads", LARGEST_COUNT)
+
+
+def _flag(value: bool, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {brief(value)}")
+    return value
 
 
 def make_patch(
@@ -133,9 +161,10 @@ def make_patch(
     Raises:
         InvalidArgumentError: the two do not have the same names, dtypes and shapes.
     """
+    versions = label_of(from_version, "from_version"), label_of(to_version, "to_version")
+    texts, all_hashed = native_metadata(metadata), _flag(hash_unchanged, "hash_unchanged")
     new, old = _weights_of(weights, "weights"), _weights_of(base, "base")
-    texts = list((metadata or {}).items())
-    return make_native_patch(_native(new), _native(old), threads, hash_unchanged, from_version, to_version, texts)
+    return make_native_patch(_native(new), _native(old), _threads(threads), all_hashed, *versions, texts)
 
 
 class StagedPatch:
@@ -143,7 +172,7 @@ class StagedPatch:
 
     def __init__(self, patch: NativePatch, weights: list[_Weight], threads: int, verify_all: bool) -> None:
         self._weights = weights
-        self._native = patch.stage(_native(weights), threads, verify_all)
+        self._native = patch.stage(_native(weights), _threads(threads), verify_all)
         self._tensors = [names for names, _, _ in patch.tensors()]
 
     def __repr__(self) -> str:
@@ -163,19 +192,22 @@ class StagedPatch:
         """Writes the changed elements to the weights that were staged, in place.
 
         Nothing may use the weights meanwhile, and nothing may have changed them since they were staged. If this process
-        dies during the call, :meth:`Patch.state_of` says ``"partly"`` of what is left.
+        dies during the call, :meth:`Patch.state_of` says ``"partly"`` or ``"other"`` of what is left.
 
         Args:
             threads: 0: all that this process may use.
+
+        Raises:
+            InvalidArgumentError: one of the weights to change cannot be written, such as an array that is not
+                writeable. None has changed then.
         """
-        self._native.apply(threads)
+        threads = _threads(threads)
         changed = {name for names in self._tensors for name in names}
-        for weight in self._weights:
-            name = weight.native[0]
-            if name not in changed:
-                continue
-            if weight.is_copy:
-                self._write_back(name, weight)
+        targets = [(weight, weight.target()) for weight in self._weights if weight.native[0] in changed]
+        self._native.apply(threads)
+        for weight, target in targets:
+            if weight.copy is not None:
+                self._write_back(weight, target)
             note_filled(weight.value)
 
     def changes(self, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -186,34 +218,27 @@ class StagedPatch:
 
         Returns:
             Ascending places of elements, counted in row-major order, as uint64; and their new bits, as unsigned
-            integers of the size of an element.
+            integers of the size of an element. The elements of complex32 and complex128 are single bytes here.
 
         Raises:
             NotFoundError: the patch does not change such a tensor.
         """
-        places, values = self._native.changes(name)
-        item = next((_item_bytes(weight) for weight in self._weights if weight.native[0] == name), 1)
-        return np.frombuffer(places, np.uint64), np.frombuffer(values, f"<u{item}")
+        places, values = (np.frombuffer(part, np.uint8) for part in self._native.changes(name))
+        places = places.view(np.uint64)
+        return places, values.view(f"<u{values.nbytes // max(places.size, 1) or 1}")
 
-    def _write_back(self, name: str, weight: _Weight) -> None:
+    def _write_back(self, weight: _Weight, target: Target) -> None:
         """Copies what changed to a tensor that is not contiguous, or not on the CPU."""
-        if not is_tensor(weight.value):
-            weight.value[...] = weight.owner
+        value = weight.value
+        if not is_tensor(value) or not value.is_contiguous() or value.is_conj() or value.is_neg():
+            copy_into(target, weight.copy, f"weights[{weight.native[0]!r}]")
             return
         torch = import_torch()
-        if not weight.value.is_contiguous():
-            weight.value.detach().copy_(weight.owner)
-            return
-        places, values = self.changes(name)
-        device = weight.value.device
-        flat = _bits(weight.value, values.itemsize).view(-1)
-        new = torch.from_numpy(values.view(f"<{'u' if values.itemsize == 1 else 'i'}{values.itemsize}").copy())
-        flat[torch.from_numpy(places.astype(np.int64)).to(device)] = new.to(device)
-
-
-def _item_bytes(weight: _Weight) -> int:
-    item: int = weight.value.element_size() if is_tensor(weight.value) else weight.value.itemsize
-    return item
+        places, values = self.changes(weight.native[0])
+        item = values.itemsize
+        new = torch.from_numpy(values.view(f"<{'u' if item == 1 else 'i'}{item}").copy()).to(value.device)
+        with torch.inference_mode(value.is_inference()), torch.no_grad():
+            value.view(-1).view(new.dtype)[torch.from_numpy(places.astype(np.int64)).to(value.device)] = new
 
 
 class Patch:
@@ -293,8 +318,12 @@ class Patch:
         Args:
             weights: as for :meth:`stage`.
             threads: 0: all that this process may use.
+
+        Raises:
+            UnsupportedError: these are several patches that are joined.
         """
-        state: PatchState = self._native.state_of(_native(_weights_of(weights, "weights")), threads)  # type: ignore[assignment]
+        own = _weights_of(weights, "weights")
+        state: PatchState = self._native.state_of(_native(own), _threads(threads))  # type: ignore[assignment]
         return state
 
 
@@ -329,7 +358,10 @@ def fold_patches(patches: Iterable[bytes], base: Weights | None = None, *, threa
         InvalidArgumentError: there are none; or the names of their versions, where they have some, do not follow one
             another.
     """
+    if isinstance(patches, bytes | bytearray | memoryview | str) or not isinstance(patches, Iterable):
+        raise TypeError(f"patches must be a list of patches, got {brief(patches)}")
     parts = list(patches)
+    threads = _threads(threads)
     opened = [Patch(part) for part in parts]
     if not opened:
         raise InvalidArgumentError("patches must not be empty")
@@ -342,8 +374,9 @@ def fold_patches(patches: Iterable[bytes], base: Weights | None = None, *, threa
     if base is None:
         return joined
     old = _weights_of(base, "base")
-    copies = [np.copy(_bytes_of(weight)) for weight in old]
-    new = [(*weight.native[:3], array_address(copy), copy.nbytes) for weight, copy in zip(old, copies, strict=True)]
+    # One copy of tensors that are tied.
+    copies = {weight.native[3:]: np.copy(_bytes_of(weight.native)) for weight in old}
+    new = [(*native[:3], array_address(copies[native[3:]]), native[4]) for native in _native(old)]
     NativePatch(joined).stage(new, threads, False).apply(threads)
     first, last = opened[0], opened[-1]
     return make_native_patch(
@@ -351,6 +384,6 @@ def fold_patches(patches: Iterable[bytes], base: Weights | None = None, *, threa
     )
 
 
-def _bytes_of(weight: _Weight) -> np.ndarray[Any, Any]:
-    _, _, _, address, size_bytes = weight.native
-    return bytes_at(Memory(address, size_bytes, weight.owner))
+def _bytes_of(weight: _NativeWeight) -> np.ndarray[Any, Any]:
+    _, _, _, address, size_bytes = weight
+    return bytes_at(Memory(address, size_bytes, None))

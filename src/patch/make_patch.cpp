@@ -32,7 +32,7 @@ constexpr std::size_t kSampledRuns = 64;
 constexpr std::size_t kSampledElements = 1024;  // of a run
 constexpr int kZstdLevel = 19;                  // of the description, which is small
 
-// A tensor in both versions, with all names that are tied in both.
+// A tensor in both versions, with all names that are tied in the weights, and tied or equal in the base.
 struct Pair {
   std::vector<std::string> names;
   const WeightMemory* weight = nullptr;
@@ -59,7 +59,7 @@ Result<std::vector<Pair>> pair_tensors(const WeightTable& weights, const WeightT
                             quote_tensor(own.name)));
   }
   std::vector<Pair> pairs;
-  std::map<std::pair<const std::byte*, const std::byte*>, std::size_t> tied;
+  std::map<const std::byte*, std::vector<std::size_t>> tied;  // by the memory of the weights
   for (const WeightMemory& own : weights.all()) {
     const WeightMemory* const from = base.find(own.name);
     if (from == nullptr) {
@@ -70,9 +70,17 @@ Result<std::vector<Pair>> pair_tensors(const WeightTable& weights, const WeightT
     }
     BITSNAP_TRY(check_same(own, *from));
     if (own.size_bytes == 0) continue;
-    const auto [at, is_new] = tied.try_emplace({own.memory, from->memory}, pairs.size());
-    if (is_new) pairs.push_back({.names = {}, .weight = &own, .base = from});
-    pairs[at->second].names.push_back(own.name);
+    // A copy of weights that was made tensor by tensor has lost its ties, but its bytes are equal.
+    std::vector<std::size_t>& known = tied[own.memory];
+    const auto same = std::ranges::find_if(known, [&](std::size_t i) {
+      return is_same_memory(*pairs[i].base, *from) || std::ranges::equal(bytes_of(*pairs[i].base), bytes_of(*from));
+    });
+    if (same == known.end()) {
+      known.push_back(pairs.size());
+      pairs.push_back({.names = {own.name}, .weight = &own, .base = from});
+    } else {
+      pairs[*same].names.push_back(own.name);
+    }
   }
   return pairs;
 }

@@ -96,12 +96,12 @@ void round_trip(ConstByteSpan changes, DType dtype, std::span<const ConstByteSpa
     for (auto* const side : {&base, &weights}) {
       const ExactMemory& own = memories.emplace_back(bytes[p].size());
       std::ranges::copy(bytes[p], own.span().begin());
-      side->push_back({.name = std::string(1, static_cast<char>('a' + p)),
-                       .dtype = dtype,
-                       .dtype_name = {},
-                       .shape = {bytes[p].size() / element_size(dtype)},
-                       .memory = own.span().data(),
-                       .size_bytes = own.span().size()});
+      WeightMemory& tensor = side->emplace_back();
+      tensor.name = std::string(1, static_cast<char>('a' + p));
+      tensor.dtype = dtype;
+      tensor.shape = {bytes[p].size() / element_size(dtype)};
+      tensor.memory = own.span().data();
+      tensor.size_bytes = own.span().size();
     }
     for (std::byte& own : memories.back().span()) {
       if (next < changes.size()) own ^= changes[next++];
@@ -129,7 +129,7 @@ void run(ConstByteSpan input) {
     const std::size_t own = i == 0 ? elements : elements / 3 + 1;
     fill(base.emplace_back(own * element_size(dtype)).span(), std::to_integer<std::uint8_t>(input[3]));
     pieces.push_back({.tensor = i, .first_element = 0, .elements = own, .first_place = place});
-    bytes.push_back(base.back().span());
+    bytes.emplace_back(base.back().span());
     place += static_cast<std::uint32_t>(divide_up(own, kPlaceUnit) * kPlaceUnit);
   }
   const ConstByteSpan rest = input.subspan(kHeaderSize);

@@ -192,6 +192,27 @@ TEST(PatchTest, KeepsTiedWeightsTied) {
   EXPECT_EQ(different[0].bytes, base[0].bytes);
 }
 
+// As clones of a state_dict have.
+TEST(PatchTest, KeepsWeightsTiedWhoseBaseHasLostTheTie) {
+  OwnWeights base = {bf16_tensor("a", 5'000, 1), bf16_tensor("b", 5'000, 1)};
+  OwnWeights weights = base;
+  step_bf16(weights[0], 1e-5, 1);
+  std::vector<WeightMemory> memory = memory_of(weights);
+  memory[1].memory = memory[0].memory;
+  const auto patch = make_patch(memory, memory_of(base));
+  ASSERT_TRUE(patch);
+  const auto opened = Patch::open(*patch);
+  ASSERT_EQ(opened->tensors().size(), 1U);
+  EXPECT_EQ(opened->tensors().front().names, (std::vector<std::string>{"a", "b"}));
+  // What was not tied in the base changes apart.
+  base[1] = bf16_tensor("b", 5'000, 2);
+  const auto apart = make_patch(memory, memory_of(base));
+  ASSERT_TRUE(apart);
+  ASSERT_TRUE(apply_patch(memory_of(base), *apart));
+  EXPECT_EQ(base[0].bytes, weights[0].bytes);
+  EXPECT_EQ(base[1].bytes, weights[0].bytes);
+}
+
 TEST(PatchTest, RefusesTensorsThatShareMemoryInPart) {
   OwnWeights base = {bf16_tensor("a", 100, 1)};
   std::vector<WeightMemory> memory = memory_of(base);

@@ -51,6 +51,10 @@ Error wrong_base(const OpenedPatch& patch, std::span<const std::uint64_t> change
                  std::span<const SlabFinding> findings) {
   const auto first =
       std::ranges::find_if(findings, [](const SlabFinding& own) { return own.found != Found::expected; });
+  if (first == findings.end()) {
+    return Error(ErrorKind::invalid_argument, "the weights changed while they were read")
+        .with_code(ErrorCode::wrong_base);
+  }
   const std::uint64_t slab = changed[static_cast<std::size_t>(first - findings.begin())];
   std::string name = "the patch";
   if (!patch.description.from.empty() || !patch.description.to.empty()) {

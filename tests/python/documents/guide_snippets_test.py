@@ -8,13 +8,14 @@ own.
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import os
 import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ DOCUMENTS = [
     "docs/index.md",
     "docs/guide/torch.md",
     "docs/guide/dcp.md",
+    "docs/guide/weights.md",
     "docs/guide/lightning.md",
     "docs/guide/transformers.md",
     "docs/guide/interfaces.md",
@@ -85,6 +87,17 @@ def training() -> dict[str, Any]:
     return names | {"make_model": make_model}
 
 
+def of_weights(model: torch.nn.Module, train: Callable[[], None]) -> dict[str, Any]:
+    """The names that the examples with patches use: two patches, and an engine that has applied the first."""
+    versions = []
+    for _ in range(3):
+        versions.append(copy.deepcopy(model))
+        train()
+    first, engine, last = versions
+    patches = [bitsnap.make_patch(engine, first), bitsnap.make_patch(last, engine)]
+    return {"copy": copy, "bitsnap": bitsnap, "base": first, "engine": engine, "patches": patches, "patch": patches[1]}
+
+
 def of_lightning() -> dict[str, Any]:
     """The names that the examples with Lightning use, and a checkpoint."""
     lightning = pytest.importorskip("lightning")
@@ -120,6 +133,8 @@ def test_the_python_of_the_guides_runs(clean: Path, place: str, code: str) -> No
     if "fully_shard" in code:
         # In one process, without torch.distributed, a stand-in that divides nothing.
         names |= {"torch": torch, "bitsnap": bitsnap, "fully_shard": lambda module: module}
+    if "weights" in place:
+        names |= of_weights(names["model"], names["train"])
     if "lightning" in place or "lightning" in code:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Lightning has many, for example of a loader without processes
