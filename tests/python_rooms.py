@@ -29,6 +29,7 @@ ROOMS = [
     "state",
     "folder",
     "files",
+    "_in_memory",
     "_branches",
     "_store",
     "store",

@@ -98,6 +98,9 @@ class BaseProvider {
   [[nodiscard]] virtual Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const = 0;
 };
 
+// Finds `base`, and everything that it depends on; nullptr: nothing.
+[[nodiscard]] std::shared_ptr<const BaseProvider> bases_of(std::shared_ptr<const Base> base);
+
 // Called between chunks with the bytes of tensors that are done and the total. Return false to cancel: the call then
 // fails with `cancelled`.
 using Progress = std::function<bool(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
@@ -154,6 +157,12 @@ class Snapshot final : public Base {
   // for a file that exceeds the limits.
   [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> open(const std::string& path,
                                                                     const OpenOptions& options = {});
+  // The same, of the bytes of a file in memory, which `owner` keeps. Bases are only those of `options.bases`. `name`,
+  // for messages.
+  [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> open_bytes(std::span<const std::byte> bytes,
+                                                                          std::shared_ptr<const void> owner,
+                                                                          const OpenOptions& options = {},
+                                                                          std::string name = "a snapshot in memory");
   ~Snapshot() override;
 
   [[nodiscard]] SnapshotId id() const noexcept override;

@@ -112,4 +112,12 @@ struct SaveSummary {
 [[nodiscard]] Result<SaveSummary> save_snapshot(const std::string& path, const State& state,
                                                 const SaveOptions& options = {});
 
+struct SnapshotBytes {
+  std::vector<std::byte> bytes;  // of the file
+  SaveSummary summary;
+};
+
+// The same bytes in memory. SaveOptions::overwrite and check are not used.
+[[nodiscard]] Result<SnapshotBytes> dump_snapshot(const State& state, const SaveOptions& options = {});
+
 }  // namespace bitsnap

@@ -48,6 +48,7 @@ from bitsnap._bitsnap import (
     set_max_cost as set_max_cost,
 )
 from bitsnap._engine.steps import wait_committed as wait_committed
+from bitsnap._in_memory import dumps as dumps, loads as loads
 from bitsnap._objects import Client as _ObjectClient, RefusedError as _RefusedError
 from bitsnap._run_copies import (
     MirrorStatus as MirrorStatus,

@@ -74,6 +74,21 @@ class Snapshot:
         raise failure
 
     @classmethod
+    def from_bytes(cls, data: bytes, *, base: PathLike | Snapshot | None = None) -> Snapshot:
+        """Opens the bytes of a snapshot in memory, as dumps() returns them.
+
+        Args:
+            data: the bytes, which are not copied.
+            base: the snapshot that they were made against, if there was one.
+
+        Raises:
+            UnsupportedError, TruncatedError, CorruptError: they are not a snapshot that this version can read.
+        """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data must be the bytes of a snapshot, got {brief(data)}")
+        return cls._of(NativeSnapshot.of_bytes(bytes(data), None if base is None else native_snapshot(base)))
+
+    @classmethod
     def _of(cls, native: NativeSnapshot) -> Snapshot:
         snapshot = cls.__new__(cls)
         snapshot._native = native

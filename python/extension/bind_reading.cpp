@@ -66,6 +66,19 @@ PySnapshot open_snapshot(nb::bytes path, const std::vector<nb::bytes>& base_path
   return {context.call([&] { return Snapshot::open(file, options); })};
 }
 
+PySnapshot open_bytes(nb::bytes bytes, const PySnapshot* base) {
+  const std::span<const std::byte> memory(reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size());
+  // The last thread that uses the snapshot releases the bytes, and need not hold the GIL then.
+  const std::shared_ptr<const void> owner(bytes.release().ptr(), [](void* object) {
+    const GilAcquire gil;
+    nb::handle(static_cast<PyObject*>(object)).dec_ref();
+  });
+  OpenOptions options;
+  if (base != nullptr) options.bases = bases_of(base->snapshot);
+  RunContext context{nb::none()};
+  return {context.call([&] { return Snapshot::open_bytes(memory, owner, options); })};
+}
+
 void read(const PySnapshot& self, const std::vector<std::tuple<std::size_t, std::uintptr_t, std::uint64_t>>& requests,
           unsigned threads, nb::object progress) {
   std::vector<Snapshot::ReadRequest> native;
@@ -220,6 +233,7 @@ void bind_reading(nb::module_& module) {
 
   nb::class_<PySnapshot>(module, "Snapshot")
       .def_static("open", &open_snapshot, nb::arg("path"), nb::arg("base_paths"))
+      .def_static("of_bytes", &open_bytes, nb::arg("data"), nb::arg("base").none())
       .def_prop_ro("id", [](const PySnapshot& self) { return self.snapshot->id().to_hex(); })
       .def_prop_ro("path",
                    [](const PySnapshot& self) {

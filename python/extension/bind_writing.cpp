@@ -33,6 +33,14 @@ SaveSummary save(nb::bytes path, const NativeState& given, const SaveOptions& op
   return context.call([&] { return save_snapshot(to, state, complete); });
 }
 
+nb::bytes dump(const NativeState& given, const SaveOptions& options, nb::object progress) {
+  RunContext context(std::move(progress));
+  const SaveOptions complete = save_options(options, context);
+  const State state = state_from_python(given, context);
+  const SnapshotBytes dumped = context.call([&] { return dump_snapshot(state, complete); });
+  return nb::bytes(dumped.bytes.data(), dumped.bytes.size());
+}
+
 SaveSummary compress(nb::bytes source, nb::bytes path, const SaveOptions& options, nb::object progress) {
   RunContext context(std::move(progress));
   const SaveOptions complete = save_options(options, context);
@@ -71,6 +79,7 @@ void bind_writing(nb::module_& module) {
       .field("chunks", &SaveSummary::chunks);
 
   module.def("save", &save, nb::arg("path"), nb::arg("state"), nb::arg("options"), nb::arg("progress").none());
+  module.def("dump", &dump, nb::arg("state"), nb::arg("options"), nb::arg("progress").none());
   module.def("compress", &compress, nb::arg("source"), nb::arg("path"), nb::arg("options"), nb::arg("progress").none());
   module.def("decompress", &decompress, nb::arg("snapshot"), nb::arg("path"), nb::kw_only(), nb::arg("overwrite"),
              nb::arg("threads"), nb::arg("progress").none());

@@ -9,6 +9,7 @@
 #include "base/try.hpp"
 #include "codec/registry.hpp"
 #include "container/chunk_table.hpp"
+#include "os/memory_files.hpp"
 #include "restore/open_snapshot.hpp"
 #include "restore/snapshot_impl.hpp"
 
@@ -123,6 +124,18 @@ Result<std::shared_ptr<const Snapshot>> Snapshot::open(const std::string& path, 
   return no_throw("snapshot", [&]() -> Result<std::shared_ptr<const Snapshot>> {
     BITSNAP_ASSIGN(std::unique_ptr<os::RandomAccessFile> file, os::real_file_system().open(path));
     return restore::open_snapshot(std::move(file), options, os::real_file_system());
+  });
+}
+
+Result<std::shared_ptr<const Snapshot>> Snapshot::open_bytes(std::span<const std::byte> bytes,
+                                                             std::shared_ptr<const void> owner,
+                                                             const OpenOptions& options, std::string name) {
+  return no_throw("snapshot", [&]() -> Result<std::shared_ptr<const Snapshot>> {
+    OpenOptions complete = options;
+    // Memory has no directory that could hold bases.
+    if (complete.bases == nullptr) complete.bases = bases_of(nullptr);
+    return restore::open_snapshot(std::make_unique<os::MemoryReader>(std::move(name), bytes, std::move(owner)),
+                                  complete, os::real_file_system());
   });
 }
 

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 #include "base/try.hpp"
 #include "container/index.hpp"
 #include "os/atomic_file.hpp"
+#include "os/memory_files.hpp"
 #include "restore/snapshot_impl.hpp"
 #include "save/snapshot_pipeline.hpp"
 #include "save/state_layout.hpp"
@@ -51,37 +51,6 @@ Result<WriteSummary> write_snapshot(const State& state, const SaveOptions& optio
 namespace bitsnap {
 namespace {
 
-// Finds a base, and everything that it depends on, by id: for opening a file that was just coded against it.
-// Thread-safe. Owns a share of the base.
-class BaseChain final : public BaseProvider {
- public:
-  // Precondition: not nullptr.
-  explicit BaseChain(std::shared_ptr<const Base> base) noexcept : base_(std::move(base)) {}
-
-  [[nodiscard]] Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override;
-
- private:
-  std::shared_ptr<const Base> base_;
-};
-
-Result<std::shared_ptr<const Base>> BaseChain::find(const SnapshotId& id) const {
-  std::vector<std::shared_ptr<const Base>> pending{base_};
-  std::set<SnapshotId> known{base_->id()};
-  while (!pending.empty()) {
-    std::shared_ptr<const Base> base = std::move(pending.back());
-    pending.pop_back();
-    if (base->id() == id) return base;
-    const auto* snapshot = dynamic_cast<const Snapshot*>(base.get());
-    for (std::size_t i = 0; snapshot != nullptr && i < snapshot->bases().size(); ++i) {
-      if (!known.insert(snapshot->bases()[i].id).second) continue;
-      BITSNAP_ASSIGN(std::shared_ptr<const Base> next, Snapshot::Impl::of(*snapshot).base(i));
-      pending.push_back(std::move(next));
-    }
-  }
-  return fail(ErrorKind::not_found,
-              fmt::format("base {} is neither {} nor one of its bases", id.to_hex(), base_->name()));
-}
-
 Result<void> check_not_in_store(const std::string& path) {
   for (const std::string_view record : {"commit.json", "retired.json"}) {
     BITSNAP_ASSIGN(const os::FileInfo beside,
@@ -111,7 +80,7 @@ Result<SaveSummary> save_snapshot(const std::string& path, const State& state, c
     const auto check = [&](const std::string& temporary) -> Result<void> {
       if (!options.check) return {};
       OpenOptions open;
-      if (options.base != nullptr) open.bases = std::make_shared<const BaseChain>(options.base);
+      if (options.base != nullptr) open.bases = bases_of(options.base);
       BITSNAP_ASSIGN(const std::shared_ptr<const Snapshot> snapshot, Snapshot::open(temporary, open));
       return options.check(*snapshot);
     };
@@ -121,6 +90,19 @@ Result<SaveSummary> save_snapshot(const std::string& path, const State& state, c
   auto result = no_throw("saving", save);
   if (!result) return tl::unexpected(name_file(std::move(result).error(), path));
   return result;
+}
+
+Result<SnapshotBytes> dump_snapshot(const State& state, const SaveOptions& options) {
+  return no_throw("saving", [&]() -> Result<SnapshotBytes> {
+    os::MemoryWriter file("a snapshot in memory");
+    const auto executor = exec::make_executor(options.threads);
+    std::optional<save::SingleBase> base;
+    if (options.base != nullptr) base.emplace(options.base);
+    save::BaseFinder* const bases = base ? &*base : nullptr;
+    BITSNAP_ASSIGN(const save::WriteSummary written,
+                   save::write_snapshot(state, options, bases, nullptr, file, *executor));
+    return SnapshotBytes{.bytes = std::move(file).take(), .summary = written.summary};
+  });
 }
 
 }  // namespace bitsnap

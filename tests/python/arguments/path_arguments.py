@@ -29,6 +29,7 @@ import bitsnap
 PATHS = {"checkpoint_id": "run/step-1", "run": "run", "source": "state.bsnap"}
 ARGUMENTS: dict[str, Any] = {
     "checkpoint": {"global_step": 1},
+    "data": bitsnap.dumps({}),
     "file": "",
     "framework": "np",
     "repo_id": "name",
