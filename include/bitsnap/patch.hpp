@@ -88,7 +88,7 @@ class StagedPatch {
 
   // Each patch of several in one counts for itself.
   [[nodiscard]] std::uint64_t changed_elements() const noexcept;
-  [[nodiscard]] std::uint64_t memory_bytes() const noexcept;  // of what is staged
+  [[nodiscard]] std::uint64_t memory_bytes() const noexcept;  // that the staged changes take
 
   // The changes of one tensor, for receivers that write them themselves: ascending places of elements in the tensor,
   // and their new values, of the size of an element each. not_found if the patch has no such tensor.

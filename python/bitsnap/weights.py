@@ -13,7 +13,6 @@ any of them changes. An engine that must not stop for long stages the patch firs
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -192,7 +191,7 @@ class StagedPatch:
         """Writes the changed elements to the weights that were staged, in place.
 
         Nothing may use the weights meanwhile, and nothing may have changed them since they were staged. If this process
-        dies during the call, :meth:`Patch.state_of` says ``"partly"`` or ``"other"`` of what is left.
+        dies during the call, :meth:`Patch.state_of` returns ``"partly"`` or ``"other"`` for the weights.
 
         Args:
             threads: 0: all that this process may use.
@@ -362,26 +361,21 @@ def fold_patches(patches: Iterable[bytes], base: Weights | None = None, *, threa
         raise TypeError(f"patches must be a list of patches, got {brief(patches)}")
     parts = list(patches)
     threads = _threads(threads)
-    opened = [Patch(part) for part in parts]
-    if not opened:
+    if not parts:
         raise InvalidArgumentError("patches must not be empty")
-    for before, after in itertools.pairwise(opened):
-        if before.to_version and after.from_version and before.to_version != after.from_version:
-            raise InvalidArgumentError(
-                f"the patch from {after.from_version!r} follows one to {before.to_version!r}: they are out of order"
-            )
+    for part in parts:
+        Patch(part)  # alone: joined, one that ends early would look like a damaged one
     joined = b"".join(bytes(part) for part in parts)
+    whole = Patch(joined)
     if base is None:
         return joined
     old = _weights_of(base, "base")
     # One copy of tensors that are tied.
     copies = {weight.native[3:]: np.copy(_bytes_of(weight.native)) for weight in old}
     new = [(*native[:3], array_address(copies[native[3:]]), native[4]) for native in _native(old)]
-    NativePatch(joined).stage(new, threads, False).apply(threads)
-    first, last = opened[0], opened[-1]
-    return make_native_patch(
-        new, _native(old), threads, False, first.from_version, last.to_version, list(last.metadata.items())
-    )
+    whole._native.stage(new, threads, False).apply(threads)
+    texts = list(whole.metadata.items())
+    return make_native_patch(new, _native(old), threads, False, whole.from_version, whole.to_version, texts)
 
 
 def _bytes_of(weight: _NativeWeight) -> np.ndarray[Any, Any]:

@@ -14,7 +14,7 @@ namespace bitsnap::container {
 // Empty if the frame would not be smaller. resource_exhausted without memory.
 [[nodiscard]] Result<std::vector<std::byte>> pack_bytes(ConstByteSpan raw, int level);
 
-// corrupt if no frame of so many bytes can unpack to so many. Callers check this and a limit before they unpack.
+// corrupt if no frame of `stored_bytes` can unpack to `raw_bytes`. Callers check this and a limit before they unpack.
 [[nodiscard]] Result<void> check_packed_size(std::uint64_t stored_bytes, std::uint64_t raw_bytes);
 
 // corrupt unless the bytes are exactly one frame of exactly `raw_bytes`.

@@ -10,7 +10,8 @@
 namespace bitsnap::patch {
 namespace {
 
-// Lists cost more than their entropy where more elements change than one in so many; and a class its header.
+// Elements of an exponent are dense if at least one in three changes, where lists cost more than their entropy, or if
+// one in eight of the changes is farther than one ULP. A class costs its header.
 constexpr std::uint64_t kListedOneIn = 3;
 constexpr std::uint64_t kFartherOneIn = 8;
 constexpr std::uint64_t kHeaderBits = 32;

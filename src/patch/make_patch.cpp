@@ -18,6 +18,7 @@
 #include "base/try.hpp"
 #include "container/packed_bytes.hpp"
 #include "exec/executor.hpp"
+#include "patch/numbers.hpp"
 #include "patch/patch_layout.hpp"
 #include "patch/slab_encode.hpp"
 #include "patch/weight_table.hpp"
@@ -181,9 +182,7 @@ struct Slabs {
   std::vector<std::uint64_t> unchanged;  // of the others
 
   void add(const EncodedSlab& slab) {
-    std::uint64_t size = slab.payload.size();
-    for (; size >= 128; size >>= 7) table.push_back(static_cast<std::byte>(size | 128));
-    table.push_back(static_cast<std::byte>(size));
+    put_number(table, slab.payload.size());
     if (slab.payload.empty()) {
       unchanged.push_back(slab.expected);
       return;
@@ -226,16 +225,8 @@ Result<Slabs> encode_slabs(const SlabTable& table, const Changed& changed, exec:
   return slabs;
 }
 
-void hash_unchanged(const WeightTable& weights, std::span<const Pair> pairs, Slabs& slabs, Description& description) {
-  std::vector<std::string_view> changed;
-  for (const Pair& pair : pairs) {
-    if (pair.changed) changed.insert(changed.end(), pair.names.begin(), pair.names.end());
-  }
-  std::ranges::sort(changed);
-  std::vector<const WeightMemory*> rest;
-  for (const std::size_t i : weights.by_name()) {
-    if (!std::ranges::binary_search(changed, weights.all()[i].name)) rest.push_back(&weights.all()[i]);
-  }
+void hash_unchanged(const WeightTable& weights, Slabs& slabs, Description& description) {
+  const std::vector<const WeightMemory*> rest = weights.without(description.tensors);
   hash_tensors(rest, slabs.unchanged);
   description.unchanged = {.tensors = rest.size(), .hash = joined_hash(slabs.unchanged)};
 }
@@ -281,7 +272,7 @@ Result<std::vector<std::byte>> make(std::span<const WeightMemory> weights, std::
   changed.description.metadata = options.metadata;
   BITSNAP_ASSIGN(const SlabTable table, SlabTable::make(changed.description));
   BITSNAP_ASSIGN(Slabs slabs, encode_slabs(table, changed, *executor));
-  if (options.hash_unchanged) hash_unchanged(own, pairs, slabs, changed.description);
+  if (options.hash_unchanged) hash_unchanged(own, slabs, changed.description);
   return join(changed.description, slabs);
 }
 

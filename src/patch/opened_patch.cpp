@@ -6,6 +6,7 @@
 #include "base/try.hpp"
 #include "codec/payload_checks.hpp"
 #include "container/packed_bytes.hpp"
+#include "patch/numbers.hpp"
 
 namespace bitsnap::patch {
 namespace {
@@ -25,18 +26,8 @@ Result<Description> read_description(ByteCursor& cursor, std::uint32_t stored_by
   return parse_description(as_text(raw), limits);
 }
 
-Result<std::uint64_t> read_size(ByteCursor& cursor) {
-  std::uint64_t size = 0;
-  for (unsigned shift = 0; shift < 35; shift += 7) {
-    BITSNAP_ASSIGN(const auto byte, cursor.read<std::uint8_t>("size of a payload"));
-    size |= std::uint64_t{byte & 127U} << shift;
-    if (byte < 128) {
-      if (byte == 0 && shift > 0) return corrupt("size of a payload has a superfluous byte");
-      return size;
-    }
-  }
-  return corrupt("size of a payload has more than 35 bits");
-}
+// The bytes of a payload's size at most.
+constexpr unsigned kSizeBytes = 5;
 
 Result<void> read_table(ByteCursor& cursor, OpenedPatch& patch) {
   if (patch.table.size() > cursor.remaining()) {
@@ -45,7 +36,7 @@ Result<void> read_table(ByteCursor& cursor, OpenedPatch& patch) {
   }
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t i = 0; i < patch.table.size(); ++i) {
-    BITSNAP_ASSIGN(const std::uint64_t size, read_size(cursor));
+    BITSNAP_ASSIGN(const std::uint64_t size, read_number(cursor, kSizeBytes, "size of a payload"));
     SlabEntry& own = patch.slabs.emplace_back();
     sizes.push_back(size);
     if (size == 0) continue;

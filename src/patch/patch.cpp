@@ -102,8 +102,8 @@ Result<Patch> Patch::open(std::span<const std::byte> bytes, const DecodeLimits& 
         const std::string& from = opened->description.from;
         if (!before.empty() && !from.empty() && before != from) {
           return fail(ErrorKind::invalid_argument,
-                      fmt::format("patch {}: it applies to {}, but the one before makes {}", impl->parts.size() + 1,
-                                  quote_name(from), quote_name(before)));
+                      fmt::format("patch {} applies to {}, but the one before makes {}: they are out of order",
+                                  impl->parts.size() + 1, quote_name(from), quote_name(before)));
         }
       }
       impl->parts.push_back(std::make_shared<patch::OpenedPatch>(std::move(*opened)));

@@ -94,7 +94,7 @@ Result<void> check_tensor(const Patch::Tensor& tensor, std::uint64_t bytes, cons
     return reject(ErrorKind::resource_exhausted, fmt::format("it has {} dimensions, more than the limit of {}",
                                                              tensor.shape.size(), limits.dimensions));
   }
-  if (bytes == 0) return reject(ErrorKind::corrupt, "it has no elements, so nothing of it changes");
+  if (bytes == 0) return reject(ErrorKind::corrupt, "it has no elements, and a patch names only tensors that change");
   if (bytes > limits.tensor_bytes) {
     return reject(ErrorKind::resource_exhausted,
                   fmt::format("it has {} bytes, more than the limit of {}", bytes, limits.tensor_bytes));

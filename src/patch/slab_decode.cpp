@@ -10,25 +10,15 @@
 #include "codec/payload_checks.hpp"
 #include "codec/registry.hpp"
 #include "entropy/rice.hpp"
+#include "patch/numbers.hpp"
 
 namespace bitsnap::patch {
 namespace {
 
 using codec::corrupt;
 
-// At most 28 bits, which are more than any count or size may have.
-Result<std::uint32_t> read_number(ByteCursor& cursor, std::string_view what) {
-  std::uint32_t number = 0;
-  for (unsigned shift = 0;; shift += 7) {
-    BITSNAP_ASSIGN(const auto byte, cursor.read<std::uint8_t>(what));
-    number |= std::uint32_t{byte & 127U} << shift;
-    if (byte < 128) {
-      if (byte == 0 && shift > 0) return corrupt("{} has a superfluous byte", what);
-      return number;
-    }
-    if (shift == 21) return corrupt("{} has more than 28 bits", what);
-  }
-}
+// The bytes of a count or size at most.
+constexpr unsigned kCountBytes = 4;
 
 // A payload of a codec, and how it is decoded.
 struct CodecCall {
@@ -83,7 +73,7 @@ Result<void> decode_whole(ByteCursor& cursor, const SlabMemory& base, Scratch& s
 }
 
 struct ClassList {
-  std::uint32_t changed = 0;
+  std::uint64_t changed = 0;
   unsigned parameter = 0;
 };
 
@@ -125,19 +115,19 @@ Result<Header> read_header(ByteCursor& cursor, DType dtype, std::size_t elements
   Header header;
   BITSNAP_TRY(read_classes(cursor, codec::geometry_of(dtype), header.classes));
   for (std::size_t c = 0; c < header.classes.classes; ++c) {
-    BITSNAP_ASSIGN(header.lists[c].changed, read_number(cursor, "number of changed elements"));
+    BITSNAP_ASSIGN(header.lists[c].changed, read_number(cursor, kCountBytes, "number of changed elements"));
     BITSNAP_ASSIGN(header.lists[c].parameter, read_parameter(cursor, kGapWidth));
     header.listed += header.lists[c].changed;
   }
   if (header.listed > elements) return corrupt("{} changed elements of {}", header.listed, elements);
-  BITSNAP_ASSIGN(header.farther, read_number(cursor, "number of farther elements"));
+  BITSNAP_ASSIGN(header.farther, read_number(cursor, kCountBytes, "number of farther elements"));
   if (header.farther > header.listed)
     return corrupt("{} of {} changed elements moved farther", header.farther, header.listed);
   if (header.farther > 0) {
     BITSNAP_ASSIGN(header.gap_parameter, read_parameter(cursor, kGapWidth));
     BITSNAP_ASSIGN(header.distance_parameter, read_parameter(cursor, static_cast<unsigned>(8 * element_size(dtype))));
   }
-  BITSNAP_ASSIGN(const std::uint32_t dense, read_number(cursor, "size of the dense elements"));
+  BITSNAP_ASSIGN(const std::uint64_t dense, read_number(cursor, kCountBytes, "size of the dense elements"));
   if (dense > 0) {
     BITSNAP_ASSIGN(header.coded, read_coded(cursor, dtype));
     BITSNAP_ASSIGN(header.dense, cursor.take(dense, "dense elements"));

@@ -17,8 +17,8 @@ namespace bitsnap::patch {
 // What changes in a slab.
 struct StagedSlab {
   bool is_whole = false;              // `values` has all elements of the slab, and `places` is empty
-  std::vector<std::uint32_t> places;  // in the slab: those of the listed elements ascend, and those of the dense ones
-  std::size_t listed = 0;             // come after so many
+  std::vector<std::uint32_t> places;  // in the slab: first of the listed elements, then of the dense ones; both ascend
+  std::size_t listed = 0;             // elements
   std::vector<std::byte> values;
   std::vector<bool> changed;  // of a whole slab: which of its elements change
 

@@ -11,13 +11,14 @@
 #include "codec/registry_encode.hpp"
 #include "entropy/rice_encode.hpp"
 #include "patch/class_choice_encode.hpp"
+#include "patch/numbers.hpp"
 
 namespace bitsnap::patch {
 namespace {
 
 using codec::CodecId;
 
-// Elements whose exponents are counted: all of one group of 64 in so many.
+// The exponents of about this many groups of 64 elements are counted.
 constexpr std::size_t kCountedGroups = 256;
 // As the counts are estimates, fewer elements become dense than may be.
 constexpr std::size_t kSignsAtOnce = 32;
@@ -26,11 +27,6 @@ constexpr std::uint64_t kMostDense = kMostWholeElements * 7 / 8;
 template <typename Element>
 Element element_at(ConstByteSpan bytes, std::size_t i) noexcept {
   return load_le<Element>(bytes.data() + i * sizeof(Element));
-}
-
-void put_number(std::vector<std::byte>& to, std::uint64_t number) {
-  for (; number >= 128; number >>= 7) to.push_back(static_cast<std::byte>(number | 128));
-  to.push_back(static_cast<std::byte>(number));
 }
 
 // A payload of a codec, and which.

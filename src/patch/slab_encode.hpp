@@ -21,13 +21,13 @@ struct EncodedSlab {
 [[nodiscard]] Result<void> encode_slab(const SlabMemory& weights, const SlabMemory& base, Scratch& scratch,
                                        EncodedSlab& to);
 
-// A good size of slabs for the changes in a sample of a stream: how many of so many elements changed, and in the part
-// of the sample where most did.
+// The changes in a sample of a stream. `most_of_1024`: in the run of 1,024 elements with most changes.
 struct SampledChanges {
   std::uint64_t elements = 0;
   std::uint64_t changed = 0;
   std::uint32_t most_of_1024 = 0;
 };
+// The size of slabs for a stream with such changes.
 [[nodiscard]] unsigned choose_slab_bits(DType dtype, const SampledChanges& sample) noexcept;
 
 }  // namespace bitsnap::patch

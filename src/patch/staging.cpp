@@ -210,15 +210,7 @@ Result<void> check_unchanged(const OpenedPatch& patch, const SlabReader& reader,
     BITSNAP_TRY(reader.read(i, scratch, slab));
     hashes.push_back(hash_slab(slab.bytes));
   }
-  std::vector<std::string_view> changed;
-  for (const Patch::Tensor& tensor : patch.description.tensors) {
-    changed.insert(changed.end(), tensor.names.begin(), tensor.names.end());
-  }
-  std::ranges::sort(changed);
-  std::vector<const WeightMemory*> rest;
-  for (const std::size_t i : weights.by_name()) {
-    if (!std::ranges::binary_search(changed, weights.all()[i].name)) rest.push_back(&weights.all()[i]);
-  }
+  const std::vector<const WeightMemory*> rest = weights.without(patch.description.tensors);
   const auto reject = [](std::string message) -> Result<void> {
     return tl::unexpected(Error(ErrorKind::invalid_argument, std::move(message)).with_code(ErrorCode::wrong_base));
   };

@@ -201,7 +201,7 @@ TEST_F(JoinedPatchesTest, OfVersionsThatDoNotFollowEachOtherAreRefused) {
   const auto patch = Patch::open(joined);
   ASSERT_FALSE(patch);
   EXPECT_EQ(patch.error().kind(), ErrorKind::invalid_argument);
-  EXPECT_EQ(patch.error().message(), "patch 2: it applies to '2', but the one before makes '1'");
+  EXPECT_EQ(patch.error().message(), "patch 2 applies to '2', but the one before makes '1': they are out of order");
 }
 
 TEST_F(JoinedPatchesTest, InAnotherOrderAreRefusedBeforeAnythingChanges) {

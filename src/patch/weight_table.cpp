@@ -87,6 +87,17 @@ const WeightMemory* WeightTable::find(std::string_view name) const noexcept {
   return at != by_name_.end() && weights_[*at].name == name ? &weights_[*at] : nullptr;
 }
 
+std::vector<const WeightMemory*> WeightTable::without(std::span<const Patch::Tensor> changed) const {
+  std::vector<std::string_view> names;
+  for (const Patch::Tensor& tensor : changed) names.insert(names.end(), tensor.names.begin(), tensor.names.end());
+  std::ranges::sort(names);
+  std::vector<const WeightMemory*> rest;
+  for (const std::size_t i : by_name_) {
+    if (!std::ranges::binary_search(names, weights_[i].name)) rest.push_back(&weights_[i]);
+  }
+  return rest;
+}
+
 void hash_tensors(std::span<const WeightMemory* const> tensors, std::vector<std::uint64_t>& to) {
   for (const WeightMemory* const tensor : tensors) {
     to.push_back(hash64(as_byte_span(tensor->name)));

@@ -22,12 +22,12 @@ class WeightTable {
 
   [[nodiscard]] std::span<const WeightMemory> all() const noexcept { return weights_; }
   [[nodiscard]] const WeightMemory* find(std::string_view name) const noexcept;
-  // Numbers in all(), ascending by name.
-  [[nodiscard]] std::span<const std::size_t> by_name() const noexcept { return by_name_; }
+  // The tensors that have none of the names of `changed`, ascending by name.
+  [[nodiscard]] std::vector<const WeightMemory*> without(std::span<const Patch::Tensor> changed) const;
 
  private:
   std::span<const WeightMemory> weights_;
-  std::vector<std::size_t> by_name_;
+  std::vector<std::size_t> by_name_;  // numbers in weights_, ascending by name
 };
 
 [[nodiscard]] inline ConstByteSpan bytes_of(const WeightMemory& tensor) noexcept {

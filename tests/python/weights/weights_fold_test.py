@@ -84,7 +84,10 @@ def test_folded_patches_of_tied_weights_apply_to_tied_weights() -> None:
 
 def test_patches_out_of_order_are_not_folded() -> None:
     made, patches = chain(3)
-    with pytest.raises(bitsnap.InvalidArgumentError, match="'v0' follows one to 'v2': they are out of order"):
+    with pytest.raises(
+        bitsnap.InvalidArgumentError,
+        match="patch 2 applies to 'v0', but the one before makes 'v2': they are out of order",
+    ):
         bitsnap.fold_patches(reversed(patches))
     with pytest.raises(bitsnap.InvalidArgumentError, match="out of order"):
         bitsnap.fold_patches([patches[0], patches[0]])
